@@ -4,15 +4,22 @@
 package dashboard
 
 import (
-	"context"
 	"net/http"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
+// agentHandlers serve the pages of agents.
+type agentHandlers struct {
+	sessions  account.TunnelSessions
+	tunnels   account.LabelledTunnels
+	endpoints account.Endpoints
+	ender     account.SessionEnder
+}
+
 // agentsByID returns the newest account.MaxPageLimit agents that are online.
-func (s *server) agentsByID(c *call) (map[string]account.TunnelSession, error) {
-	found, err := s.opt.Store.ListTunnelSessions(c.Context(), c.AccountID(), account.Page{Limit: account.MaxPageLimit})
+func agentsByID(c *call, sessions account.TunnelSessions) (map[string]account.TunnelSession, error) {
+	found, err := sessions.ListTunnelSessions(c.Context(), c.AccountID(), account.Page{Limit: account.MaxPageLimit})
 	if err != nil {
 		return nil, err
 	}
@@ -30,12 +37,12 @@ type agentsPage struct {
 	MoreTunnel bool
 }
 
-func (s *server) agents(c *call) error {
-	found, err := s.opt.Store.ListTunnelSessions(c.Context(), c.AccountID(), c.page())
+func (h *agentHandlers) list(c *call) error {
+	found, err := h.sessions.ListTunnelSessions(c.Context(), c.AccountID(), c.page())
 	if err != nil {
 		return err
 	}
-	tunnels, err := s.opt.Store.ListLabelledTunnels(c.Context(), c.AccountID(), nil, account.Page{Limit: pageSize})
+	tunnels, err := h.tunnels.ListLabelledTunnels(c.Context(), c.AccountID(), nil, account.Page{Limit: pageSize})
 	if err != nil {
 		return err
 	}
@@ -50,16 +57,16 @@ type agentPage struct {
 	Tunnels   []account.LabelledTunnel
 }
 
-func (s *server) agent(c *call) error {
-	t, err := s.opt.Store.TunnelSession(c.Context(), c.AccountID(), c.ID())
+func (h *agentHandlers) show(c *call) error {
+	t, err := h.sessions.TunnelSession(c.Context(), c.AccountID(), c.ID())
 	if err != nil {
 		return err
 	}
 	p := agentPage{TunnelSession: *t}
-	if p.Endpoints, err = s.sessionEndpoints(c, t.ID); err != nil {
+	if p.Endpoints, err = h.endpointsOf(c, t.ID); err != nil {
 		return err
 	}
-	tunnels, err := s.opt.Store.ListLabelledTunnels(c.Context(), c.AccountID(), nil,
+	tunnels, err := h.tunnels.ListLabelledTunnels(c.Context(), c.AccountID(), nil,
 		account.Page{Limit: account.MaxPageLimit})
 	if err != nil {
 		return err
@@ -73,27 +80,17 @@ func (s *server) agent(c *call) error {
 		Crumb: &link{"Agents", Path + "agents"}, Live: "endpoints audit", Data: p})
 }
 
-// sessionEndpoints returns the newest endpoints of an agent's session, of those among the newest
+// endpointsOf returns the newest endpoints of an agent's session, of those among the newest
 // maxScan of the account.
-func (s *server) sessionEndpoints(c *call, sessionID string) ([]account.Endpoint, error) {
+func (h *agentHandlers) endpointsOf(c *call, sessionID string) ([]account.Endpoint, error) {
 	var endpoints []account.Endpoint
-	for before, scanned := "", 0; scanned < maxScan && len(endpoints) < pageSize; {
-		page, err := s.opt.Store.ListEndpoints(c.Context(), c.AccountID(), account.EndpointFilter{},
-			account.Page{BeforeID: before, Limit: account.MaxPageLimit})
-		if err != nil {
-			return nil, err
+	_, err := eachEndpoint(c, h.endpoints, account.EndpointFilter{}, func(e *account.Endpoint) bool {
+		if e.TunnelSession != nil && e.TunnelSession.ID == sessionID {
+			endpoints = append(endpoints, *e)
 		}
-		for _, e := range page.Endpoints {
-			before = e.ID
-			if e.TunnelSession != nil && e.TunnelSession.ID == sessionID {
-				endpoints = append(endpoints, e)
-			}
-		}
-		if scanned += len(page.Endpoints); !page.More || len(page.Endpoints) == 0 {
-			break
-		}
-	}
-	return endpoints, nil
+		return len(endpoints) < account.MaxPageLimit
+	})
+	return endpoints, err
 }
 
 func agentName(t *account.TunnelSession) string {
@@ -103,12 +100,12 @@ func agentName(t *account.TunnelSession) string {
 	return t.IP + " (" + t.OS + ")"
 }
 
-func (s *server) confirmEndAgent(c *call, q confirmation) error {
-	t, err := s.opt.Store.TunnelSession(c.Context(), c.AccountID(), c.ID())
+func (h *agentHandlers) confirmEnd(c *call, q confirmation) error {
+	t, err := h.sessions.TunnelSession(c.Context(), c.AccountID(), c.ID())
 	if err != nil {
 		return err
 	}
-	endpoints, err := s.sessionEndpoints(c, t.ID)
+	endpoints, err := h.endpointsOf(c, t.ID)
 	if err != nil {
 		return err
 	}
@@ -117,33 +114,30 @@ func (s *server) confirmEndAgent(c *call, q confirmation) error {
 	return c.confirm("agents", link{agentName(t), q.Back}, q)
 }
 
-func (s *server) confirmStop(c *call) error {
-	return s.confirmEndAgent(c, confirmation{Question: "Stop this agent?", Verb: "Stop agent", Busy: "Stopping",
+func (h *agentHandlers) confirmStop(c *call) error {
+	return h.confirmEnd(c, confirmation{Question: "Stop this agent?", Verb: "Stop agent", Busy: "Stopping",
 		Danger: true,
 		Effect: "Its program exits and does not come back by itself. Its endpoints go offline at once, and their " +
 			"connections are closed."})
 }
 
-func (s *server) confirmRestart(c *call) error {
-	return s.confirmEndAgent(c, confirmation{Question: "Restart this agent’s session?", Verb: "Restart session",
+func (h *agentHandlers) confirmRestart(c *call) error {
+	return h.confirmEnd(c, confirmation{Question: "Restart this agent’s session?", Verb: "Restart session",
 		Busy: "Restarting",
 		Effect: "The agent connects again at once, with the endpoints that it has. Connections that are open are " +
 			"closed."})
 }
 
-func (s *server) stopAgent(c *call) error {
-	return s.endAgent(c, s.opt.SessionEnder.StopSession, noticeStopped)
-}
-
-func (s *server) restartAgent(c *call) error {
-	return s.endAgent(c, s.opt.SessionEnder.RestartSession, noticeRestarted)
-}
-
-func (s *server) endAgent(
-	c *call, end func(ctx context.Context, by account.Caller, id string) error, noticeCode string,
-) error {
-	if err := end(c.Context(), c.Caller(), c.ID()); err != nil {
+func (h *agentHandlers) stop(c *call) error {
+	if err := h.ender.StopSession(c.Context(), c.Caller(), c.ID()); err != nil {
 		return err
 	}
-	return c.redirect(Path+"agents", notice{Code: noticeCode})
+	return c.redirect(Path+"agents", notice{Code: noticeStopped})
+}
+
+func (h *agentHandlers) restart(c *call) error {
+	if err := h.ender.RestartSession(c.Context(), c.Caller(), c.ID()); err != nil {
+		return err
+	}
+	return c.redirect(Path+"agents", notice{Code: noticeRestarted})
 }

@@ -4,6 +4,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/http"
@@ -78,7 +79,7 @@ func (b backendRow) FailedOver() bool {
 
 type backendsPage struct {
 	Kind  account.BackendKind
-	Kinds []kindTab
+	Kinds []pageVariant
 	Rows  []backendRow
 	Pager pager
 }
@@ -94,14 +95,21 @@ func backendNoun(kind account.BackendKind) string {
 	return strings.ToLower(kindName(kind)) + " backend"
 }
 
-type kindTab struct {
-	Kind    account.BackendKind
-	Href    string
-	Current bool
+// backendHandlers serve the pages of backends.
+type backendHandlers struct {
+	store     account.Backends
+	reader    *backendReader
+	tunnels   account.LabelledTunnels
+	endpoints account.Endpoints
 }
 
-// backends lists the backends of one kind, as the store does.
-func (s *server) backends(c *call) error {
+// backendsPath returns the path of the list of the backends of a kind.
+func backendsPath(kind account.BackendKind) string {
+	return Path + "backends?" + url.Values{"kind": {string(kind)}}.Encode()
+}
+
+// list lists the backends of one kind, as the store does.
+func (h *backendHandlers) list(c *call) error {
 	p := backendsPage{Kind: account.BackendFailover}
 	for _, kind := range account.BackendKinds() {
 		if c.Request.URL.Query().Get("kind") == string(kind) {
@@ -109,14 +117,13 @@ func (s *server) backends(c *call) error {
 		}
 	}
 	for _, kind := range account.BackendKinds() {
-		p.Kinds = append(p.Kinds, kindTab{kind, Path + "backends?" + url.Values{"kind": {string(kind)}}.Encode(),
-			kind == p.Kind})
+		p.Kinds = append(p.Kinds, pageVariant{kindName(kind), backendsPath(kind), kind == p.Kind})
 	}
-	found, err := s.opt.Store.ListBackends(c.Context(), c.AccountID(), p.Kind, c.page())
+	found, err := h.store.ListBackends(c.Context(), c.AccountID(), p.Kind, c.page())
 	if err != nil {
 		return err
 	}
-	if p.Rows, err = s.backendRows(c.Context(), c.AccountID(), found.Backends...); err != nil {
+	if p.Rows, err = h.reader.rows(c.Context(), c.AccountID(), found.Backends...); err != nil {
 		return err
 	}
 	p.Pager = pagerOf(c, found.Backends, found.More, backendID, url.Values{"kind": {string(p.Kind)}})
@@ -142,34 +149,25 @@ type backendPage struct {
 }
 
 // Name returns the description, or the ID without one.
-func (b backendRow) Name() string {
-	if b.Description != "" {
-		return b.Description
-	}
-	return b.ID
-}
+func (b backendRow) Name() string { return cmp.Or(b.Description, b.ID) }
 
-func (s *server) backend(c *call) error {
-	kind := backendKindOf(c.ID())
-	if kind == "" {
-		return account.Errorf(account.CodeNotFound, "there is no backend %q", account.Shorten(c.ID()))
-	}
-	b, err := s.opt.Store.Backend(c.Context(), c.AccountID(), kind, c.ID())
+func (h *backendHandlers) show(c *call) error {
+	b, err := h.reader.named(c)
 	if err != nil {
 		return err
 	}
-	rows, err := s.backendRows(c.Context(), c.AccountID(), *b)
+	rows, err := h.reader.rows(c.Context(), c.AccountID(), *b)
 	if err != nil {
 		return err
 	}
 	p := backendPage{backendRow: rows[0]}
 	children := b.Children
-	if kind == account.BackendWeighted {
+	if b.Kind == account.BackendWeighted {
 		children = slices.Sorted(maps.Keys(b.Weights))
 	}
 	for _, id := range children {
 		child := backendChild{ID: id, Weight: b.Weights[id], Active: id == p.Active}
-		found, err := s.opt.Store.Backend(c.Context(), c.AccountID(), backendKindOf(id), id)
+		found, err := h.store.Backend(c.Context(), c.AccountID(), backendKindOf(id), id)
 		if err != nil && account.CodeOf(err) != account.CodeNotFound {
 			return err
 		}
@@ -188,15 +186,73 @@ func (s *server) backend(c *call) error {
 			p.Headers = append(p.Headers, name+": "+b.Response.Headers[name])
 		}
 	}
-	if kind == account.BackendTunnelGroup {
-		page, err := s.opt.Store.ListLabelledTunnels(c.Context(), c.AccountID(), b.Labels,
+	if b.Kind == account.BackendTunnelGroup {
+		page, err := h.tunnels.ListLabelledTunnels(c.Context(), c.AccountID(), b.Labels,
 			account.Page{Limit: pageSize})
 		if err != nil {
 			return err
 		}
 		p.Tunnels = page.Tunnels
 	}
-	list := Path + "backends?" + url.Values{"kind": {string(kind)}}.Encode()
 	return c.show(http.StatusOK, view{Page: "backend", Title: p.Name(), Nav: "backends",
-		Crumb: &link{kindName(kind) + " backends", list}, Live: "audit", Data: p})
+		Crumb: &link{kindName(b.Kind) + " backends", backendsPath(b.Kind)}, Live: "audit", Data: p})
+}
+
+// confirmDelete asks before a backend is deleted. One that others use cannot be deleted: the
+// page names them.
+func (h *backendHandlers) confirmDelete(c *call) error {
+	b, err := h.reader.named(c)
+	if err != nil {
+		return err
+	}
+	row := backendRow{Backend: *b}
+	facts := []fact{{"Kind", kindName(b.Kind)}, {"What it does", orDash(row.Summary())},
+		{"Description", orDash(b.Description)}, {"Id", b.ID}}
+	parents, err := h.reader.parents(c, b.ID)
+	if err != nil {
+		return err
+	}
+	endpoints, err := h.usedBy(c, b.ID)
+	if err != nil {
+		return err
+	}
+	page := link{row.Name(), Path + "backends/" + b.ID}
+	q := confirmation{Question: "Delete this backend?", Verb: "Delete backend", Busy: "Deleting", Back: page.Href,
+		Danger: true, Effect: "No endpoint has it as its backend, and no other backend has it as a child. " +
+			"While a traffic policy forwards to it, it is not deleted, and the server names the endpoint."}
+	for _, use := range []struct {
+		what string
+		ids  []string
+	}{{"Child of", parents}, {"Backend of", endpoints}} {
+		if len(use.ids) > 0 {
+			facts = append(facts, fact{use.what, strings.Join(use.ids, ", ")})
+			q.Question, q.Verb = "This backend is in use", ""
+			q.Effect = "It cannot be deleted while others use it. Take it out there, or delete those first."
+		}
+	}
+	q.Facts = facts
+	return c.confirm("backends", page, q)
+}
+
+// usedBy returns the URLs of the endpoints that have the backend.
+func (h *backendHandlers) usedBy(c *call, id string) (urls []string, err error) {
+	_, err = eachEndpoint(c, h.endpoints, account.EndpointFilter{Type: account.TypeCloud},
+		func(e *account.Endpoint) bool {
+			if e.BackendID == id {
+				urls = append(urls, e.URL)
+			}
+			return true
+		})
+	return urls, err
+}
+
+func (h *backendHandlers) delete(c *call) error {
+	b, err := h.reader.named(c)
+	if err == nil {
+		err = h.store.DeleteBackend(c.Context(), c.Caller(), b.Kind, b.ID)
+	}
+	if err != nil {
+		return err
+	}
+	return c.redirect(c.returnPath(backendsPath(b.Kind), Path+"backends/"+b.ID), notice{Code: noticeBackendDeleted})
 }

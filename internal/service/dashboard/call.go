@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/httpkit"
@@ -26,6 +27,15 @@ type call struct {
 	httpkit.Call
 	server   *server
 	notFound *notFoundPage // what the error page of CodeNotFound shows; nil = the error's message
+}
+
+// now returns the time of the service's clock.
+func (c *call) now() time.Time { return c.server.opt.Clock() }
+
+// setKey sets the key that the call is authenticated with.
+func (c *call) setKey(key *account.APIKey) {
+	c.Key = key
+	c.server.opt.OnAuthenticated(c.Request)
 }
 
 // hasScope reports whether the key of the call has one of the scopes, or admin.
@@ -49,7 +59,7 @@ func (rt *route) handle(c *call) error {
 			"the form was not sent from a page of this dashboard; open the page again and send it from there")
 	}
 	if !rt.public {
-		if err := s.authenticate(c); err != nil {
+		if err := s.signIns.authenticate(c); err != nil {
 			return c.redirectToSignIn(err)
 		}
 	}
@@ -119,7 +129,7 @@ func (c *call) parseExpiry() (account.ExpiryPatch, string, error) {
 	given := c.Request.PostForm.Get("expires")
 	for _, l := range lifetimes {
 		if l.Value == given && l.Duration > 0 {
-			at := c.server.opt.Clock().Add(l.Duration)
+			at := c.now().Add(l.Duration)
 			return account.ExpiryPatch{Set: true, At: &at}, given, nil
 		} else if l.Value == given {
 			return account.ExpiryPatch{}, given, nil

@@ -45,27 +45,34 @@ func (r refusedToken) Facts() []fact {
 	return facts
 }
 
-func (s *server) clusters(c *call) error {
-	found, err := s.opt.Store.ListClusters(c.Context(), c.AccountID(), c.page())
+// clusterHandlers serve the pages of clusters.
+type clusterHandlers struct {
+	clusters account.Clusters
+	audit    account.AuditLog
+	baseURL  string // baseURL is the API's, of which tokens' audiences consist.
+}
+
+func (h *clusterHandlers) list(c *call) error {
+	found, err := h.clusters.ListClusters(c.Context(), c.AccountID(), c.page())
 	if err != nil {
 		return err
 	}
 	p := clustersPage{Rows: found.Clusters, Pager: pagerOf(c, found.Clusters, found.More, clusterID, nil)}
-	if p.Refused, err = s.refusedTokens(c, ""); err != nil {
+	if p.Refused, err = h.refusedTokens(c, ""); err != nil {
 		return err
 	}
 	return c.show(http.StatusOK, view{Page: "clusters", Title: "Clusters", Nav: "clusters", Live: "audit", Poll: true,
 		Data: p})
 }
 
-func (s *server) cluster(c *call) error {
-	found, err := s.opt.Store.Cluster(c.Context(), c.AccountID(), c.ID())
+func (h *clusterHandlers) show(c *call) error {
+	found, err := h.clusters.Cluster(c.Context(), c.AccountID(), c.ID())
 	if err != nil {
 		return err
 	}
 	p := clusterPage{Cluster: *found}
-	p.Audience = account.TokenAudience(s.opt.BaseURL, p.AccountID)
-	if p.Refused, err = s.refusedTokens(c, p.ID); err != nil {
+	p.Audience = account.TokenAudience(h.baseURL, p.AccountID)
+	if p.Refused, err = h.refusedTokens(c, p.ID); err != nil {
 		return err
 	}
 	return c.show(http.StatusOK, view{Page: "cluster", Title: p.Name, Nav: "clusters",
@@ -73,24 +80,24 @@ func (s *server) cluster(c *call) error {
 }
 
 // refusedTokens returns the newest refused tokens of the account, or of a cluster.
-func (s *server) refusedTokens(c *call, clusterID string) ([]refusedToken, error) {
-	found, err := s.opt.Store.AuditEvents(c.Context(), c.AccountID(),
+func (h *clusterHandlers) refusedTokens(c *call, clusterID string) ([]refusedToken, error) {
+	found, err := h.audit.AuditEvents(c.Context(), c.AccountID(),
 		account.AuditFilter{Type: account.AuditTokenRefused, ObjectID: clusterID}, account.Page{Limit: maxRefusals})
 	if err != nil {
 		return nil, err
 	}
 	var all []refusedToken
 	for _, e := range found.Events {
-		if s.opt.Clock().Sub(e.OccurredAt) < refusalsShown {
+		if c.now().Sub(e.OccurredAt) < refusalsShown {
 			all = append(all, refusedToken{e})
 		}
 	}
 	return all, nil
 }
 
-// confirmDeleteCluster asks before a cluster is deleted.
-func (s *server) confirmDeleteCluster(c *call) error {
-	found, err := s.opt.Store.Cluster(c.Context(), c.AccountID(), c.ID())
+// confirmDelete asks before a cluster is deleted.
+func (h *clusterHandlers) confirmDelete(c *call) error {
+	found, err := h.clusters.Cluster(c.Context(), c.AccountID(), c.ID())
 	if err != nil {
 		return err
 	}
@@ -110,8 +117,8 @@ func (s *server) confirmDeleteCluster(c *call) error {
 		Verb: "Delete cluster", Busy: "Deleting", Back: page.Href, Danger: true})
 }
 
-func (s *server) deleteCluster(c *call) error {
-	if err := s.opt.Store.DeleteCluster(c.Context(), c.Caller(), c.ID()); err != nil {
+func (h *clusterHandlers) delete(c *call) error {
+	if err := h.clusters.DeleteCluster(c.Context(), c.Caller(), c.ID()); err != nil {
 		return err
 	}
 	return c.redirect(c.returnPath(Path+"clusters", Path+"clusters/"+c.ID()), notice{Code: noticeClusterDeleted})

@@ -4,6 +4,7 @@
 package dashboard
 
 import (
+	"cmp"
 	_ "embed"
 	"fmt"
 	"strings"
@@ -17,8 +18,11 @@ import (
 //go:embed countries.txt
 var countryLines string
 
-func parseCountries() map[string]string {
-	names := map[string]string{}
+// countryNames are the names of countries by their codes.
+type countryNames map[string]string
+
+func parseCountries() countryNames {
+	names := countryNames{}
 	for line := range strings.Lines(countryLines) {
 		code, name, _ := strings.Cut(strings.TrimSpace(line), " ")
 		names[code] = name
@@ -26,20 +30,15 @@ func parseCountries() map[string]string {
 	return names
 }
 
-// country returns the name of the country with the code, or the code itself where there is no name.
-func (s *server) country(code string) string {
-	if name := s.countries[code]; name != "" {
-		return name
-	}
-	return code
-}
+// name returns the name of the country with the code, or the code itself where there is no name.
+func (n countryNames) name(code string) string { return cmp.Or(n[code], code) }
 
-// countryOf returns the name of the country of a location, "" where it is not known.
-func (s *server) countryOf(l *account.Location) string {
+// of returns the name of the country of a location, "" where it is not known.
+func (n countryNames) of(l *account.Location) string {
 	if l == nil || l.CountryCode == nil {
 		return ""
 	}
-	return s.country(*l.CountryCode)
+	return n.name(*l.CountryCode)
 }
 
 // mapLink returns the address of a map around the location's coordinates, "" without coordinates.

@@ -4,7 +4,8 @@
 package dashboard
 
 import (
-	"context"
+	"errors"
+	"net/http"
 	"strings"
 	"time"
 
@@ -23,7 +24,7 @@ type credential struct {
 	Own             bool   // the sign-in of the page is by it
 }
 
-// credentialKind is what differs between API keys and authtokens.
+// credentialKind is API keys or authtokens: how pages call them, and where they are kept.
 type credentialKind struct {
 	path           string // path of the pages, below Path
 	noun, title    string // singular; heading of the list
@@ -31,112 +32,136 @@ type credentialKind struct {
 	deletionEffect string
 	deleted        string // code of the notice
 	emptyForm      credentialForm
+	store          credentialStore
+}
 
-	list func(ctx context.Context, accountID string, p account.Page) ([]credential, bool, error)
-	get  func(ctx context.Context, accountID, id string) (*credential, error)
+// credentialStore keeps the credentials of one kind.
+type credentialStore interface {
+	list(c *call, p account.Page) ([]credential, bool, error)
+	get(c *call, id string) (*credential, error)
 	// create returns the credential that the form asks for, and its secret. CodeInvalid and
 	// CodeLimit are shown in the form.
-	create func(c *call, form *credentialForm, expiry account.ExpiryPatch) (*credential, *string, error)
-	remove func(ctx context.Context, by account.Caller, id string) error
+	create(c *call, form *credentialForm, expiry account.ExpiryPatch) (*credential, *string, error)
+	remove(c *call, id string) error
 }
 
-func (s *server) credentialKinds() []credentialKind {
-	return []credentialKind{s.apiKeys(), s.authtokens()}
-}
+// apiKeyStore implements credentialStore for API keys.
+type apiKeyStore struct{ keys account.APIKeys }
 
-func (s *server) apiKeys() credentialKind {
-	show := func(k *account.APIKey) *credential {
-		return &credential{ID: k.ID, Description: k.Description, Rights: scopeTexts(k.Scopes), Rules: k.ACL,
-			Cluster: k.ClusterUID, Created: k.CreatedAt, Expires: k.ExpiresAt, Used: k.LastUsedAt,
-			State: s.credentialState(k.ExpiresAt)}
-	}
-	return credentialKind{path: "api-keys", noun: "API key", title: "API keys", rights: "Scopes",
+func apiKeys(store account.APIKeys) *credentialKind {
+	return &credentialKind{path: "api-keys", noun: "API key", title: "API keys", rights: "Scopes",
 		deletionEffect: "Requests with it are refused at once; sign-ins to the dashboard and an exporter’s " +
 			"sessions with it end.",
 		deleted:   noticeKeyDeleted,
 		emptyForm: credentialForm{Scopes: scopeChoices([]string{string(account.ScopeRead)})},
-		remove:    s.opt.Store.DeleteAPIKey,
-		list: func(ctx context.Context, accountID string, p account.Page) ([]credential, bool, error) {
-			found, err := s.opt.Store.ListAPIKeys(ctx, accountID, p)
-			if err != nil {
-				return nil, false, err
-			}
-			return showAll(found.Keys, show), found.More, nil
-		},
-		get: func(ctx context.Context, accountID, id string) (*credential, error) {
-			k, err := s.opt.Store.APIKey(ctx, accountID, id)
-			if err != nil {
-				return nil, err
-			}
-			return show(k), nil
-		},
-		create: func(c *call, form *credentialForm, expiry account.ExpiryPatch) (*credential, *string, error) {
-			scopes := []account.Scope{}
-			for _, given := range c.Request.PostForm["scopes"] {
-				scopes = append(scopes, account.Scope(given))
-			}
-			patch := account.APIKeyPatch{Description: &form.Description, Scopes: &scopes, ClusterUID: &form.ClusterUID,
-				Expiry: expiry}
-			if acl := strings.Fields(form.ACL); len(acl) > 0 {
-				patch.ACL = &acl
-			}
-			if _, err := patch.Apply(account.APIKey{}, s.opt.Clock()); err != nil {
-				return nil, nil, err
-			}
-			k, err := s.opt.Store.CreateAPIKey(c.Context(), c.Caller(), patch)
-			if err != nil {
-				return nil, nil, err
-			}
-			return show(k), k.Token, nil
-		},
+		store:     apiKeyStore{store},
 	}
 }
 
-func (s *server) authtokens() credentialKind {
-	show := func(a *account.Authtoken) *credential {
-		return &credential{ID: a.ID, Description: a.Description, Rights: a.ACL, Created: a.CreatedAt,
-			Expires: a.ExpiresAt, Used: a.LastUsedAt, State: s.credentialState(a.ExpiresAt)}
+func showAPIKey(k *account.APIKey, now time.Time) *credential {
+	return &credential{ID: k.ID, Description: k.Description, Rights: scopeTexts(k.Scopes), Rules: k.ACL,
+		Cluster: k.ClusterUID, Created: k.CreatedAt, Expires: k.ExpiresAt, Used: k.LastUsedAt,
+		State: credentialState(k.ExpiresAt, now)}
+}
+
+func (s apiKeyStore) list(c *call, p account.Page) (all []credential, more bool, err error) {
+	found, err := s.keys.ListAPIKeys(c.Context(), c.AccountID(), p)
+	if err != nil {
+		return nil, false, err
 	}
-	return credentialKind{path: "authtokens", noun: "authtoken", title: "Authtokens", rights: "Rules",
+	for i := range found.Keys {
+		all = append(all, *showAPIKey(&found.Keys[i], c.now()))
+	}
+	return all, found.More, nil
+}
+
+func (s apiKeyStore) get(c *call, id string) (*credential, error) {
+	k, err := s.keys.APIKey(c.Context(), c.AccountID(), id)
+	if err != nil {
+		return nil, err
+	}
+	return showAPIKey(k, c.now()), nil
+}
+
+func (s apiKeyStore) create(
+	c *call, form *credentialForm, expiry account.ExpiryPatch,
+) (*credential, *string, error) {
+	scopes := []account.Scope{}
+	for _, given := range c.Request.PostForm["scopes"] {
+		scopes = append(scopes, account.Scope(given))
+	}
+	patch := account.APIKeyPatch{Description: &form.Description, Scopes: &scopes, ClusterUID: &form.ClusterUID,
+		Expiry: expiry}
+	if acl := strings.Fields(form.ACL); len(acl) > 0 {
+		patch.ACL = &acl
+	}
+	if _, err := patch.Apply(account.APIKey{}, c.now()); err != nil {
+		return nil, nil, err
+	}
+	k, err := s.keys.CreateAPIKey(c.Context(), c.Caller(), patch)
+	if err != nil {
+		return nil, nil, err
+	}
+	return showAPIKey(k, c.now()), k.Token, nil
+}
+
+func (s apiKeyStore) remove(c *call, id string) error {
+	return s.keys.DeleteAPIKey(c.Context(), c.Caller(), id)
+}
+
+// authtokenStore implements credentialStore for authtokens.
+type authtokenStore struct{ tokens account.Authtokens }
+
+func authtokens(store account.Authtokens) *credentialKind {
+	return &credentialKind{path: "authtokens", noun: "authtoken", title: "Authtokens", rights: "Rules",
 		deletionEffect: "Agents and forwarders that connected with it are cut off within a second.",
 		deleted:        noticeAuthtokenDeleted,
 		emptyForm:      credentialForm{ACL: strings.Join(account.DefaultACL(), "\n")},
-		remove:         s.opt.Store.DeleteAuthtoken,
-		list: func(ctx context.Context, accountID string, p account.Page) ([]credential, bool, error) {
-			found, err := s.opt.Store.ListAuthtokens(ctx, accountID, p)
-			if err != nil {
-				return nil, false, err
-			}
-			return showAll(found.Authtokens, show), found.More, nil
-		},
-		get: func(ctx context.Context, accountID, id string) (*credential, error) {
-			a, err := s.opt.Store.Authtoken(ctx, accountID, id)
-			if err != nil {
-				return nil, err
-			}
-			return show(a), nil
-		},
-		create: func(c *call, form *credentialForm, expiry account.ExpiryPatch) (*credential, *string, error) {
-			acl := strings.Fields(form.ACL)
-			patch := account.AuthtokenPatch{Description: &form.Description, ACL: &acl, Expiry: expiry}
-			if _, err := patch.Apply(account.Authtoken{}, s.opt.Clock()); err != nil {
-				return nil, nil, err
-			}
-			a, err := s.opt.Store.CreateAuthtoken(c.Context(), c.Caller(), patch)
-			if err != nil {
-				return nil, nil, err
-			}
-			return show(a), a.Token, nil
-		},
+		store:          authtokenStore{store},
 	}
 }
 
-func showAll[T any](objects []T, show func(*T) *credential) []credential {
-	var all []credential
-	for i := range objects {
-		all = append(all, *show(&objects[i]))
+func showAuthtoken(a *account.Authtoken, now time.Time) *credential {
+	return &credential{ID: a.ID, Description: a.Description, Rights: a.ACL, Created: a.CreatedAt,
+		Expires: a.ExpiresAt, Used: a.LastUsedAt, State: credentialState(a.ExpiresAt, now)}
+}
+
+func (s authtokenStore) list(c *call, p account.Page) (all []credential, more bool, err error) {
+	found, err := s.tokens.ListAuthtokens(c.Context(), c.AccountID(), p)
+	if err != nil {
+		return nil, false, err
 	}
-	return all
+	for i := range found.Authtokens {
+		all = append(all, *showAuthtoken(&found.Authtokens[i], c.now()))
+	}
+	return all, found.More, nil
+}
+
+func (s authtokenStore) get(c *call, id string) (*credential, error) {
+	a, err := s.tokens.Authtoken(c.Context(), c.AccountID(), id)
+	if err != nil {
+		return nil, err
+	}
+	return showAuthtoken(a, c.now()), nil
+}
+
+func (s authtokenStore) create(
+	c *call, form *credentialForm, expiry account.ExpiryPatch,
+) (*credential, *string, error) {
+	acl := strings.Fields(form.ACL)
+	patch := account.AuthtokenPatch{Description: &form.Description, ACL: &acl, Expiry: expiry}
+	if _, err := patch.Apply(account.Authtoken{}, c.now()); err != nil {
+		return nil, nil, err
+	}
+	a, err := s.tokens.CreateAuthtoken(c.Context(), c.Caller(), patch)
+	if err != nil {
+		return nil, nil, err
+	}
+	return showAuthtoken(a, c.now()), a.Token, nil
+}
+
+func (s authtokenStore) remove(c *call, id string) error {
+	return s.tokens.DeleteAuthtoken(c.Context(), c.Caller(), id)
 }
 
 func scopeTexts(scopes []account.Scope) []string {
@@ -154,15 +179,163 @@ const expiryWarning = 7 * 24 * time.Hour
 const stateExpiring = "expires soon"
 
 // credentialState returns "expired", stateExpiring, or "" for a credential that lasts.
-func (s *server) credentialState(expires *time.Time) string {
+func credentialState(expires *time.Time, now time.Time) string {
 	if expires == nil {
 		return ""
 	}
-	switch left := expires.Sub(s.opt.Clock()); {
+	switch left := expires.Sub(now); {
 	case left <= 0:
 		return "expired"
 	case left < expiryWarning:
 		return stateExpiring
 	}
 	return ""
+}
+
+// lifetimes are those that a new credential can have, in the order of the form.
+var lifetimes = []lifetime{{"", "Never", 0}, {"24h", "24 hours", 24 * time.Hour}, {"7d", "7 days", 7 * 24 * time.Hour},
+	{"30d", "30 days", 30 * 24 * time.Hour}, {"90d", "90 days", 90 * 24 * time.Hour},
+	{"365d", "1 year", 365 * 24 * time.Hour}}
+
+type lifetime struct {
+	Value, Text string
+	Duration    time.Duration
+}
+
+// credentialForm is the form for a new credential, and the page that shows the created one.
+type credentialForm struct {
+	Description string
+	Expires     string
+	Lifetimes   []lifetime
+	Scopes      []scopeChoice
+	ACL         string
+	ClusterUID  string
+	Problems    map[string]string // by field
+	FormProblem string            // a problem of no field
+
+	Created *credential // nil until it is created
+	Secret  string      // the secret of Created, shown only once
+}
+
+type scopeChoice struct {
+	Scope   account.Scope
+	Allows  string
+	Checked bool
+}
+
+func scopeChoices(given []string) []scopeChoice {
+	allows := map[account.Scope]string{
+		account.ScopeAdmin: "everything", account.ScopeRead: "see everything, change nothing",
+		account.ScopeOperator:   "what a Kubernetes operator needs",
+		account.ScopeIdentities: "see and revoke identities, nothing else",
+		account.ScopeExporter:   "what the exporter of one cluster needs; with no other scope",
+	}
+	var all []scopeChoice
+	for _, scope := range account.Scopes() {
+		choice := scopeChoice{Scope: scope, Allows: allows[scope]}
+		for _, g := range given {
+			choice.Checked = choice.Checked || g == string(scope)
+		}
+		all = append(all, choice)
+	}
+	return all
+}
+
+type credentialsPage struct {
+	Rows  []credential
+	Pager pager
+}
+
+func (k *credentialKind) showList(c *call) error {
+	rows, more, err := k.store.list(c, c.page())
+	if err != nil {
+		return err
+	}
+	for i := range rows {
+		rows[i].Own = rows[i].ID == c.Key.ID
+	}
+	p := credentialsPage{rows, pagerOf(c, rows, more, func(r *credential) string { return r.ID }, nil)}
+	return c.show(http.StatusOK, view{Page: k.path, Title: k.title, Nav: k.path, Live: "audit", Poll: true, Data: p})
+}
+
+func (k *credentialKind) showEmptyForm(c *call) error {
+	return k.showForm(c, http.StatusOK, k.emptyForm)
+}
+
+func (k *credentialKind) showForm(c *call, status int, form credentialForm) error {
+	form.Lifetimes = lifetimes
+	title := "New " + k.noun
+	if form.Created != nil {
+		title = "The new " + k.noun
+	}
+	return c.show(status, view{Page: strings.TrimSuffix(k.path, "s") + "-new", Title: title, Nav: k.path,
+		Crumb: &link{k.title, Path + k.path}, Data: form})
+}
+
+// showProblems shows the form again with its values and with the rules that err names.
+func (k *credentialKind) showProblems(c *call, form credentialForm, err error) error {
+	var known *account.Error
+	if !errors.As(err, &known) || known.Code != account.CodeInvalid && known.Code != account.CodeLimit {
+		return err
+	}
+	form.Problems = map[string]string{}
+	for _, f := range known.Fields {
+		field, _, _ := strings.Cut(f.Field, "[")
+		text := sentence(f.Rule)
+		if f.Field == "acl" && f.Value != "" {
+			text = "“" + f.Value + "” " + strings.TrimSuffix(f.Rule, ".") + "."
+		}
+		form.Problems[field] = strings.TrimSpace(form.Problems[field] + " " + text)
+	}
+	if len(known.Fields) == 0 {
+		form.FormProblem = sentence(known.Msg)
+	}
+	return k.showForm(c, known.Code.Status(), form)
+}
+
+func (k *credentialKind) submitForm(c *call) error {
+	posted := c.Request.PostForm
+	form := credentialForm{Description: posted.Get("description"), ACL: posted.Get("acl"),
+		ClusterUID: strings.TrimSpace(posted.Get("cluster_uid")), Scopes: scopeChoices(posted["scopes"])}
+	expiry, lifetime, err := c.parseExpiry()
+	if err != nil {
+		return k.showProblems(c, form, err)
+	}
+	form.Expires = lifetime
+	created, secret, err := k.store.create(c, &form, expiry)
+	if err != nil {
+		return k.showProblems(c, form, err)
+	}
+	form.Created = created
+	if secret != nil {
+		form.Secret = *secret
+	}
+	return k.showForm(c, http.StatusCreated, form)
+}
+
+func (k *credentialKind) confirmDelete(c *call) error {
+	found, err := k.store.get(c, c.ID())
+	if err != nil {
+		return err
+	}
+	effect := k.deletionEffect
+	if found.ID == c.Key.ID {
+		effect += " This is the key that you are signed in with."
+	}
+	facts := []fact{{"Description", orDash(found.Description)}, {"Id", found.ID},
+		{k.rights, strings.Join(found.Rights, ", ")}}
+	if len(found.Rules) > 0 {
+		facts = append(facts, fact{"Rules", strings.Join(found.Rules, ", ")}, fact{"Cluster", orDash(found.Cluster)})
+	}
+	return c.confirm(k.path, link{k.title, Path + k.path}, confirmation{
+		Question: "Delete this " + k.noun + "?", Effect: effect, Verb: "Delete " + k.noun, Busy: "Deleting",
+		Back: Path + k.path, Danger: true, Facts: facts,
+	})
+}
+
+func (k *credentialKind) delete(c *call) error {
+	if err := k.store.remove(c, c.ID()); err != nil {
+		return err
+	}
+	return c.redirect(Path+k.path, notice{Code: k.deleted})
 }

@@ -6,7 +6,6 @@ package dashboard
 import (
 	"cmp"
 	"context"
-	"maps"
 	"net/http"
 	"net/netip"
 	"time"
@@ -27,6 +26,11 @@ type Store interface {
 	httpkit.Store
 	account.CloudEndpoints
 	account.DashboardSessions
+	backendStore
+}
+
+type backendStore interface {
+	account.Backends
 	// ActiveChildren returns the children of failovers that serve with each replica, by failover and
 	// replica.
 	ActiveChildren(ctx context.Context, accountID string, ids []string) (map[string]map[string]string, error)
@@ -89,6 +93,8 @@ func (o *Options) setDefaults() {
 	l.WriteTimeout, l.BodyTimeout = cmp.Or(l.WriteTimeout, 10*time.Second), cmp.Or(l.BodyTimeout, 30*time.Second)
 }
 
+// server checks who asks for a page, hands the call to the handler of its route, and shows the page
+// that the handler fills.
 type server struct {
 	opt       Options
 	calls     httpkit.Handler
@@ -96,10 +102,8 @@ type server struct {
 	pages     webpage.Templates
 	static    *webpage.Static
 	origins   *http.CrossOriginProtection
-	countries map[string]string // names by code
-	attempts  *clientlimit.Rate // attempts to sign in
-	streams   httpkit.StreamLimit
-	summaries summaryCache
+	countries countryNames
+	signIns   *signIns
 }
 
 // New returns the handler of everything below Path. It is safe for concurrent use. Streams of
@@ -109,83 +113,18 @@ func New(opt Options) http.Handler {
 	opt.setDefaults()
 	s := &server{opt: opt, mux: http.NewServeMux(), origins: http.NewCrossOriginProtection(),
 		countries: parseCountries()}
-	s.attempts = clientlimit.NewRate(rate.Every(opt.Limits.SignInInterval), opt.Limits.SignInBurst)
+	s.signIns = &signIns{store: opt.Store, trustedProxies: opt.TrustedProxies,
+		attempts: clientlimit.NewRate(rate.Every(opt.Limits.SignInInterval), opt.Limits.SignInBurst)}
 	s.calls = httpkit.Handler{Name: "dashboard request", Logger: opt.Logger, Clock: opt.Clock, Meter: opt.Meter}
-	s.streams = httpkit.StreamLimit{Max: opt.Limits.StreamsPerAccount}
 	s.static = webpage.NewStatic(Path+"static/", files)
 	s.pages = webpage.ParseTemplates(files, s.templateFuncs())
 	s.mux.Handle("/", &route{server: s})
 	s.mux.Handle("GET "+Path+"static/{file}", s.static)
-	for pattern, rt := range s.routes() {
+	for pattern, rt := range s.handlers().routes() {
 		rt.server, rt.pattern = s, pattern
 		s.mux.Handle(pattern, &rt)
 	}
 	return webpage.Compressed(s)
-}
-
-// route serves one path. Without get and post there is no such page.
-type route struct {
-	server      *server
-	pattern     string
-	get         func(*call) error
-	post        func(*call) error
-	public      bool            // needs no sign-in
-	scopes      []account.Scope // beside admin, for get
-	writeScopes []account.Scope // beside admin, for post
-	maxForm     int64           // bytes; 0 means maxForm
-}
-
-// Scopes that suffice beside admin.
-var (
-	readScopes     = []account.Scope{account.ScopeRead}
-	identityScopes = []account.Scope{account.ScopeRead, account.ScopeIdentities}
-	revokeScopes   = []account.Scope{account.ScopeIdentities}
-)
-
-// routes returns all routes by their pattern.
-func (s *server) routes() map[string]route {
-	users, session := identitiesPath, sessionsPath+"{id}"
-	routes := map[string]route{
-		Path + "sign-in":  {public: true, get: s.signInPage, post: s.signIn},
-		Path + "sign-out": {public: true, post: s.signOut},
-		Path + "live":     {get: s.liveUpdates, scopes: identityScopes},
-
-		Path + "{$}":                       {get: s.overview, scopes: identityScopes},
-		Path + "endpoints":                 {get: s.endpoints, scopes: readScopes},
-		Path + "endpoints/{id}":            {get: s.endpoint, scopes: readScopes},
-		Path + "endpoints/{id}/traffic":    {get: s.endpointTraffic, scopes: readScopes},
-		Path + "endpoints/{id}/path":       {get: s.path, scopes: readScopes},
-		Path + "backends/{id}/traffic":     {get: s.backendTraffic, scopes: readScopes},
-		Path + "traffic":                   {get: s.accountTraffic, scopes: readScopes},
-		Path + "map":                       {get: s.pathMap, scopes: readScopes},
-		Path + "kubernetes-operators":      {get: s.operators, scopes: readScopes},
-		Path + "kubernetes-operators/{id}": {get: s.operator, scopes: readScopes},
-		Path + "backends":                  {get: s.backends, scopes: readScopes},
-		Path + "backends/{id}":             {get: s.backend, scopes: readScopes},
-		Path + "agents":                    {get: s.agents, scopes: readScopes},
-		Path + "agents/{id}":               {get: s.agent, scopes: readScopes},
-		Path + "agents/{id}/stop":          {get: s.confirmStop, post: s.stopAgent},
-		Path + "agents/{id}/restart":       {get: s.confirmRestart, post: s.restartAgent},
-		Path + "events":                    {get: s.events, scopes: readScopes},
-		Path + "clusters":                  {get: s.clusters, scopes: readScopes},
-		Path + "clusters/{id}":             {get: s.cluster, scopes: readScopes},
-		Path + "clusters/{id}/delete":      {get: s.confirmDeleteCluster, post: s.deleteCluster},
-		users:                              {get: s.users, scopes: identityScopes},
-		users + "/{id}":                    {get: s.user, scopes: identityScopes},
-		users + "/{id}/endpoint":           {get: s.access, scopes: identityScopes},
-		users + "/{id}/sign-out": {get: s.confirmSignOutUser, post: s.signOutUser, scopes: revokeScopes,
-			writeScopes: revokeScopes},
-		users + "/{id}/revoke": {get: s.confirmRevokeUser, post: s.revokeUser, scopes: revokeScopes,
-			writeScopes: revokeScopes},
-		session: {get: s.session, scopes: identityScopes},
-		session + "/revoke": {get: s.confirmRevokeSession, post: s.revokeSession, scopes: revokeScopes,
-			writeScopes: revokeScopes},
-	}
-	for _, kind := range s.credentialKinds() {
-		maps.Copy(routes, kind.routes())
-	}
-	maps.Copy(routes, s.editorRoutes())
-	return routes
 }
 
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {

@@ -13,6 +13,9 @@
 // with a redirect. Scripts only spare people the way: they show the page of a confirmation as a
 // dialog, send the search while it is typed, and read the page again when something has changed.
 // What people change, an editor shows as a form, then the difference, and where another has saved
-// first both differences. There is one file per noun; templates and what they look like are in
-// templates/ and static/.
+// first both differences.
+//
+// routes.go lists every path with its handler, which is a method of the type of its subject, in the
+// file of that noun; the handler names the template in templates/ that it fills. What pages look like
+// is in static/.
 package dashboard

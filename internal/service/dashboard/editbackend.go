@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -71,43 +70,59 @@ func kindFields(kind account.BackendKind) []field {
 	return nil
 }
 
-// backendEditor returns the editor of backends of a kind.
-func (s *server) backendEditor(kind account.BackendKind) *editor {
-	list := Path + "backends?" + url.Values{"kind": {string(kind)}}.Encode()
-	e := &editor{server: s, noun: backendNoun(kind), nav: "backends", path: "backends",
-		parent: link{kindName(kind) + " backends", list}, newURL: Path + "backends/new/" + string(kind),
-		created: noticeBackendCreated, saved: noticeBackendSaved, updated: account.AuditBackendUpdated,
-		defaults: values{}}
-	if kind == account.BackendHTTPResponse {
-		e.defaults["status_code"] = strconv.Itoa(http.StatusOK)
+// backendForm makes and changes the backends of a kind. It implements editable.
+type backendForm struct {
+	kind   account.BackendKind
+	reader *backendReader
+}
+
+// backendEditors are the editors of backends by kind.
+type backendEditors map[account.BackendKind]*editor
+
+func newBackendEditors(reader *backendReader, p *policies, audit account.AuditLog) backendEditors {
+	all := backendEditors{}
+	for _, kind := range account.BackendKinds() {
+		all[kind] = &editor{editable: &backendForm{kind, reader}, policies: p, audit: audit, noun: backendNoun(kind),
+			nav: "backends", path: "backends", parent: link{kindName(kind) + " backends", backendsPath(kind)},
+			newURL:  Path + "backends/new/" + string(kind),
+			created: noticeBackendCreated, updated: account.AuditBackendUpdated,
+			defaults: values{}}
 	}
-	e.fields = func(c *call, id string) ([]field, error) {
-		fields := backendFields(kind)
-		if kind != account.BackendFailover && kind != account.BackendWeighted {
-			return fields, nil
+	all[account.BackendHTTPResponse].defaults["status_code"] = strconv.Itoa(http.StatusOK)
+	return all
+}
+
+// handler serves a step of the editor of the backend that the call names.
+func (b backendEditors) handler(step func(*editor, *call) error) func(*call) error {
+	return func(c *call) error {
+		if e := b[backendKindOf(c.ID())]; e != nil {
+			return step(e, c)
 		}
-		groups, err := s.backendChoices(c, id)
-		for i := range fields {
-			if fields[i].Name == "backends" {
-				fields[i].setGroups(groups)
-			}
-		}
-		return fields, err
+		return errNoBackend(c.ID())
 	}
-	e.load = func(c *call, id string) (*subject, error) {
-		b, err := s.opt.Store.Backend(c.Context(), c.AccountID(), kind, id)
-		if err != nil {
-			return nil, err
-		}
-		return &subject{id: id, title: backendRow{Backend: *b}.Name(), updatedAt: b.UpdatedAt,
-			shown: backendValues(b), object: b}, nil
+}
+
+func (f *backendForm) fields(c *call, id string) ([]field, error) {
+	fields := backendFields(f.kind)
+	if f.kind != account.BackendFailover && f.kind != account.BackendWeighted {
+		return fields, nil
 	}
-	e.check = func(_ *call, d *draft) error {
-		_, _, err := s.draftedBackend(kind, d)
-		return err
+	groups, err := f.reader.choices(c, id)
+	return setGroups(fields, "backends", groups), err
+}
+
+func (f *backendForm) load(c *call, id string) (*subject, error) {
+	b, err := f.reader.store.Backend(c.Context(), c.AccountID(), f.kind, id)
+	if err != nil {
+		return nil, err
 	}
-	e.write = func(c *call, d *draft) (string, error) { return s.writeBackend(c, kind, d) }
-	return e
+	return &subject{id: id, title: backendRow{Backend: *b}.Name(), updatedAt: b.UpdatedAt,
+		shown: backendValues(b), object: b}, nil
+}
+
+func (f *backendForm) check(_ *call, d *draft) error {
+	_, _, err := f.drafted(d)
+	return err
 }
 
 // backendValues returns the values of the form of a backend.
@@ -156,24 +171,22 @@ func backendValues(b *account.Backend) values {
 	return v
 }
 
-// draftedBackend returns the backend that a draft leads to, and the change.
-func (s *server) draftedBackend(
-	kind account.BackendKind, d *draft,
-) (b account.Backend, p account.BackendPatch, err error) {
-	p, broken := backendPatch(kind, d.mine)
-	b = account.Backend{Kind: kind}
+// drafted returns the backend that a draft leads to, and the change.
+func (f *backendForm) drafted(d *draft) (b account.Backend, p account.BackendPatch, err error) {
+	p, broken := backendPatch(f.kind, d.mine)
+	b = account.Backend{Kind: f.kind}
 	if d.current != nil {
 		b, p.ExpectedUpdatedAt = *d.current.object.(*account.Backend), &d.version
 	}
 	b, err = p.Apply(b)
-	for _, f := range account.FieldsOf(err) {
+	for _, one := range account.FieldsOf(err) {
 		// what cannot be read is told once
-		if !slices.ContainsFunc(broken, func(known account.FieldError) bool { return known.Field == f.Field }) {
-			broken = append(broken, f)
+		if !slices.ContainsFunc(broken, func(known account.FieldError) bool { return known.Field == one.Field }) {
+			broken = append(broken, one)
 		}
 	}
 	if p.Address != nil && len(broken) == 0 {
-		broken = append(broken, account.FieldsOf(s.opt.Backends.CheckStaticAddress(b.Static.Address))...)
+		broken = append(broken, account.FieldsOf(f.reader.edge.CheckStaticAddress(b.Static.Address))...)
 	}
 	if len(broken) > 0 {
 		return b, p, account.InvalidAll(broken)
@@ -181,20 +194,125 @@ func (s *server) draftedBackend(
 	return b, p, err
 }
 
-func (s *server) writeBackend(c *call, kind account.BackendKind, d *draft) (id string, err error) {
-	b, p, err := s.draftedBackend(kind, d)
+func (f *backendForm) write(c *call, d *draft) (id string, err error) {
+	b, p, err := f.drafted(d)
 	if err != nil {
 		return "", err
 	}
 	var written *account.Backend
 	if d.current == nil {
 		b.AccountID = c.AccountID()
-		written, err = s.opt.Store.CreateBackend(c.Context(), c.Caller(), b)
+		written, err = f.reader.store.CreateBackend(c.Context(), c.Caller(), b)
 	} else {
-		written, err = s.opt.Store.PatchBackend(c.Context(), c.Caller(), kind, d.current.id, p)
+		written, err = f.reader.store.PatchBackend(c.Context(), c.Caller(), f.kind, d.current.id, p)
 	}
 	if err != nil {
 		return "", err
 	}
 	return written.ID, nil
+}
+
+// patchReader reads the values of a form, and collects what cannot be read.
+type patchReader struct {
+	values
+	broken []account.FieldError
+}
+
+func (r *patchReader) reject(name, value, rule string) {
+	r.broken = append(r.broken, account.FieldError{Field: name, Value: account.Shorten(value), Rule: rule})
+}
+
+func (r *patchReader) text(name string) *string { return new(r.values[name]) }
+
+// trimmed returns a value without the spaces around it.
+func (r *patchReader) trimmed(name string) string { return strings.TrimSpace(r.values[name]) }
+
+// number returns the number of a field, ifEmpty for an empty one.
+func (r *patchReader) number(name string, ifEmpty int) *int {
+	text := r.trimmed(name)
+	if text == "" {
+		return &ifEmpty
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		r.reject(name, text, "must be a whole number")
+	}
+	return &n
+}
+
+// pairs returns the lines of a field as names and values around a separator.
+func (r *patchReader) pairs(name, separator, form string) *map[string]string {
+	all := map[string]string{}
+	for _, line := range splitLines(r.values[name]) {
+		if strings.TrimSpace(line) == "" {
+			continue
+		}
+		key, value, ok := strings.Cut(line, separator)
+		key, value = strings.TrimSpace(key), strings.TrimSpace(value)
+		_, twice := all[key]
+		switch {
+		case !ok || key == "":
+			r.reject(name+"."+account.Shorten(strings.TrimSpace(line)), value, "must be "+form)
+		case twice:
+			r.reject(name+"."+account.Shorten(key), value, "is given twice; leave one out")
+		}
+		all[key] = value
+	}
+	return &all
+}
+
+// statuses returns the numbers of a list with commas or spaces between them.
+func (r *patchReader) statuses(name string) *[]int {
+	all := []int{}
+	for _, text := range strings.FieldsFunc(r.values[name], func(c rune) bool {
+		return c == ',' || c == ' ' || c == '\t' || c == '\n'
+	}) {
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			r.reject(name+"["+text+"]", text, "must be an HTTP status from 200 to 599, for example 503")
+			continue
+		}
+		all = append(all, n)
+	}
+	return &all
+}
+
+func (r *patchReader) weights(name string) *map[string]int {
+	all := map[string]int{}
+	for _, line := range splitLines(r.values[name]) {
+		id, text, _ := strings.Cut(line, "=")
+		n, err := strconv.Atoi(text)
+		if _, twice := all[id]; twice {
+			r.reject(name+"."+id, text, "is given twice; each child stands once")
+		} else if err != nil {
+			r.reject(name+"."+id, text, "needs a weight: a number from 0 to "+strconv.Itoa(account.MaxWeight))
+		}
+		all[id] = n
+	}
+	return &all
+}
+
+// backendPatch returns the change of a backend that a form asks for, and the fields that cannot be
+// read.
+func backendPatch(kind account.BackendKind, v values) (account.BackendPatch, []account.FieldError) {
+	r := &patchReader{values: v}
+	p := account.BackendPatch{Description: r.text("description"), Metadata: r.text("metadata")}
+	switch kind {
+	case account.BackendFailover:
+		children := append([]string{}, splitLines(v["backends"])...)
+		p.Children, p.HealthStatus = &children, r.statuses("health.http_status")
+		p.HealthRule = account.HealthRulePatch{WindowSeconds: r.number("health.window_seconds", 0),
+			MinAnswers: r.number("health.min_answers", 0), FailurePercent: r.number("health.failure_percent", 0),
+			MinClients: r.number("health.min_clients", 0)}
+	case account.BackendWeighted:
+		p.Weights = r.weights("backends")
+	case account.BackendTunnelGroup:
+		p.Labels = r.pairs("labels", "=", "KEY=VALUE, for example app=api")
+	case account.BackendHTTPResponse:
+		p.StatusCode, p.Body = r.number("status_code", 200), r.text("body")
+		p.Headers = r.pairs("headers", ":", "NAME: VALUE, for example Content-Type: text/html")
+	case account.BackendStatic:
+		p.Address, p.TLS = new(r.trimmed("address")), new(v["tls.enabled"] == flagOn)
+	}
+	return p, r.broken
 }

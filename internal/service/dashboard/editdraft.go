@@ -49,7 +49,7 @@ func (e *editor) readDraft(c *call) (*draft, error) {
 		}
 		d.base, d.version, d.gone = base, version, gone
 	}
-	if d.secrets, err = e.unsealSecrets(c, form.Get(secretsInput)); err != nil {
+	if d.secrets, err = e.policies.unseal(c, form.Get(secretsInput)); err != nil {
 		return nil, err
 	}
 	if n, err := strconv.Atoi(form.Get(moreInput)); err == nil && form.Get("step") == stepMore {

@@ -4,7 +4,6 @@
 package dashboard
 
 import (
-	"context"
 	"strings"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -48,31 +47,31 @@ func endpointFields(isNew bool) []field {
 	return fields
 }
 
-func (s *server) endpointEditor() *editor {
-	e := &editor{server: s, noun: "cloud endpoint", nav: "endpoints", path: "endpoints",
-		parent: link{"Endpoints", Path + "endpoints"}, newURL: Path + "endpoints/new",
-		created: noticeEndpointCreated, saved: noticeEndpointSaved, updated: account.AuditEndpointUpdated,
-		defaults: values{"binding": account.BindingKubernetes}}
-	e.fields = func(c *call, id string) ([]field, error) {
-		fields := endpointFields(id == "")
-		groups, err := s.backendChoices(c, "")
-		if err != nil {
-			return nil, err
-		}
-		for i := range fields {
-			if fields[i].Name == "backend_id" {
-				fields[i].setGroups(groups)
-			}
-		}
-		return fields, nil
+// endpointForm makes and changes endpoints of type cloud. It implements editable.
+type endpointForm struct {
+	store interface {
+		account.Endpoints
+		account.CloudEndpoints
 	}
-	e.load, e.check, e.write = s.editableEndpoint, s.checkEndpointDraft, s.writeEndpoint
-	return e
+	policies *policies
+	backends *backendReader
 }
 
-// editableEndpoint returns an endpoint that forms change: of type cloud, and not an object's.
-func (s *server) editableEndpoint(c *call, id string) (*subject, error) {
-	e, err := s.opt.Store.Endpoint(c.Context(), c.AccountID(), id)
+func (f *endpointForm) editor(audit account.AuditLog) *editor {
+	return &editor{editable: f, policies: f.policies, audit: audit, noun: "cloud endpoint", nav: "endpoints",
+		path: "endpoints", parent: link{"Endpoints", Path + "endpoints"}, newURL: Path + "endpoints/new",
+		created: noticeEndpointCreated, updated: account.AuditEndpointUpdated,
+		defaults: values{"binding": account.BindingKubernetes}}
+}
+
+func (f *endpointForm) fields(c *call, id string) ([]field, error) {
+	groups, err := f.backends.choices(c, "")
+	return setGroups(endpointFields(id == ""), "backend_id", groups), err
+}
+
+// load returns an endpoint that forms change: of type cloud, and not an object's.
+func (f *endpointForm) load(c *call, id string) (*subject, error) {
+	e, err := f.store.Endpoint(c.Context(), c.AccountID(), id)
 	switch {
 	case err != nil:
 		return nil, err
@@ -83,7 +82,7 @@ func (s *server) editableEndpoint(c *call, id string) (*subject, error) {
 			"start the agent with other flags", id)
 	}
 	shown := values{"binding": e.Bindings[0], "url": e.URL, "name": e.Name, "description": e.Description,
-		"metadata": e.Metadata, "backend_id": e.BackendID, policyField: s.showPolicy(c, e.TrafficPolicy)}
+		"metadata": e.Metadata, "backend_id": e.BackendID, policyField: f.policies.show(c, e.TrafficPolicy)}
 	if e.PoolingEnabled {
 		shown["pooling_enabled"] = flagOn
 	}
@@ -113,8 +112,8 @@ func endpointPatch(d *draft) (p account.EndpointPatch) {
 	return p
 }
 
-// draftedEndpoint returns the endpoint that the draft leads to.
-func (s *server) draftedEndpoint(c *call, d *draft) (e account.Endpoint, facts account.PolicyFacts, err error) {
+// drafted returns the endpoint that the draft leads to.
+func (f *endpointForm) drafted(c *call, d *draft) (e account.Endpoint, facts account.PolicyFacts, err error) {
 	var broken []account.FieldError
 	if d.current != nil {
 		e = *d.current.object.(*account.Endpoint)
@@ -135,7 +134,7 @@ func (s *server) draftedEndpoint(c *call, d *draft) (e account.Endpoint, facts a
 		return e, facts, err
 	}
 	if d.current == nil || d.changed(policyField) {
-		facts, err = s.checkPolicy(e.TrafficPolicy, e.Scheme, e.Bindings[0])
+		facts, err = f.policies.check(e.TrafficPolicy, e.Scheme, e.Bindings[0])
 		if err != nil && account.CodeOf(err) != account.CodeInvalid {
 			return e, facts, err
 		}
@@ -159,74 +158,24 @@ func parseFormURL(binding, raw string) (account.EndpointURL, error) {
 	return account.ParseBindingURL(binding, raw)
 }
 
-func (s *server) checkEndpointDraft(c *call, d *draft) error {
-	_, _, err := s.draftedEndpoint(c, d)
+func (f *endpointForm) check(c *call, d *draft) error {
+	_, _, err := f.drafted(c, d)
 	return err
 }
 
-func (s *server) writeEndpoint(c *call, d *draft) (id string, err error) {
-	e, facts, err := s.draftedEndpoint(c, d)
+func (f *endpointForm) write(c *call, d *draft) (id string, err error) {
+	e, facts, err := f.drafted(c, d)
 	if err != nil {
 		return "", err
 	}
 	var written *account.Endpoint
 	if d.current == nil {
-		written, err = s.opt.Store.CreateEndpoint(c.Context(), e, facts)
+		written, err = f.store.CreateEndpoint(c.Context(), e, facts)
 	} else {
-		written, err = s.opt.Store.PatchEndpoint(c.Context(), c.Caller(), d.current.id, endpointPatch(d), facts)
+		written, err = f.store.PatchEndpoint(c.Context(), c.Caller(), d.current.id, endpointPatch(d), facts)
 	}
 	if err != nil {
 		return "", err
 	}
 	return written.ID, nil
 }
-
-// backendChoices returns all backends of the account but one, by kind.
-func (s *server) backendChoices(c *call, without string) (groups []choiceGroup, err error) {
-	for _, kind := range account.BackendKinds() {
-		all, err := s.allBackends(c.Context(), c.AccountID(), kind)
-		if err != nil {
-			return nil, err
-		}
-		g := choiceGroup{Name: kindName(kind)}
-		for _, b := range all {
-			if b.ID == without {
-				continue
-			}
-			text := backendRow{Backend: b}.Name()
-			if text != b.ID {
-				text += " · " + shortID(b.ID)
-			} else if does := (backendRow{Backend: b}).Summary(); does != "" {
-				text = does + " · " + shortID(b.ID)
-			}
-			g.Choices = append(g.Choices, choice{b.ID, text})
-		}
-		if len(g.Choices) > 0 {
-			groups = append(groups, g)
-		}
-	}
-	return groups, nil
-}
-
-// allBackends returns the backends of a kind. An account has at most account.MaxBackends, unless
-// its server allows more.
-func (s *server) allBackends(
-	ctx context.Context, accountID string, kind account.BackendKind,
-) (all []account.Backend, err error) {
-	page := account.Page{Limit: account.MaxPageLimit}
-	for range maxBackendPages {
-		found, err := s.opt.Store.ListBackends(ctx, accountID, kind, page)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, found.Backends...)
-		if !found.More || len(found.Backends) == 0 {
-			break
-		}
-		page.BeforeID = all[len(all)-1].ID
-	}
-	return all, nil
-}
-
-// maxBackendPages bounds how many backends of a kind a form offers.
-const maxBackendPages = 5

@@ -61,7 +61,7 @@ func (f field) sent(form url.Values) string {
 		}
 		return ""
 	case inputChildren:
-		return strings.Join(slices.DeleteFunc(slices.Clone(form[f.Name]), isEmpty), "\n")
+		return strings.Join(slices.DeleteFunc(slices.Clone(form[f.Name]), func(id string) bool { return id == "" }), "\n")
 	case inputWeights:
 		var lines []string
 		weights := form[f.Name+weightSuffix]
@@ -79,8 +79,6 @@ func (f field) sent(form url.Values) string {
 	}
 	return given
 }
-
-func isEmpty(text string) bool { return text == "" }
 
 // display returns a value as people read it in a diff.
 func (f field) display(value string) string {
@@ -108,14 +106,16 @@ func (f field) display(value string) string {
 	return value
 }
 
-// setGroups sets the choices, and their names for display.
-func (f *field) setGroups(groups []choiceGroup) {
-	f.Groups, f.names = groups, map[string]string{}
+// setGroups returns the fields with the choices of the one with the name, and their names for display.
+func setGroups(fields []field, name string, groups []choiceGroup) []field {
+	at := slices.IndexFunc(fields, func(f field) bool { return f.Name == name })
+	fields[at].Groups, fields[at].names = groups, map[string]string{}
 	for _, g := range groups {
 		for _, one := range g.Choices {
-			f.names[one.Value] = one.Text
+			fields[at].names[one.Value] = one.Text
 		}
 	}
+	return fields
 }
 
 // fieldView is a field of a form as a template shows it.

@@ -24,27 +24,35 @@ const (
 	stepMore   = "more"  // show the form with further rows for children
 )
 
+// editable is a kind of objects that forms make and change: cloud endpoints, or the backends of a
+// kind.
+type editable interface {
+	// fields returns the fields of the form of a new object, or of an existing one with the ID.
+	fields(c *call, id string) ([]field, error)
+	// load returns the object that the call names. Its error tells why it cannot be changed.
+	load(c *call, id string) (*subject, error)
+	// check returns CodeInvalid with every rule that what is typed breaks.
+	check(c *call, d *draft) error
+	// write creates the object, or changes it unless it was changed since the draft's version.
+	write(c *call, d *draft) (id string, err error)
+}
+
 // editor makes and changes the objects of one kind. Every change goes through the same pages: the
 // form, a review of the difference, and where another has saved first the differences of both.
 type editor struct {
-	*server
+	editable
+	policies *policies
+	audit    account.AuditLog
+
 	noun   string // in the middle of a sentence
 	nav    string
 	parent link   // the link above the pages
 	path   string // path of the list, below Path: an object's ends with its ID
 	newURL string // where the form of a new object is sent
 
-	created, saved string // codes of notices
-	updated        account.AuditType
+	created string // created is the code of the notice.
+	updated account.AuditType
 
-	// fields returns the fields of the form of a new object, or of an existing one with the ID.
-	fields func(c *call, id string) ([]field, error)
-	// load returns the object that the call names. Its error tells why it cannot be changed.
-	load func(c *call, id string) (*subject, error)
-	// check returns CodeInvalid with every rule that what is typed breaks.
-	check func(c *call, d *draft) error
-	// write creates the object, or changes it unless it was changed since the draft's version.
-	write func(c *call, d *draft) (id string, err error)
 	// defaults are the values of a new object.
 	defaults values
 }
@@ -130,7 +138,7 @@ func (e *editor) submit(c *call) error {
 	if err != nil {
 		return err
 	}
-	badMark := e.restoreSecrets(c, d)
+	badMark := e.policies.restoreDraft(c, d)
 	if d.gone {
 		return e.showDeleted(c, d)
 	}
@@ -194,7 +202,7 @@ func (e *editor) save(c *call, d *draft) error {
 		}
 		return e.showForm(c, account.CodeOf(err).Status(), d, problems)
 	}
-	code := e.saved
+	code := noticeSaved
 	if d.current == nil {
 		code = e.created
 	}
@@ -219,39 +227,31 @@ func (e *editor) showDeleted(c *call, d *draft) error {
 
 // editPage is the data of the form.
 type editPage struct {
-	Action, Cancel string
-	New            bool
-	Noun           string
-	Fields         []fieldView
-	Problem        string // a problem of no single field
-	Problems       int    // fields with a problem
-	Base, Version  string
-	Secrets        string
-	Account        string
-	SecretNames    string // SecretNames is redact.SecretNames.
-	Restored       bool   // the form has what was typed before the browser was signed out
-	More           int    // rows for children that a further press of its button adds
-	HasMembers     bool
-	HasPolicy      bool
+	draftForm
+	New         bool
+	Fields      []fieldView
+	Problem     string // a problem of no single field
+	Problems    int    // fields with a problem
+	SecretNames string // SecretNames is redact.SecretNames.
+	Restored    bool   // the form has what was typed before the browser was signed out
+	More        int    // rows for children that a further press of its button adds
+	HasMembers  bool
+	HasPolicy   bool
 }
 
 func (e *editor) showForm(c *call, status int, d *draft, problems formProblems) error {
-	p := editPage{Action: e.action(d), Cancel: e.parent.Href, New: d.current == nil, Noun: e.noun,
-		Problem: problems.general, Base: encodeValues(d.base), Version: encodeTime(d.version), Account: c.AccountID(),
-		SecretNames: redact.SecretNames, Restored: c.Request.PostForm.Has(restoredInput), More: d.more + 4}
-	if d.current != nil {
-		p.Cancel = e.page(d.current.id)
-	}
-	var err error
-	if p.Secrets, err = e.sealSecrets(c, d); err != nil {
+	form, err := e.draftForm(c, d)
+	if err != nil {
 		return err
 	}
+	p := editPage{draftForm: form, New: d.current == nil, Problem: problems.general, SecretNames: redact.SecretNames,
+		Restored: c.Request.PostForm.Has(restoredInput), More: d.more + 4}
 	for _, f := range d.fields {
 		v := f.view(d.mine[f.Name], problems.byField[f.Name], d.more)
 		p.HasMembers = p.HasMembers || len(v.Members) > 0
 		if f.Kind == inputPolicy {
 			p.HasPolicy = true
-			v.Policy = e.policyView(c, d, problems.findings)
+			v.Policy = e.policies.view(c, d, problems.findings)
 			v.Value = v.Policy.Text
 		}
 		if v.Problem != "" || v.Policy != nil && len(v.Policy.Findings) > 0 {
@@ -264,34 +264,4 @@ func (e *editor) showForm(c *call, status int, d *draft, problems formProblems) 
 		crumb = link{d.current.title, e.page(d.current.id)}
 	}
 	return c.show(status, view{Page: "edit", Title: e.title(d), Nav: e.nav, Crumb: &crumb, Data: p})
-}
-
-// editorRoutes returns the routes of the forms, and of deletion.
-func (s *server) editorRoutes() map[string]route {
-	endpoints, backends := s.endpointEditor(), map[account.BackendKind]*editor{}
-	one := Path + "endpoints/{id}"
-	routes := map[string]route{
-		Path + "endpoints/new":   {get: endpoints.open, post: endpoints.submit, maxForm: maxEditForm},
-		Path + "endpoints/check": {post: s.checkTypedPolicy, maxForm: maxEditForm},
-		one + "/edit":            {get: endpoints.open, post: endpoints.submit, maxForm: maxEditForm},
-		one + "/delete":          {get: s.confirmDeleteEndpoint, post: s.deleteEndpoint},
-	}
-	for _, kind := range account.BackendKinds() {
-		backends[kind] = s.backendEditor(kind)
-		routes[Path+"backends/new/"+string(kind)] = route{get: backends[kind].open, post: backends[kind].submit,
-			maxForm: maxEditForm}
-	}
-	ofKind := func(handle func(*editor, *call) error) func(*call) error {
-		return func(c *call) error {
-			e := backends[backendKindOf(c.ID())]
-			if e == nil {
-				return account.Errorf(account.CodeNotFound, "there is no backend %q", account.Shorten(c.ID()))
-			}
-			return handle(e, c)
-		}
-	}
-	one = Path + "backends/{id}"
-	routes[one+"/edit"] = route{get: ofKind((*editor).open), post: ofKind((*editor).submit), maxForm: maxEditForm}
-	routes[one+"/delete"] = route{get: s.confirmDeleteBackend, post: s.deleteBackend}
-	return routes
 }

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/httpkit"
 	"github.com/fairlead-dev/fairlead/internal/service/redact"
 )
 
@@ -73,38 +74,46 @@ func (p *policyView) Summary() string {
 // Rows is the number of lines of the editor.
 func (p *policyView) Rows() int { return len(p.Lines) }
 
+// policies show traffic policies with marks in place of their secrets, and put the secrets back.
+type policies struct {
+	endpoints account.Endpoints
+	redactor  httpkit.Redactor
+	checker   account.PolicyChecker // checker is nil where the server runs no policies.
+	sealer    Sealer                // sealer is nil where secrets have to be typed again.
+}
+
 // mark returns the function that makes marks of secrets. What is a mark already stays.
-func (s *server) mark(accountID string) redact.Mark {
+func (p *policies) mark(accountID string) redact.Mark {
 	return func(secret string) string {
 		if redact.IsMark(secret) {
 			return secret
 		}
-		return s.opt.Redactor.RedactionMark(accountID, secret)
+		return p.redactor.RedactionMark(accountID, secret)
 	}
 }
 
-// showPolicy returns the policy with marks in place of its secrets. A text that is no document is
+// show returns the policy with marks in place of its secrets. A text that is no document is
 // returned as it is: it was just typed, and its secrets cannot be told.
-func (s *server) showPolicy(c *call, text string) string {
+func (p *policies) show(c *call, text string) string {
 	if !redact.Valid(text) {
 		return text
 	}
-	return redact.Text(text, s.mark(c.AccountID()))
+	return redact.Text(text, p.mark(c.AccountID()))
 }
 
-// policyView returns the policy of a draft with its findings, at their places in what is shown.
-func (e *editor) policyView(c *call, d *draft, findings []finding) *policyView {
+// view returns the policy of a draft with its findings, at their places in what is shown.
+func (p *policies) view(c *call, d *draft, findings []finding) *policyView {
 	whole := d.mine[policyField]
 	if d.policy != "" {
 		whole = d.policy
 	}
-	p := &policyView{Text: e.showPolicy(c, whole), Path: Path + "endpoints/check", Findings: findings}
+	v := &policyView{Text: p.show(c, whole), Path: Path + "endpoints/check", Findings: findings}
 	if d.current != nil {
-		p.ID = d.current.id
+		v.ID = d.current.id
 	}
-	p.place(whole)
-	p.Checked = len(findings) > 0 || c.Request.PostForm.Get("step") == stepCheck
-	return p
+	v.place(whole)
+	v.Checked = len(findings) > 0 || c.Request.PostForm.Get("step") == stepCheck
+	return v
 }
 
 // place moves findings in the text of the policy to their places in what is shown, and numbers the
@@ -124,15 +133,15 @@ func (p *policyView) place(whole string) {
 	}
 }
 
-// restoreSecrets sets the policy of a draft: what is typed, with the secrets that its marks stand
+// restoreDraft sets the policy of a draft: what is typed, with the secrets that its marks stand
 // for. Secrets that were typed become marks in what pages show. It returns CodeInvalid for a mark
 // of no secret.
-func (e *editor) restoreSecrets(c *call, d *draft) error {
+func (p *policies) restoreDraft(c *call, d *draft) error {
 	stored := ""
 	if d.current != nil {
 		stored = d.current.policy
 	}
-	whole, err := e.restore(c, d.mine[policyField], stored, d.secrets)
+	whole, err := p.restore(c, d.mine[policyField], stored, d.secrets)
 	typed, kept := redact.Secrets(whole), redact.Secrets(stored)
 	if err != nil || !redact.Valid(whole) {
 		typed = append(typed, d.secrets...)
@@ -140,17 +149,17 @@ func (e *editor) restoreSecrets(c *call, d *draft) error {
 	d.secrets = slices.DeleteFunc(typed, func(secret string) bool { return slices.Contains(kept, secret) })
 	d.policy = whole
 	if d.mine[policyField] != "" {
-		d.mine[policyField] = e.showPolicy(c, whole)
+		d.mine[policyField] = p.show(c, whole)
 	}
 	return err
 }
 
 // restore returns a policy with the secrets of stored and more in place of their marks.
-func (s *server) restore(c *call, text, stored string, more []string) (string, error) {
+func (p *policies) restore(c *call, text, stored string, more []string) (string, error) {
 	if len(text) > account.MaxTrafficPolicy {
 		return text, nil // it is refused for its size
 	}
-	whole, err := redact.RestoreWith(text, stored, more, s.mark(c.AccountID()))
+	whole, err := redact.RestoreWith(text, stored, more, p.mark(c.AccountID()))
 	var unknown redact.UnknownMarkError
 	switch {
 	case errors.As(err, &unknown):
@@ -167,37 +176,37 @@ func (s *server) restore(c *call, text, stored string, more []string) (string, e
 	return whole, nil
 }
 
-// checkPolicy compiles a policy for an endpoint.
-func (s *server) checkPolicy(text, scheme, binding string) (account.PolicyFacts, error) {
+// check compiles a policy for an endpoint.
+func (p *policies) check(text, scheme, binding string) (account.PolicyFacts, error) {
 	switch {
 	case text == "":
 		return account.PolicyFacts{}, nil
-	case s.opt.CheckPolicy == nil:
+	case p.checker == nil:
 		return account.PolicyFacts{},
 			account.Invalid(policyField, "",
 				"this server does not run traffic policies; leave it out, and choose a backend")
 	}
-	return s.opt.CheckPolicy(text, scheme, binding)
+	return p.checker(text, scheme, binding)
 }
 
-// sealSecrets returns the secrets that were typed, so that the next form has them and no page shows
+// seal returns secrets that were typed, so that the next form has them and no page shows
 // them.
-func (s *server) sealSecrets(c *call, d *draft) (string, error) {
-	if len(d.secrets) == 0 || s.opt.Sealer == nil {
+func (p *policies) seal(c *call, secrets []string) (string, error) {
+	if len(secrets) == 0 || p.sealer == nil {
 		return "", nil
 	}
-	text, err := json.Marshal(d.secrets)
+	text, err := json.Marshal(secrets)
 	if err != nil {
 		return "", err
 	}
-	return base64.RawURLEncoding.EncodeToString(s.opt.Sealer.Seal(string(text), secretsOwner(c))), nil
+	return base64.RawURLEncoding.EncodeToString(p.sealer.Seal(string(text), secretsOwner(c))), nil
 }
 
 // secretsOwner is whom sealed secrets belong to: they are read again for the same key only.
 func secretsOwner(c *call) string { return c.AccountID() + " " + c.Key.ID + " typed secrets" }
 
-func (s *server) unsealSecrets(c *call, sealed string) (secrets []string, err error) {
-	if sealed == "" || s.opt.Sealer == nil {
+func (p *policies) unseal(c *call, sealed string) (secrets []string, err error) {
+	if sealed == "" || p.sealer == nil {
 		return nil, nil
 	}
 	broken := account.Errorf(account.CodeMalformed,
@@ -206,22 +215,22 @@ func (s *server) unsealSecrets(c *call, sealed string) (secrets []string, err er
 	if err != nil {
 		return nil, broken
 	}
-	text, err := s.opt.Sealer.Unseal(raw, secretsOwner(c))
+	text, err := p.sealer.Unseal(raw, secretsOwner(c))
 	if err != nil || json.Unmarshal([]byte(text), &secrets) != nil {
 		return nil, broken
 	}
 	return secrets, nil
 }
 
-// checkTypedPolicy answers the script of the editor with the findings of what is typed. It changes
+// checkTyped answers the script of the editor with the findings of what is typed. It changes
 // nothing.
-func (s *server) checkTypedPolicy(c *call) error {
+func (p *policies) checkTyped(c *call) error {
 	c.ReadOnly = true
 	form := c.Request.PostForm
 	text := field{Name: policyField, Kind: inputPolicy}.sent(form)
 	binding, stored, scheme := form.Get("binding"), "", ""
 	if id := form.Get("id"); id != "" {
-		e, err := s.opt.Store.Endpoint(c.Context(), c.AccountID(), id)
+		e, err := p.endpoints.Endpoint(c.Context(), c.AccountID(), id)
 		if err != nil {
 			return err
 		}
@@ -232,27 +241,27 @@ func (s *server) checkTypedPolicy(c *call) error {
 	if u, err := account.ParseBindingURL(binding, strings.TrimSpace(form.Get("url"))); scheme == "" && err == nil {
 		scheme = u.Scheme
 	}
-	typed, err := s.unsealSecrets(c, form.Get(secretsInput))
+	typed, err := p.unseal(c, form.Get(secretsInput))
 	if err != nil {
 		return err
 	}
-	p := &policyView{Text: text, Checked: true}
-	whole, err := s.restore(c, text, stored, typed)
+	v := &policyView{Text: text, Checked: true}
+	whole, err := p.restore(c, text, stored, typed)
 	if err == nil && len(whole) > account.MaxTrafficPolicy {
 		err = account.Invalid(policyField, account.NotShown,
 			fmt.Sprintf("has %d bytes; at most %d are allowed", len(whole), account.MaxTrafficPolicy))
 	}
 	if err == nil {
-		_, err = s.checkPolicy(whole, scheme, binding)
+		_, err = p.check(whole, scheme, binding)
 	}
 	if err != nil {
 		problems, ok := problemsOf(err, []field{{Name: policyField}})
 		if !ok {
 			return err
 		}
-		p.Findings = problems.findings
+		v.Findings = problems.findings
 	}
-	p.place(whole)
+	v.place(whole)
 	return c.show(http.StatusOK, view{Page: "policy-check", Title: "Mistakes of a traffic policy", Nav: "endpoints",
-		Crumb: &link{"Endpoints", Path + "endpoints"}, Data: p})
+		Crumb: &link{"Endpoints", Path + "endpoints"}, Data: v})
 }

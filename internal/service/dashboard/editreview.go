@@ -43,7 +43,7 @@ func differenceOf(fields []field, before, after values, prefix string) (d differ
 	return d
 }
 
-// draftForm is a draft in a page that shows it and has no fields for it.
+// draftForm is a draft in the form of a page. Draft is for pages that have no fields for it.
 type draftForm struct {
 	Action, Cancel                string
 	Noun                          string
@@ -52,9 +52,12 @@ type draftForm struct {
 }
 
 func (e *editor) draftForm(c *call, d *draft) (f draftForm, err error) {
-	f = draftForm{Action: e.action(d), Cancel: e.page(d.current.id), Noun: e.noun, Base: encodeValues(d.base),
+	f = draftForm{Action: e.action(d), Cancel: e.parent.Href, Noun: e.noun, Base: encodeValues(d.base),
 		Version: encodeTime(d.version), Draft: encodeValues(d.mine), Account: c.AccountID()}
-	f.Secrets, err = e.sealSecrets(c, d)
+	if d.current != nil {
+		f.Cancel = e.page(d.current.id)
+	}
+	f.Secrets, err = e.policies.seal(c, d.secrets)
 	return f, err
 }
 
@@ -99,7 +102,7 @@ func (e *editor) showConflict(c *call, d *draft) error {
 			p.Both = append(p.Both, f.Label)
 		}
 	}
-	if last := e.lastEvent(c, d.current.id, e.updated); last != nil {
+	if last := lastEvent(c, e.audit, d.current.id, e.updated); last != nil {
 		p.At = last.OccurredAt
 		if last.Principal != nil {
 			p.By = last.Principal.ID

@@ -7,8 +7,10 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/httpkit"
 	"github.com/fairlead-dev/fairlead/internal/service/redact"
 )
 
@@ -24,7 +26,19 @@ type endpointsPage struct {
 	Pager                  pager
 }
 
-func (s *server) endpoints(c *call) error {
+// endpointHandlers serve the pages of endpoints.
+type endpointHandlers struct {
+	store interface {
+		account.Endpoints
+		account.CloudEndpoints
+		account.TunnelSessions
+	}
+	backends  *backendReader
+	operators *operatorReader
+	redactor  httpkit.Redactor
+}
+
+func (h *endpointHandlers) list(c *call) error {
 	p := endpointsPage{Query: c.queryText("q"), Binding: c.queryEnum("binding", bindings...),
 		Status:   c.queryEnum("status", account.StatusOnline, account.StatusOffline),
 		Bindings: bindings, Statuses: []string{account.StatusOnline, account.StatusOffline}}
@@ -33,22 +47,18 @@ func (s *server) endpoints(c *call) error {
 	if p.Binding != "" {
 		filter.Bindings = []string{p.Binding}
 	}
-	read := func(page account.Page) ([]account.Endpoint, bool, error) {
-		found, err := s.opt.Store.ListEndpoints(c.Context(), c.AccountID(), filter, page)
-		if err != nil {
-			return nil, false, err
-		}
-		return found.Endpoints, found.More, nil
-	}
 	matches := func(e *account.Endpoint) bool {
 		return (p.Status == "" || e.Status == p.Status) &&
 			(p.Query == "" || contains(p.Query, e.URL, e.ID, e.Name, e.Description))
 	}
-	rows, last, more, err := scan(c, p.Query != "" || p.Status != "", read, endpointID, matches)
+	if p.Query == "" && p.Status == "" {
+		matches = nil
+	}
+	rows, last, more, err := scanEndpoints(c, h.store, filter, matches)
 	if err != nil {
 		return err
 	}
-	if p.Agents, err = s.agentsByID(c); err != nil {
+	if p.Agents, err = agentsByID(c, h.store); err != nil {
 		return err
 	}
 	p.Rows = rows
@@ -81,31 +91,31 @@ func (p *endpointPage) HasPolicy() bool {
 	return !slices.Contains(p.Bindings, account.BindingClusterset)
 }
 
-func (s *server) endpoint(c *call) error {
-	e, err := s.opt.Store.Endpoint(c.Context(), c.AccountID(), c.ID())
+func (h *endpointHandlers) show(c *call) error {
+	e, err := h.store.Endpoint(c.Context(), c.AccountID(), c.ID())
 	if err != nil {
 		return err
 	}
 	p := endpointPage{Endpoint: *e}
 	if e.TrafficPolicy != "" {
 		p.Policy = redact.Text(e.TrafficPolicy, func(secret string) string {
-			return s.opt.Redactor.RedactionMark(e.AccountID, secret)
+			return h.redactor.RedactionMark(e.AccountID, secret)
 		})
 		p.TrafficPolicy = ""
 	}
 	if e.TunnelSession != nil {
-		p.Agent, err = s.opt.Store.TunnelSession(c.Context(), c.AccountID(), e.TunnelSession.ID)
+		p.Agent, err = h.store.TunnelSession(c.Context(), c.AccountID(), e.TunnelSession.ID)
 		if err != nil && account.CodeOf(err) != account.CodeNotFound { // not found: it has just ended
 			return err
 		}
 	}
 	if e.BackendID != "" {
-		p.Backend, err = s.opt.Store.Backend(c.Context(), c.AccountID(), backendKindOf(e.BackendID), e.BackendID)
+		p.Backend, err = h.backends.store.Backend(c.Context(), c.AccountID(), backendKindOf(e.BackendID), e.BackendID)
 		if err != nil && account.CodeOf(err) != account.CodeNotFound {
 			return err
 		}
 		if p.Backend != nil {
-			rows, err := s.backendRows(c.Context(), c.AccountID(), *p.Backend)
+			rows, err := h.backends.rows(c.Context(), c.AccountID(), *p.Backend)
 			if err != nil {
 				return err
 			}
@@ -114,12 +124,12 @@ func (s *server) endpoint(c *call) error {
 	}
 	if e.ServiceExport != nil {
 		p.ClusterID = account.EndpointURL{Host: e.Host}.ClusterID()
-		if p.Ports, err = s.exportedPorts(c, e); err != nil {
+		if p.Ports, err = h.exportedPorts(c, e); err != nil {
 			return err
 		}
 	}
 	if e.SharesURL() {
-		others, err := s.opt.Store.ListEndpoints(c.Context(), c.AccountID(), account.EndpointFilter{URL: e.URL},
+		others, err := h.store.ListEndpoints(c.Context(), c.AccountID(), account.EndpointFilter{URL: e.URL},
 			account.Page{Limit: pageSize})
 		if err != nil {
 			return err
@@ -135,13 +145,13 @@ func (s *server) endpoint(c *call) error {
 }
 
 // exportedPorts returns the endpoints of the TCP ports of the export of a Service.
-func (s *server) exportedPorts(c *call, e *account.Endpoint) (ports []account.Endpoint, err error) {
+func (h *endpointHandlers) exportedPorts(c *call, e *account.Endpoint) (ports []account.Endpoint, err error) {
 	for _, port := range e.ServiceExport.Ports {
 		u := account.EndpointURL{Scheme: "tcp", Host: e.Host, Port: int(port.Port)}
 		if port.Protocol != "TCP" {
 			continue
 		}
-		page, err := s.opt.Store.ListEndpoints(c.Context(), c.AccountID(),
+		page, err := h.store.ListEndpoints(c.Context(), c.AccountID(),
 			account.EndpointFilter{Bindings: e.Bindings, URL: u.String()}, account.Page{Limit: pageSize})
 		if err != nil {
 			return nil, err
@@ -149,4 +159,113 @@ func (s *server) exportedPorts(c *call, e *account.Endpoint) (ports []account.En
 		ports = append(ports, page.Endpoints...)
 	}
 	return ports, nil
+}
+
+// isDeletable reports whether the dashboard deletes the endpoint: one of type cloud, or one whose
+// object is gone or has no exporter now.
+func isDeletable(e *account.Endpoint) bool {
+	return e.Type == account.TypeCloud || e.Owner != nil && e.Status == account.StatusOffline
+}
+
+// confirmDelete asks before an endpoint is deleted, and tells what that breaks.
+func (h *endpointHandlers) confirmDelete(c *call) error {
+	e, err := h.store.Endpoint(c.Context(), c.AccountID(), c.ID())
+	if err != nil {
+		return err
+	}
+	if !isDeletable(e) {
+		return account.Errorf(account.CodeInvalid,
+			"endpoint %s is an agent's: it ends with its agent; stop that agent, or delete its object", e.ID)
+	}
+	facts := []fact{{"URL", e.URL}, {"Binding", strings.Join(e.Bindings, ", ")}, {"Id", e.ID}}
+	if e.BackendID != "" {
+		facts = append(facts, fact{"Forwards to", e.BackendID})
+	}
+	bound, err := h.boundBy(c, e)
+	if err != nil {
+		return err
+	}
+	if len(bound) > 0 {
+		facts = append(facts, fact{"Bound by", strings.Join(bound, ", ")})
+	}
+	members, err := h.poolMembers(c, e)
+	if err != nil {
+		return err
+	}
+	if members > 0 {
+		facts = append(facts, fact{"Others in its pool", count(members, "endpoint", "endpoints")})
+	}
+	page := link{e.URL, Path + "endpoints/" + e.ID}
+	return c.confirm("endpoints", page, confirmation{Question: "Delete this endpoint?", Facts: facts,
+		Effect: endpointDeletionEffect(e, len(bound), members), Verb: "Delete endpoint", Busy: "Deleting",
+		Back:   page.Href,
+		Danger: true})
+}
+
+// endpointDeletionEffect returns what callers and clusters see when the endpoint is gone.
+func endpointDeletionEffect(e *account.Endpoint, operators, members int) string {
+	var b strings.Builder
+	if members > 0 {
+		b.WriteString("The others in its pool serve its callers. ")
+	} else {
+		b.WriteString("Callers of " + e.URL + " get an error at once. ")
+	}
+	switch e.Bindings[0] {
+	case account.BindingKubernetes:
+		if operators > 0 && members == 0 {
+			b.WriteString("The operators that bind it remove its Services. ")
+		}
+	case account.BindingInternal:
+		b.WriteString("Traffic policies that forward to it answer with an error. ")
+	case account.BindingPublic:
+		b.WriteString("People’s sessions at this URL are of no use any more. ")
+	}
+	if e.TrafficPolicy != "" {
+		b.WriteString("Its traffic policy is deleted with it, secrets included. ")
+	}
+	if e.Owner != nil {
+		b.WriteString("If its object is still there, the exporter makes it again: delete " + e.Owner.String() +
+			" too. ")
+	}
+	b.WriteString("A new endpoint with this URL gets another id.")
+	return b.String()
+}
+
+// boundBy returns the names of the operators that bind the endpoint.
+func (h *endpointHandlers) boundBy(c *call, e *account.Endpoint) (names []string, err error) {
+	if !slices.Contains(e.Bindings, account.BindingKubernetes) {
+		return nil, nil
+	}
+	operators, err := h.operators.binding(c)
+	for _, o := range operators {
+		if o.problem != "" || !o.matches(e) {
+			continue
+		}
+		name := o.Name()
+		if cluster := o.Deployment.ClusterName; cluster != "" {
+			name = cluster + " (" + name + ")"
+		}
+		names = append(names, name)
+	}
+	return names, err
+}
+
+// poolMembers returns how many other endpoints have the URL of the endpoint.
+func (h *endpointHandlers) poolMembers(c *call, e *account.Endpoint) (int, error) {
+	if !e.SharesURL() {
+		return 0, nil
+	}
+	found, err := h.store.ListEndpoints(c.Context(), c.AccountID(),
+		account.EndpointFilter{Bindings: e.Bindings, URL: e.URL}, account.Page{Limit: account.MaxPageLimit})
+	if err != nil {
+		return 0, err
+	}
+	return len(slices.DeleteFunc(found.Endpoints, func(o account.Endpoint) bool { return o.ID == e.ID })), nil
+}
+
+func (h *endpointHandlers) delete(c *call) error {
+	if err := h.store.DeleteEndpoint(c.Context(), c.Caller(), c.ID()); err != nil {
+		return err
+	}
+	return c.redirect(c.returnPath(Path+"endpoints", Path+"endpoints/"+c.ID()), notice{Code: noticeEndpointDeleted})
 }

@@ -72,7 +72,10 @@ func sentenceCase(text string) string {
 	return strings.ToUpper(text[:1]) + text[1:]
 }
 
-func (s *server) events(c *call) error {
+// eventHandlers serve the page of what happened.
+type eventHandlers struct{ audit account.AuditLog }
+
+func (h *eventHandlers) list(c *call) error {
 	p := eventsPage{ObjectID: c.queryText("object_id")}
 	for _, t := range account.AuditTypes() {
 		p.Types = append(p.Types, t)
@@ -83,7 +86,7 @@ func (s *server) events(c *call) error {
 	if !idPattern.MatchString(p.ObjectID) {
 		p.ObjectID = ""
 	}
-	found, err := s.opt.Store.AuditEvents(c.Context(), c.AccountID(),
+	found, err := h.audit.AuditEvents(c.Context(), c.AccountID(),
 		account.AuditFilter{Type: account.AuditType(p.Type), ObjectID: p.ObjectID}, c.page())
 	if err != nil {
 		return err
@@ -94,4 +97,15 @@ func (s *server) events(c *call) error {
 	p.Pager = pagerOf(c, found.Events, found.More, auditEventID,
 		url.Values{"type": {p.Type}, "object_id": {p.ObjectID}})
 	return c.show(http.StatusOK, view{Page: "events", Title: "Events", Nav: "events", Live: "audit", Data: p})
+}
+
+// lastEvent returns the newest event of the type about the object, nil without one. The page says
+// less when the log cannot be read.
+func lastEvent(c *call, log account.AuditLog, objectID string, of account.AuditType) *account.AuditEvent {
+	found, err := log.AuditEvents(c.Context(), c.AccountID(),
+		account.AuditFilter{ObjectID: objectID, Type: of}, account.Page{Limit: 1})
+	if err != nil || len(found.Events) == 0 {
+		return nil
+	}
+	return &found.Events[0]
 }

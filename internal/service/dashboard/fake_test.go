@@ -101,6 +101,7 @@ func find[T any](f *fake, all []T, id func(*T) string, accountID, wanted string)
 	return nil, account.Errorf(account.CodeNotFound, "there is no object %q", wanted)
 }
 
+func endpointID(e *account.Endpoint) string     { return e.ID }
 func tunnelID(t *account.LabelledTunnel) string { return t.ID }
 func sessionID(s *account.AppSession) string    { return s.ID }
 func keyID(k *account.APIKey) string            { return k.ID }

@@ -48,32 +48,26 @@ type pathSource struct {
 	now       time.Time
 	agents    map[string]account.TunnelSession
 	backends  map[string]backendRow
-	operators []pathOperator
+	operators []bindingOperator
 	rates     map[traffic.Key]traffic.Rate
 	coverage  traffic.Coverage
 	recorded  bool
 }
 
-// pathOperator is an operator that binds endpoints.
-type pathOperator struct {
-	operatorRow
-	matches func(*account.Endpoint) bool
-	problem string // why its selectors do not compile; "" = they do
-}
-
-func (s *server) pathSource(c *call) (*pathSource, error) {
-	p := &pathSource{now: s.opt.Clock(), backends: map[string]backendRow{}, recorded: s.opt.Traffic != nil}
+// source reads what the account has.
+func (h *mapHandlers) source(c *call) (*pathSource, error) {
+	p := &pathSource{now: c.now(), backends: map[string]backendRow{}, recorded: h.traffic != nil}
 	var err error
-	if p.agents, err = s.agentsByID(c); err != nil {
+	if p.agents, err = agentsByID(c, h.sessions); err != nil {
 		return nil, err
 	}
 	for _, kind := range account.BackendKinds() {
-		page, err := s.opt.Store.ListBackends(c.Context(), c.AccountID(), kind,
+		page, err := h.backends.store.ListBackends(c.Context(), c.AccountID(), kind,
 			account.Page{Limit: account.MaxPageLimit})
 		if err != nil {
 			return nil, err
 		}
-		rows, err := s.backendRows(c.Context(), c.AccountID(), page.Backends...)
+		rows, err := h.backends.rows(c.Context(), c.AccountID(), page.Backends...)
 		if err != nil {
 			return nil, err
 		}
@@ -81,43 +75,14 @@ func (s *server) pathSource(c *call) (*pathSource, error) {
 			p.backends[row.ID] = row
 		}
 	}
-	if p.operators, err = s.pathOperators(c); err != nil {
+	if p.operators, err = h.operators.binding(c); err != nil {
 		return nil, err
 	}
+	slices.SortFunc(p.operators, func(a, b bindingOperator) int { return strings.Compare(a.cluster(), b.cluster()) })
 	if p.recorded {
-		p.rates, p.coverage = s.opt.Traffic.Rates(c.Context(), c.AccountID())
+		p.rates, p.coverage = h.traffic.Rates(c.Context(), c.AccountID())
 	}
 	return p, nil
-}
-
-func (s *server) pathOperators(c *call) ([]pathOperator, error) {
-	page, err := s.opt.Store.ListOperators(c.Context(), c.AccountID(), account.Page{Limit: account.MaxPageLimit})
-	if err != nil {
-		return nil, err
-	}
-	var all []pathOperator
-	for _, o := range page.Operators {
-		op := pathOperator{operatorRow: s.operatorRow(o)}
-		if !op.Binds() {
-			continue
-		}
-		if op.matches, err = s.opt.MatchSelectors(op.Selectors()); account.CodeOf(err) == account.CodeInvalid {
-			op.problem = account.FirstRule(err)
-		} else if err != nil {
-			return nil, err
-		}
-		all = append(all, op)
-	}
-	slices.SortFunc(all, func(a, b pathOperator) int { return strings.Compare(a.cluster(), b.cluster()) })
-	return all, nil
-}
-
-// cluster returns the name of the operator's cluster, the operator's own without one.
-func (o pathOperator) cluster() string {
-	if o.Deployment.ClusterName != "" {
-		return o.Deployment.ClusterName
-	}
-	return o.Name()
 }
 
 // upstream returns the hop from the service to what serves the endpoint.
@@ -243,7 +208,7 @@ func (p *pathSource) callers(e *account.Endpoint) []hop {
 	return hops
 }
 
-func (p *pathSource) operator(o pathOperator) hop {
+func (p *pathSource) operator(o bindingOperator) hop {
 	h := hop{Name: "operator", State: hopOK, Node: o.cluster(), Href: Path + "kubernetes-operators/" + o.ID,
 		Detail: o.Name(), Found: "The operator of " + o.cluster() + " is in touch and binds it."}
 	switch {

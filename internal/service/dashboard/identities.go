@@ -4,11 +4,13 @@
 package dashboard
 
 import (
+	"cmp"
 	"net/http"
 	"net/url"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/traffic"
 )
 
 const (
@@ -53,20 +55,29 @@ func (p usersPage) Count() string {
 	return p.Pager.Count("identity", "identities")
 }
 
-// users lists identities: those whose user, provider and IDs contain every word of the search.
-func (s *server) users(c *call) error {
+// identityHandlers serve the pages of people who logged in at endpoints, and of their sessions.
+type identityHandlers struct {
+	identities account.Identities
+	audit      account.AuditLog
+	revoker    account.Revoker
+	traffic    Traffic // traffic is nil where no failed logins are recorded.
+	countries  countryNames
+}
+
+// list lists identities: those whose user, provider and IDs contain every word of the search.
+func (h *identityHandlers) list(c *call) error {
 	p := usersPage{Query: c.queryText("q"), Provider: c.queryText("provider"),
 		ByActivity: c.queryEnum("sort", sortLastActive) != "",
 		AccessFilter: account.AccessFilter{Endpoint: c.queryText("endpoint"), IP: c.queryText("ip"),
 			Country: c.queryText("country")}}
 	var err error
-	if p.Providers, err = s.opt.Store.IdentityProviders(c.Context(), c.AccountID()); err != nil {
+	if p.Providers, err = h.identities.IdentityProviders(c.Context(), c.AccountID()); err != nil {
 		return err
 	}
 	for _, known := range p.Providers {
 		p.Known = p.Known || known.Name == p.Provider
 	}
-	if err := s.addChoices(c, &p); err != nil {
+	if err := h.addChoices(c, &p); err != nil {
 		return err
 	}
 	filter, page := account.UserFilter{Query: p.Query, Provider: p.Provider, AccessFilter: p.AccessFilter,
@@ -77,7 +88,7 @@ func (s *server) users(c *call) error {
 			page.BeforeID = "" // the position needs the time and the ID
 		}
 	}
-	p.Failed = s.failedLogins(c)
+	p.Failed = h.failedLogins(c)
 	view := view{Page: "identities", Title: "Identities", Nav: identitiesNav, Live: "audit", Poll: true}
 	if err := filter.Validate(); err != nil {
 		labels := map[string]string{"endpoint": "The endpoint", "ip": "The IP address", "country": "The country"}
@@ -85,7 +96,7 @@ func (s *server) users(c *call) error {
 		view.Data = p
 		return c.show(http.StatusOK, view)
 	}
-	rows, more, err := s.opt.Store.Users(c.Context(), c.AccountID(), filter, page)
+	rows, more, err := h.identities.Users(c.Context(), c.AccountID(), filter, page)
 	if err != nil {
 		return err
 	}
@@ -97,22 +108,22 @@ func (s *server) users(c *call) error {
 
 // addChoices adds the options of the filters, unless a script refreshes the page: it does not
 // replace the form.
-func (s *server) addChoices(c *call, p *usersPage) error {
+func (h *identityHandlers) addChoices(c *call, p *usersPage) error {
 	if c.isRefresh() {
 		return nil
 	}
-	choices, err := s.opt.Store.AccessChoices(c.Context(), c.AccountID())
+	choices, err := h.identities.AccessChoices(c.Context(), c.AccountID())
 	if err != nil {
 		return err
 	}
 	p.Endpoints = choices.Endpoints
 	known := p.Country == ""
 	for _, code := range choices.Countries {
-		p.Countries = append(p.Countries, choice{code, s.country(code)})
+		p.Countries = append(p.Countries, choice{code, h.countries.name(code)})
 		known = known || code == p.Country
 	}
 	if !known {
-		p.Countries = append(p.Countries, choice{p.Country, s.country(p.Country)})
+		p.Countries = append(p.Countries, choice{p.Country, h.countries.name(p.Country)})
 	}
 	return nil
 }
@@ -131,4 +142,56 @@ func (p *usersPage) addPager(c *call, more bool) {
 		last := p.Rows[len(p.Rows)-1]
 		p.Pager.Next += "&" + url.Values{"before_active": {last.LastActive.UTC().Format(time.RFC3339Nano)}}.Encode()
 	}
+}
+
+// maxLoginFailures is how many the page of identities shows.
+const maxLoginFailures = 50
+
+// failedLogins is the part of the page of identities about logins that failed.
+type failedLogins struct {
+	Kept     bool // the server keeps them
+	Rows     []failedLogin
+	Since    time.Time // when the recording began; zero = more than a day ago
+	Missing  []string  // replicas that did not answer
+	MayOlder bool      // older ones may be left out
+}
+
+// failedLogin is a login that failed, as the page shows it.
+type failedLogin struct{ traffic.LoginFailure }
+
+// Why returns the reason for the owner, else what the person was shown.
+func (f failedLogin) Why() string { return cmp.Or(f.Reason, f.Shown, string(f.Code)) }
+
+// Where describes the step that failed.
+func (f failedLogin) Where() string {
+	switch f.Step {
+	case "login":
+		return "before the provider was asked"
+	case "callback", "acs":
+		return "at the provider’s answer"
+	case "finish":
+		return "after the provider’s answer"
+	case "session":
+		return "at a request with a session"
+	}
+	return f.Step
+}
+
+func (h *identityHandlers) failedLogins(c *call) (f failedLogins) {
+	if h.traffic == nil {
+		return f
+	}
+	rows, coverage := h.traffic.LoginFailures(c.Context(), c.AccountID(), maxLoginFailures)
+	f = failedLogins{Kept: !coverage.Since.IsZero(), Missing: coverage.Missing,
+		MayOlder: len(rows) >= maxLoginFailures}
+	if c.now().Sub(coverage.Since) < 24*time.Hour {
+		f.Since = coverage.Since
+	}
+	for _, row := range rows[:min(len(rows), maxLoginFailures)] {
+		if !account.ValidID(account.PrefixEndpoint, row.EndpointID) {
+			row.EndpointID = "" // no link leads there
+		}
+		f.Rows = append(f.Rows, failedLogin{row})
+	}
+	return f
 }

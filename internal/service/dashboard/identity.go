@@ -23,8 +23,8 @@ type userPage struct {
 
 const sessionsShown = 200
 
-func (s *server) user(c *call) error {
-	p, err := s.userPage(c)
+func (h *identityHandlers) show(c *call) error {
+	p, err := h.userPage(c)
 	if err != nil {
 		return err
 	}
@@ -34,17 +34,17 @@ func (s *server) user(c *call) error {
 
 // userPage returns a user, the endpoints that the user has accessed, and the newest sessions at
 // each.
-func (s *server) userPage(c *call) (*userPage, error) {
-	u, err := s.opt.Store.User(c.Context(), c.AccountID(), c.ID())
+func (h *identityHandlers) userPage(c *call) (*userPage, error) {
+	u, err := h.identities.User(c.Context(), c.AccountID(), c.ID())
 	if err != nil {
-		return nil, c.explainNotFound(err, s.missingIdentity)
+		return nil, c.explainNotFound(err, h.missingIdentity)
 	}
 	p := &userPage{User: *u}
-	accessed, err := s.opt.Store.AccessedEndpoints(c.Context(), c.AccountID(), u.ID)
+	accessed, err := h.identities.AccessedEndpoints(c.Context(), c.AccountID(), u.ID)
 	if err != nil {
 		return nil, err
 	}
-	sessions, more, err := s.opt.Store.AppSessions(c.Context(), c.AccountID(), account.AppSessionFilter{UserID: u.ID},
+	sessions, more, err := h.identities.AppSessions(c.Context(), c.AccountID(), account.AppSessionFilter{UserID: u.ID},
 		account.Page{Limit: sessionsShown})
 	if err != nil {
 		return nil, err
@@ -76,8 +76,8 @@ type accessPage struct {
 	More   bool // the user has more sessions than were read
 }
 
-func (s *server) access(c *call) error {
-	p, err := s.userPage(c)
+func (h *identityHandlers) showAccess(c *call) error {
+	p, err := h.userPage(c)
 	if err != nil {
 		return err
 	}
@@ -100,8 +100,8 @@ type sessionPage struct {
 	Person account.User
 }
 
-func (s *server) session(c *call) error {
-	one, user, err := s.sessionAndUser(c)
+func (h *identityHandlers) showSession(c *call) error {
+	one, user, err := h.sessionAndUser(c)
 	if err != nil {
 		return err
 	}
@@ -110,14 +110,14 @@ func (s *server) session(c *call) error {
 		Data: sessionPage{*one, *user}})
 }
 
-func (s *server) sessionAndUser(c *call) (*account.AppSession, *account.User, error) {
-	one, err := s.opt.Store.AppSession(c.Context(), c.AccountID(), c.ID())
+func (h *identityHandlers) sessionAndUser(c *call) (*account.AppSession, *account.User, error) {
+	one, err := h.identities.AppSession(c.Context(), c.AccountID(), c.ID())
 	if err != nil {
-		return nil, nil, c.explainNotFound(err, s.missingSession)
+		return nil, nil, c.explainNotFound(err, h.missingSession)
 	}
-	user, err := s.opt.Store.User(c.Context(), c.AccountID(), one.User.ID)
+	user, err := h.identities.User(c.Context(), c.AccountID(), one.User.ID)
 	if err != nil {
-		return nil, nil, c.explainNotFound(err, s.missingSession)
+		return nil, nil, c.explainNotFound(err, h.missingSession)
 	}
 	return one, user, nil
 }

@@ -47,9 +47,9 @@ func diffLines(before, after string) []diffLine {
 		end++
 	}
 	d := differ{a: a, b: b}
-	d.equal(start)
+	d.take(" ", start)
 	d.middle(a[start:len(a)-end], b[start:len(b)-end])
-	d.equal(end)
+	d.take(" ", end)
 	return d.lines
 }
 
@@ -60,24 +60,17 @@ type differ struct {
 	at, to int // how many lines of a and of b are collected
 }
 
-func (d *differ) equal(n int) {
+// take collects the next n lines: of both texts for " ", of the first for "-", of the second for "+".
+func (d *differ) take(op string, n int) {
 	for range n {
-		d.lines = append(d.lines, diffLine{" ", d.a[d.at], d.at + 1, d.to + 1})
-		d.at, d.to = d.at+1, d.to+1
-	}
-}
-
-func (d *differ) remove(n int) {
-	for range n {
-		d.lines = append(d.lines, diffLine{"-", d.a[d.at], d.at + 1, 0})
-		d.at++
-	}
-}
-
-func (d *differ) add(n int) {
-	for range n {
-		d.lines = append(d.lines, diffLine{"+", d.b[d.to], 0, d.to + 1})
-		d.to++
+		line := diffLine{Op: op}
+		if op != "+" {
+			line.Text, line.Old, d.at = d.a[d.at], d.at+1, d.at+1
+		}
+		if op != "-" {
+			line.Text, line.New, d.to = d.b[d.to], d.to+1, d.to+1
+		}
+		d.lines = append(d.lines, line)
 	}
 }
 
@@ -85,8 +78,8 @@ func (d *differ) add(n int) {
 // That of go-difflib takes seconds for 700 lines that are much alike.
 func (d *differ) middle(a, b []string) {
 	if len(a) == 0 || len(b) == 0 || len(a) > maxDiffCells/len(b) {
-		d.remove(len(a))
-		d.add(len(b))
+		d.take("-", len(a))
+		d.take("+", len(b))
 		return
 	}
 	width := len(b) + 1
@@ -104,18 +97,18 @@ func (d *differ) middle(a, b []string) {
 	for i < len(a) && j < len(b) {
 		switch {
 		case a[i] == b[j]:
-			d.equal(1)
+			d.take(" ", 1)
 			i, j = i+1, j+1
 		case common[(i+1)*width+j] >= common[i*width+j+1]:
-			d.remove(1)
+			d.take("-", 1)
 			i++
 		default:
-			d.add(1)
+			d.take("+", 1)
 			j++
 		}
 	}
-	d.remove(len(a) - i)
-	d.add(len(b) - j)
+	d.take("-", len(a)-i)
+	d.take("+", len(b)-j)
 }
 
 // hunks leaves out equal lines that are far from every change.

@@ -94,7 +94,6 @@ func agentID(t *account.TunnelSession) string   { return t.ID }
 func auditEventID(e *account.AuditEvent) string { return e.ID }
 func backendID(b *account.Backend) string       { return b.ID }
 func clusterID(c *account.Cluster) string       { return c.ID }
-func endpointID(e *account.Endpoint) string     { return e.ID }
 func operatorID(o *account.Operator) string     { return o.ID }
 func userID(u *account.User) string             { return u.ID }
 
@@ -137,37 +136,59 @@ func (p pager) Count(one, many string) string {
 	return count(p.Shown, one, many)
 }
 
-// scan reads a list until the page is full of objects that matches accepts, the list ends, or
-// maxScan or scanTime is reached. last is the ID up to which it has read. Without a filter it reads
-// one page and accepts every object.
-func scan[T any](
-	c *call, filtered bool, read func(account.Page) ([]T, bool, error), id func(*T) string, matches func(*T) bool,
-) (found []T, last string, more bool, err error) {
+// scanEndpoints reads endpoints until the page is full of those that matches accepts, the list ends,
+// or maxScan or scanTime is reached. last is the ID up to which it has read. Without matches it reads
+// one page and accepts every endpoint.
+func scanEndpoints(
+	c *call, store account.Endpoints, filter account.EndpointFilter, matches func(*account.Endpoint) bool,
+) (found []account.Endpoint, last string, more bool, err error) {
 	p := c.page()
-	last = p.BeforeID
-	if filtered {
+	if matches != nil {
 		p.Limit = account.MaxPageLimit
 	}
-	until, scanned := c.server.opt.Clock().Add(scanTime), 0
+	until, scanned := c.now().Add(scanTime), 0
 	for {
-		some, more, err := read(account.Page{BeforeID: last, Limit: p.Limit})
+		some, err := store.ListEndpoints(c.Context(), c.AccountID(), filter, p)
 		if err != nil {
 			return nil, "", false, err
 		}
-		for i := range some {
-			last = id(&some[i])
-			if !filtered || matches(&some[i]) {
-				found = append(found, some[i])
+		for i, e := range some.Endpoints {
+			p.BeforeID = e.ID
+			if matches == nil || matches(&e) {
+				found = append(found, e)
 			}
 			if len(found) == pageSize {
-				return found, last, more || i+1 < len(some), nil
+				return found, p.BeforeID, some.More || i+1 < len(some.Endpoints), nil
 			}
 		}
-		scanned += len(some)
-		if !more || len(some) == 0 || scanned >= maxScan || c.server.opt.Clock().After(until) {
-			return found, last, more && len(some) > 0, nil
+		scanned += len(some.Endpoints)
+		if !some.More || len(some.Endpoints) == 0 || scanned >= maxScan || c.now().After(until) {
+			return found, p.BeforeID, some.More && len(some.Endpoints) > 0, nil
 		}
 	}
+}
+
+// eachEndpoint calls f for the endpoints that the filter selects, the newest first, until f returns
+// false. It reads at most maxScan; more reports whether there are others.
+func eachEndpoint(
+	c *call, store account.Endpoints, filter account.EndpointFilter, f func(*account.Endpoint) bool,
+) (more bool, err error) {
+	page := account.Page{Limit: account.MaxPageLimit}
+	for range maxScan / account.MaxPageLimit {
+		found, err := store.ListEndpoints(c.Context(), c.AccountID(), filter, page)
+		if err != nil {
+			return false, err
+		}
+		for i := range found.Endpoints {
+			if page.BeforeID = found.Endpoints[i].ID; !f(&found.Endpoints[i]) {
+				return true, nil
+			}
+		}
+		if !found.More || len(found.Endpoints) == 0 {
+			return false, nil
+		}
+	}
+	return true, nil
 }
 
 // contains reports whether one of the texts contains the part, in upper or lower case.

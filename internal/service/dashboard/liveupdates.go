@@ -6,30 +6,43 @@ package dashboard
 import (
 	"net/http"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/httpkit"
 )
 
-// liveUpdates streams to a page when to read itself again: the event "change" after changes, "beat"
+// liveUpdates stream to pages that something has changed.
+type liveUpdates struct {
+	signIns   *signIns
+	audit     account.AuditLog
+	endpoints account.EventLog
+	streams   httpkit.StreamLimit
+	limits    Limits
+}
+
+// serve streams to a page when to read itself again: the event "change" after changes, "beat"
 // as heartbeat, "end" when the sign-in is over. The event "alive" is sent so often that a page that
 // hears nothing for some seconds can say that the server does not answer. Events carry no data: what
 // the page then reads is checked like any other request.
-func (s *server) liveUpdates(c *call) error {
-	release, ok := s.streams.Acquire(c.AccountID())
+func (l *liveUpdates) serve(c *call) error {
+	release, ok := l.streams.Acquire(c.AccountID())
 	if !ok {
 		c.SetRetryAfter(30 * time.Second)
 		c.Writer.WriteHeader(http.StatusTooManyRequests)
 		return account.Errorf(account.CodeTooMany,
 			"the account has %d streams of live updates open, which is its limit",
-			s.streams.Max)
+			l.streams.Max)
 	}
 	defer release()
-	wake, cancel := s.subscribe(c)
+	audit, cancel := l.audit.SubscribeAudit(c.AccountID())
 	defer cancel()
-	stream, err := c.StartStream("text/event-stream", s.opt.Limits.WriteTimeout)
+	var endpoints <-chan struct{} // nil for a page without endpoints, or a key that may not read them
+	if c.hasScope(readScopes...) && strings.Contains(c.Request.URL.Query().Get("of"), "endpoints") {
+		endpoints, cancel = l.endpoints.Subscribe(c.AccountID())
+		defer cancel()
+	}
+	stream, err := c.StartStream("text/event-stream", l.limits.WriteTimeout)
 	if err != nil {
 		return err
 	}
@@ -37,66 +50,36 @@ func (s *server) liveUpdates(c *call) error {
 	if err := writeEvent(stream, "hello"); err != nil {
 		return err
 	}
-	return s.writeEvents(c, stream, wake)
-}
-
-// subscribe returns a channel that receives after each commit that concerns the page: audit events,
-// and endpoints if the query names them and the key may read them.
-func (s *server) subscribe(c *call) (wake <-chan struct{}, cancel func()) {
-	audit, cancelAudit := s.opt.Store.SubscribeAudit(c.AccountID())
-	if !c.hasScope(readScopes...) || !strings.Contains(c.Request.URL.Query().Get("of"), "endpoints") {
-		return audit, cancelAudit
-	}
-	endpoints, cancelEndpoints := s.opt.Store.Subscribe(c.AccountID())
-	both, done := make(chan struct{}, 1), make(chan struct{})
-	var joined sync.WaitGroup
-	joined.Go(func() {
-		for {
-			select {
-			case <-audit:
-			case <-endpoints:
-			case <-done:
-				return
-			}
-			select {
-			case both <- struct{}{}:
-			default:
-			}
-		}
-	})
-	return both, func() {
-		close(done)
-		joined.Wait()
-		cancelAudit()
-		cancelEndpoints()
-	}
+	return l.writeEvents(c, stream, audit, endpoints)
 }
 
 // writeEvents writes events until the client goes, its sign-in ends, the stream has reached its
 // lifetime, or the server stops.
-func (s *server) writeEvents(c *call, stream *httpkit.Stream, wake <-chan struct{}) error {
-	check, beat := time.NewTicker(s.opt.Limits.SignInCheckInterval), time.NewTicker(s.opt.Limits.Heartbeat)
+func (l *liveUpdates) writeEvents(c *call, stream *httpkit.Stream, audit, endpoints <-chan struct{}) error {
+	check, beat := time.NewTicker(l.limits.SignInCheckInterval), time.NewTicker(l.limits.Heartbeat)
 	defer check.Stop()
 	defer beat.Stop()
-	until := s.opt.Clock().Add(s.opt.Limits.StreamLifetime)
+	until := c.now().Add(l.limits.StreamLifetime)
 	for {
 		event := "alive"
 		select {
 		case <-c.Context().Done():
 			return nil
-		case <-wake:
+		case <-audit:
+			event = "change"
+		case <-endpoints:
 			event = "change"
 		case <-beat.C:
 			event = "beat"
 		case <-check.C:
 		}
-		if err := s.authenticate(c); err != nil {
+		if err := l.signIns.authenticate(c); err != nil {
 			if account.CodeOf(err).Status() == http.StatusUnauthorized {
 				return writeEvent(stream, "end")
 			}
 			return nil // the store does not answer; the browser opens a new stream
 		}
-		if s.opt.Clock().After(until) || !c.hasScope(identityScopes...) {
+		if c.now().After(until) || !c.hasScope(identityScopes...) {
 			return nil
 		}
 		if err := writeEvent(stream, event); err != nil {

@@ -97,13 +97,23 @@ func (a arrow) Text() string {
 	return cmp.Or(a.Short, a.Rate, "idle")
 }
 
-// pathMap shows the map.
-func (s *server) pathMap(c *call) error {
-	source, err := s.pathSource(c)
+// mapHandlers serve the map, and the path of the calls of one endpoint.
+type mapHandlers struct {
+	endpoints account.Endpoints
+	sessions  account.TunnelSessions
+	backends  *backendReader
+	operators *operatorReader
+	traffic   Traffic  // traffic is nil where none is recorded.
+	replicas  Replicas // replicas is nil where one server is alone.
+}
+
+// showMap shows the map.
+func (h *mapHandlers) showMap(c *call) error {
+	source, err := h.source(c)
 	if err != nil {
 		return err
 	}
-	found, err := s.opt.Store.ListEndpoints(c.Context(), c.AccountID(), account.EndpointFilter{},
+	found, err := h.endpoints.ListEndpoints(c.Context(), c.AccountID(), account.EndpointFilter{},
 		account.Page{Limit: account.MaxPageLimit})
 	if err != nil {
 		return err
@@ -123,8 +133,8 @@ func (s *server) pathMap(c *call) error {
 		p.Groups = append(p.Groups, g)
 	}
 	slices.SortFunc(p.Groups, func(a, b *mapGroup) int { return strings.Compare(a.ID, b.ID) })
-	if s.opt.Replicas != nil {
-		p.Replicas = s.opt.Replicas.Replicas()
+	if h.replicas != nil {
+		p.Replicas = h.replicas.Replicas()
 	}
 	return c.show(http.StatusOK, view{Page: "map", Title: "Map", Nav: "map", Live: "endpoints audit", Poll: true,
 		Data: p})
@@ -216,20 +226,20 @@ type pathPage struct {
 	Doctor bool // `fairlead doctor` checks such endpoints
 }
 
-// path explains the hops of an endpoint.
-func (s *server) path(c *call) error {
-	e, err := s.opt.Store.Endpoint(c.Context(), c.AccountID(), c.ID())
+// showPath explains the hops of an endpoint.
+func (h *mapHandlers) showPath(c *call) error {
+	e, err := h.endpoints.Endpoint(c.Context(), c.AccountID(), c.ID())
 	if err != nil {
 		return err
 	}
-	source, err := s.pathSource(c)
+	source, err := h.source(c)
 	if err != nil {
 		return err
 	}
 	p := pathPage{Endpoint: *e, Hops: source.callers(e)}
 	p.Hops = append(p.Hops, source.upstream(e))
-	if h, ok := source.requests(e); ok {
-		p.Hops = append(p.Hops, h)
+	if requests, ok := source.requests(e); ok {
+		p.Hops = append(p.Hops, requests)
 	}
 	p.Doctor = slices.Contains(e.Bindings, account.BindingKubernetes)
 	return c.show(http.StatusOK, view{Page: "path", Title: "Path to " + e.URL, Nav: "map",

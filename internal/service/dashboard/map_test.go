@@ -75,10 +75,10 @@ func TestMap_StatesOfHops(t *testing.T) {
 		e := &account.Endpoint{ID: "ep-1", URL: "http://a.b", Host: "a.b", Scheme: "http", Type: account.TypeAgent,
 			Status: account.StatusOnline, Bindings: []string{account.BindingKubernetes},
 			TunnelSession: &account.Ref{ID: "ts-1"}}
-		operator := pathOperator{operatorRow: operatorRow{Operator: account.Operator{
+		operator := bindingOperator{operatorRow: operatorRow{Operator: account.Operator{
 			Deployment: account.OperatorDeployment{ClusterName: "eu"}}},
 			matches: func(*account.Endpoint) bool { return true }}
-		p := &pathSource{now: testTime(), recorded: true, operators: []pathOperator{operator},
+		p := &pathSource{now: testTime(), recorded: true, operators: []bindingOperator{operator},
 			agents: map[string]account.TunnelSession{"ts-1": {ID: "ts-1", IP: "10.0.0.1"}},
 			backends: map[string]backendRow{"bkdfo-1": {Active: "bkdst-2", Backend: account.Backend{ID: "bkdfo-1",
 				Kind: account.BackendFailover, Description: "Shop", Children: []string{"bkdst-1", "bkdst-2"}}}}}

@@ -19,11 +19,11 @@ type notFoundPage struct {
 
 // missingIdentity returns the page of an identity that does not exist: whether it was revoked, and
 // when.
-func (s *server) missingIdentity(c *call) *notFoundPage {
+func (h *identityHandlers) missingIdentity(c *call) *notFoundPage {
 	p := &notFoundPage{Title: "This identity is not there", Back: link{"Back to the identities", identitiesPath},
 		Text: "There is no identity with this id. If there was one, it was revoked: " +
 			"what is known of an identity is deleted with it."}
-	e := s.lastEvent(c, c.ID(), account.AuditAppUserRevoked)
+	e := lastEvent(c, h.audit, c.ID(), account.AuditAppUserRevoked)
 	switch {
 	case e == nil:
 		return p
@@ -42,15 +42,15 @@ func (s *server) missingIdentity(c *call) *notFoundPage {
 
 // missingSession returns the page of a session that does not exist: why and when it ended, with a
 // link to its identity.
-func (s *server) missingSession(c *call) *notFoundPage {
+func (h *identityHandlers) missingSession(c *call) *notFoundPage {
 	p := &notFoundPage{Title: "This session is not there", Back: link{"Back to the identities", identitiesPath},
 		Text: "There is no live session with this id. What is known of a session's device and place is deleted when " +
 			"it ends."}
-	e := s.lastEvent(c, c.ID(), account.AuditAppSessionRevoked)
+	e := lastEvent(c, h.audit, c.ID(), account.AuditAppSessionRevoked)
 	if e != nil {
 		p.At = e.OccurredAt
 		p.Text = "It was ended: " + e.Details["reason"] + ". What was known of its device and place is deleted."
-	} else if e = s.lastEvent(c, c.ID(), account.AuditAppSessionCreated); e != nil {
+	} else if e = lastEvent(c, h.audit, c.ID(), account.AuditAppSessionCreated); e != nil {
 		p.Text = "Its time was up, or it ended with its identity. What was known of its device and place is deleted."
 	} else {
 		return p
@@ -58,15 +58,4 @@ func (s *server) missingSession(c *call) *notFoundPage {
 	p.Title, p.Back = "This session has ended", link{"Back to the identity",
 		identitiesPath + "/" + e.Details["user_id"]}
 	return p
-}
-
-// lastEvent returns the newest event of the type about the object, nil without one. The page says
-// less when the log cannot be read.
-func (s *server) lastEvent(c *call, objectID string, of account.AuditType) *account.AuditEvent {
-	found, err := s.opt.Store.AuditEvents(c.Context(), c.AccountID(), account.AuditFilter{ObjectID: objectID, Type: of},
-		account.Page{Limit: 1})
-	if err != nil || len(found.Events) == 0 {
-		return nil
-	}
-	return &found.Events[0]
 }

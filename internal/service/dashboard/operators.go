@@ -4,11 +4,13 @@
 package dashboard
 
 import (
+	"cmp"
 	"net/http"
 	"slices"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/httpkit"
 )
 
 // silentAfter is the time without a heartbeat after which an operator is shown as silent. It sends
@@ -41,8 +43,52 @@ func (o operatorRow) Binds() bool {
 	return o.Binding != nil && slices.Contains(o.EnabledFeatures, account.FeatureBindings)
 }
 
-func (s *server) operatorRow(o account.Operator) operatorRow {
-	return operatorRow{o, s.opt.Clock().Sub(o.LastSeenAt) > silentAfter}
+func newOperatorRow(o account.Operator, now time.Time) operatorRow {
+	return operatorRow{o, now.Sub(o.LastSeenAt) > silentAfter}
+}
+
+// operatorReader reads operators, and compiles which endpoints they bind.
+type operatorReader struct {
+	store          account.Operators
+	matchSelectors httpkit.SelectorCompiler
+}
+
+// bindingOperator is an operator that binds endpoints.
+type bindingOperator struct {
+	operatorRow
+	matches func(*account.Endpoint) bool
+	problem string // why its selectors do not compile; "" = they do
+}
+
+// cluster returns the name of the operator's cluster, the operator's own without one.
+func (o bindingOperator) cluster() string { return cmp.Or(o.Deployment.ClusterName, o.Name()) }
+
+// binding returns the operators of the account that bind endpoints.
+func (r *operatorReader) binding(c *call) ([]bindingOperator, error) {
+	page, err := r.store.ListOperators(c.Context(), c.AccountID(), account.Page{Limit: account.MaxPageLimit})
+	if err != nil {
+		return nil, err
+	}
+	var all []bindingOperator
+	for _, o := range page.Operators {
+		op := bindingOperator{operatorRow: newOperatorRow(o, c.now())}
+		if !op.Binds() {
+			continue
+		}
+		if op.matches, err = r.matchSelectors(op.Selectors()); account.CodeOf(err) == account.CodeInvalid {
+			op.problem = account.FirstRule(err)
+		} else if err != nil {
+			return nil, err
+		}
+		all = append(all, op)
+	}
+	return all, nil
+}
+
+// operatorHandlers serve the pages of operators.
+type operatorHandlers struct {
+	reader    *operatorReader
+	endpoints account.Endpoints
 }
 
 type operatorsPage struct {
@@ -50,14 +96,14 @@ type operatorsPage struct {
 	Pager pager
 }
 
-func (s *server) operators(c *call) error {
-	found, err := s.opt.Store.ListOperators(c.Context(), c.AccountID(), c.page())
+func (h *operatorHandlers) list(c *call) error {
+	found, err := h.reader.store.ListOperators(c.Context(), c.AccountID(), c.page())
 	if err != nil {
 		return err
 	}
 	p := operatorsPage{Pager: pagerOf(c, found.Operators, found.More, operatorID, nil)}
 	for _, o := range found.Operators {
-		p.Rows = append(p.Rows, s.operatorRow(o))
+		p.Rows = append(p.Rows, newOperatorRow(o, c.now()))
 	}
 	return c.show(http.StatusOK, view{Page: "operators", Title: "Kubernetes operators", Nav: "kubernetes-operators",
 		Live: "audit", Poll: true, Data: p})
@@ -70,14 +116,14 @@ type operatorPage struct {
 	Pager           pager
 }
 
-func (s *server) operator(c *call) error {
-	o, err := s.opt.Store.Operator(c.Context(), c.AccountID(), c.ID())
+func (h *operatorHandlers) show(c *call) error {
+	o, err := h.reader.store.Operator(c.Context(), c.AccountID(), c.ID())
 	if err != nil {
 		return err
 	}
-	p := operatorPage{operatorRow: s.operatorRow(*o)}
+	p := operatorPage{operatorRow: newOperatorRow(*o, c.now())}
 	if p.Binds() {
-		if err := s.addBoundEndpoints(c, &p); err != nil {
+		if err := h.addBoundEndpoints(c, &p); err != nil {
 			return err
 		}
 	}
@@ -87,8 +133,8 @@ func (s *server) operator(c *call) error {
 }
 
 // addBoundEndpoints adds a page of the endpoints that the operator's selectors match.
-func (s *server) addBoundEndpoints(c *call, p *operatorPage) error {
-	matches, err := s.opt.MatchSelectors(p.Selectors())
+func (h *operatorHandlers) addBoundEndpoints(c *call, p *operatorPage) error {
+	matches, err := h.reader.matchSelectors(p.Selectors())
 	if account.CodeOf(err) == account.CodeInvalid {
 		p.SelectorProblem = account.FirstRule(err)
 		return nil
@@ -96,15 +142,11 @@ func (s *server) addBoundEndpoints(c *call, p *operatorPage) error {
 	if err != nil {
 		return err
 	}
-	read := func(page account.Page) ([]account.Endpoint, bool, error) {
-		found, err := s.opt.Store.ListEndpoints(c.Context(), c.AccountID(),
-			account.EndpointFilter{Bindings: []string{account.BindingKubernetes}}, page)
-		if err != nil {
-			return nil, false, err
-		}
-		return found.Endpoints, found.More, nil
+	if len(p.Selectors()) == 0 {
+		matches = nil
 	}
-	rows, last, more, err := scan(c, len(p.Selectors()) > 0, read, endpointID, matches)
+	rows, last, more, err := scanEndpoints(c, h.endpoints,
+		account.EndpointFilter{Bindings: []string{account.BindingKubernetes}}, matches)
 	if err != nil {
 		return err
 	}

@@ -5,7 +5,6 @@ package dashboard
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"net/http"
 	"slices"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/httpkit"
 	"github.com/fairlead-dev/fairlead/internal/service/traffic"
 )
 
@@ -64,29 +64,30 @@ func (m *summary) addProblem(p problem) {
 	m.Problems = append(m.Problems, p)
 }
 
-// summaryCache keeps each account's summary for summaryTTL, so that concurrent requests share one.
-type summaryCache struct {
-	mu        sync.Mutex
-	byAccount map[string]*cachedSummary
-}
-
-// cachedSummary is locked while its summary is made.
+// cachedSummary is an account's summary, which concurrent requests share for summaryTTL. It is locked
+// while the summary is made.
 type cachedSummary struct {
 	mu      sync.Mutex
 	madeAt  time.Time
 	summary *summary // nil until it is made
 }
 
-func (c *summaryCache) get(accountID string) *cachedSummary {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.byAccount == nil {
-		c.byAccount = map[string]*cachedSummary{}
+// overviewHandlers serve the overview.
+type overviewHandlers struct {
+	store interface {
+		account.Endpoints
+		account.Operators
+		account.TunnelSessions
+		account.Identities
+		account.AuditLog
 	}
-	if c.byAccount[accountID] == nil {
-		c.byAccount[accountID] = &cachedSummary{}
-	}
-	return c.byAccount[accountID]
+	matchSelectors httpkit.SelectorCompiler
+	backends       *backendReader
+	credentials    []*credentialKind
+	traffic        Traffic      // traffic is nil where none is recorded.
+	certificates   Certificates // certificates is nil where there are none.
+	replicas       Replicas     // replicas is nil where one server is alone.
+	summaries      sync.Map     // summaries are *cachedSummary by account.
 }
 
 type overviewPage struct {
@@ -136,23 +137,23 @@ func (r Replica) RoundTripText() string {
 	return r.RoundTrip.Round(10 * time.Microsecond).String()
 }
 
-func (s *server) overview(c *call) error {
+func (h *overviewHandlers) show(c *call) error {
 	if !c.hasScope(readScopes...) {
 		http.Redirect(c.Writer, c.Request, identitiesPath, http.StatusSeeOther)
 		return nil
 	}
-	m, err := s.summary(c.Context(), c.AccountID())
+	m, err := h.summary(c)
 	if err != nil {
 		return err
 	}
-	recent, err := s.opt.Store.AuditEvents(c.Context(), c.AccountID(), account.AuditFilter{},
+	recent, err := h.store.AuditEvents(c.Context(), c.AccountID(), account.AuditFilter{},
 		account.Page{Limit: eventsShown})
 	if err != nil {
 		return err
 	}
 	p := overviewPage{summary: m}
-	if s.opt.Replicas != nil {
-		p.Replicas = s.opt.Replicas.Replicas()
+	if h.replicas != nil {
+		p.Replicas = h.replicas.Replicas()
 	}
 	for _, e := range recent.Events {
 		p.Events = append(p.Events, eventRow{e})
@@ -161,18 +162,19 @@ func (s *server) overview(c *call) error {
 		Data: p})
 }
 
-func (s *server) summary(ctx context.Context, accountID string) (*summary, error) {
-	cached := s.summaries.get(accountID)
+func (h *overviewHandlers) summary(c *call) (*summary, error) {
+	found, _ := h.summaries.LoadOrStore(c.AccountID(), &cachedSummary{})
+	cached := found.(*cachedSummary)
 	cached.mu.Lock()
 	defer cached.mu.Unlock()
-	now := s.opt.Clock()
+	now := c.now()
 	if cached.summary != nil && now.Sub(cached.madeAt) < summaryTTL {
 		return cached.summary, nil
 	}
 	m := &summary{}
-	for _, add := range []func(context.Context, string, *summary) error{s.addEndpoints, s.addOperators, s.addBackends,
-		s.addAgents, s.addIdentities, s.addCredentials} {
-		if err := add(ctx, accountID, m); err != nil {
+	for _, add := range []func(*call, *summary) error{h.addEndpoints, h.addOperators, h.addBackends,
+		h.addAgents, h.addIdentities, h.addCredentials} {
+		if err := add(c, m); err != nil {
 			return nil, err
 		}
 	}
@@ -180,42 +182,30 @@ func (s *server) summary(ctx context.Context, accountID string) (*summary, error
 	return m, nil
 }
 
-func (s *server) addEndpoints(ctx context.Context, accountID string, m *summary) error {
+func (h *overviewHandlers) addEndpoints(c *call, m *summary) error {
 	rates := map[traffic.Key]traffic.Rate{}
-	if s.opt.Traffic != nil {
-		rates, _ = s.opt.Traffic.Rates(ctx, accountID)
+	if h.traffic != nil {
+		rates, _ = h.traffic.Rates(c.Context(), c.AccountID())
 	}
-	certificates := endingCertificates{of: s.opt.Certificates, now: s.opt.Clock(), seen: map[CertificateEnd]bool{}}
-	for before := ""; ; {
-		page, err := s.opt.Store.ListEndpoints(ctx, accountID, account.EndpointFilter{},
-			account.Page{BeforeID: before, Limit: account.MaxPageLimit})
-		if err != nil {
-			return err
+	certificates := endingCertificates{of: h.certificates, now: c.now(), seen: map[CertificateEnd]bool{}}
+	more, err := eachEndpoint(c, h.store, account.EndpointFilter{}, func(e *account.Endpoint) bool {
+		m.Endpoints.N++
+		certificates.add(e, m)
+		if e.Status != account.StatusOffline {
+			m.addFailing(e, rateText{rates[traffic.Key(e.ID)]})
+			return true
 		}
-		for _, e := range page.Endpoints {
-			before = e.ID
-			m.Endpoints.N++
-			certificates.add(&e, m)
-			if e.Status != account.StatusOffline {
-				m.addFailing(&e, rateText{rates[traffic.Key(e.ID)]})
-				continue
-			}
-			m.OfflineEndpoints.N++
-			p := problem{Kind: "Endpoint offline", Text: e.URL, Href: objectLink(e.ID), Detail: "No agent holds it.",
-				Serious: true}
-			if e.OfflineSince != nil {
-				p.Since = *e.OfflineSince
-			}
-			m.addProblem(p)
+		m.OfflineEndpoints.N++
+		p := problem{Kind: "Endpoint offline", Text: e.URL, Href: objectLink(e.ID), Detail: "No agent holds it.",
+			Serious: true}
+		if e.OfflineSince != nil {
+			p.Since = *e.OfflineSince
 		}
-		if !page.More || len(page.Endpoints) == 0 {
-			return nil
-		}
-		if m.Endpoints.N >= maxScan {
-			m.Endpoints.More, m.OfflineEndpoints.More = true, m.OfflineEndpoints.N > 0
-			return nil
-		}
-	}
+		m.addProblem(p)
+		return true
+	})
+	m.Endpoints.More, m.OfflineEndpoints.More = more, more && m.OfflineEndpoints.N > 0
+	return err
 }
 
 // addFailing adds an endpoint of which a tenth of the requests fails.
@@ -229,14 +219,14 @@ func (m *summary) addFailing(e *account.Endpoint, rate rateText) {
 		Serious: rate.FailingPerSecond >= rate.PerSecond/2})
 }
 
-func (s *server) addOperators(ctx context.Context, accountID string, m *summary) error {
-	page, err := s.opt.Store.ListOperators(ctx, accountID, account.Page{Limit: account.MaxPageLimit})
+func (h *overviewHandlers) addOperators(c *call, m *summary) error {
+	page, err := h.store.ListOperators(c.Context(), c.AccountID(), account.Page{Limit: account.MaxPageLimit})
 	if err != nil {
 		return err
 	}
 	m.Operators = objectCount{len(page.Operators), page.More}
 	for _, o := range page.Operators {
-		row := s.operatorRow(o)
+		row := newOperatorRow(o, c.now())
 		if row.Silent {
 			m.SilentOperators.N++
 			m.addProblem(problem{Kind: "Operator silent", Text: row.Name(), Href: objectLink(o.ID),
@@ -246,7 +236,7 @@ func (s *server) addOperators(ctx context.Context, accountID string, m *summary)
 		if !row.Binds() {
 			continue
 		}
-		if _, err := s.opt.MatchSelectors(row.Selectors()); err != nil {
+		if _, err := h.matchSelectors(row.Selectors()); err != nil {
 			m.addProblem(problem{Kind: "Selector broken", Text: row.Name(), Href: objectLink(o.ID),
 				Detail: sentence(account.FirstRule(err)), Serious: true})
 		}
@@ -254,9 +244,10 @@ func (s *server) addOperators(ctx context.Context, accountID string, m *summary)
 	return nil
 }
 
-func (s *server) addBackends(ctx context.Context, accountID string, m *summary) error {
+func (h *overviewHandlers) addBackends(c *call, m *summary) error {
 	for _, kind := range account.BackendKinds() {
-		page, err := s.opt.Store.ListBackends(ctx, accountID, kind, account.Page{Limit: account.MaxPageLimit})
+		page, err := h.backends.store.ListBackends(c.Context(), c.AccountID(), kind,
+			account.Page{Limit: account.MaxPageLimit})
 		if err != nil {
 			return err
 		}
@@ -265,7 +256,7 @@ func (s *server) addBackends(ctx context.Context, accountID string, m *summary) 
 		if kind != account.BackendFailover {
 			continue
 		}
-		rows, err := s.backendRows(ctx, accountID, page.Backends...)
+		rows, err := h.backends.rows(c.Context(), c.AccountID(), page.Backends...)
 		if err != nil {
 			return err
 		}
@@ -281,8 +272,8 @@ func (s *server) addBackends(ctx context.Context, accountID string, m *summary) 
 	return nil
 }
 
-func (s *server) addAgents(ctx context.Context, accountID string, m *summary) error {
-	agents, err := s.opt.Store.ListTunnelSessions(ctx, accountID, account.Page{Limit: account.MaxPageLimit})
+func (h *overviewHandlers) addAgents(c *call, m *summary) error {
+	agents, err := h.store.ListTunnelSessions(c.Context(), c.AccountID(), account.Page{Limit: account.MaxPageLimit})
 	if err != nil {
 		return err
 	}
@@ -290,8 +281,8 @@ func (s *server) addAgents(ctx context.Context, accountID string, m *summary) er
 	return nil
 }
 
-func (s *server) addIdentities(ctx context.Context, accountID string, m *summary) error {
-	users, more, err := s.opt.Store.Users(ctx, accountID, account.UserFilter{},
+func (h *overviewHandlers) addIdentities(c *call, m *summary) error {
+	users, more, err := h.store.Users(c.Context(), c.AccountID(), account.UserFilter{},
 		account.Page{Limit: account.MaxPageLimit})
 	if err != nil {
 		return err
@@ -305,9 +296,9 @@ func (s *server) addIdentities(ctx context.Context, accountID string, m *summary
 }
 
 // addCredentials adds the credentials that expire soon as problems.
-func (s *server) addCredentials(ctx context.Context, accountID string, m *summary) error {
-	for _, kind := range s.credentialKinds() {
-		credentials, _, err := kind.list(ctx, accountID, account.Page{Limit: account.MaxPageLimit})
+func (h *overviewHandlers) addCredentials(c *call, m *summary) error {
+	for _, kind := range h.credentials {
+		credentials, _, err := kind.store.list(c, account.Page{Limit: account.MaxPageLimit})
 		if err != nil {
 			return err
 		}
@@ -320,4 +311,45 @@ func (s *server) addCredentials(ctx context.Context, accountID string, m *summar
 		}
 	}
 	return nil
+}
+
+// Certificates are the certificates on which endpoints depend.
+type Certificates interface {
+	// EndingSoon returns the certificates of an endpoint that expire soon, or have expired.
+	EndingSoon(e *account.Endpoint, now time.Time) []CertificateEnd
+}
+
+// CertificateEnd is the end of a certificate.
+type CertificateEnd struct {
+	Name     string // the certificate's or provider's, as pages show it
+	NotAfter time.Time
+	Provider bool // Provider is set for the certificate of an identity provider.
+}
+
+// endingCertificates adds each certificate to a summary once, however many endpoints depend on it.
+type endingCertificates struct {
+	of   Certificates // nil = none
+	now  time.Time
+	seen map[CertificateEnd]bool
+}
+
+func (c *endingCertificates) add(e *account.Endpoint, m *summary) {
+	if c.of == nil {
+		return
+	}
+	for _, end := range c.of.EndingSoon(e, c.now) {
+		if c.seen[end] {
+			continue
+		}
+		c.seen[end] = true
+		p := problem{Kind: "Certificate expires", Text: end.Name, Href: objectLink(e.ID), Since: end.NotAfter,
+			Detail: "Clients refuse " + e.URL + " then, and every other host of it. Renew the certificate of the " +
+				"public listeners.", Serious: end.NotAfter.Before(c.now.Add(24 * time.Hour))}
+		if end.Provider {
+			p.Detail = "Logins at " + e.URL + ", and wherever this identity provider is asked, fail then. " +
+				"Let the provider " +
+				"make a new certificate, and put its new metadata into the traffic policy."
+		}
+		m.addProblem(p)
+	}
 }

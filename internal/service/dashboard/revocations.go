@@ -55,53 +55,53 @@ func (c *call) confirmForUser(u *account.User, q confirmation, facts ...fact) er
 	return c.confirm(identitiesNav, page, q)
 }
 
-// confirmEndUser asks before all sessions of the user end.
-func (s *server) confirmEndUser(c *call, q confirmation) error {
-	u, err := s.opt.Store.User(c.Context(), c.AccountID(), c.ID())
+// confirmEnd asks before all sessions of the user end.
+func (h *identityHandlers) confirmEnd(c *call, q confirmation) error {
+	u, err := h.identities.User(c.Context(), c.AccountID(), c.ID())
 	if err != nil {
-		return c.explainNotFound(err, s.missingIdentity)
+		return c.explainNotFound(err, h.missingIdentity)
 	}
 	q.Effect = sessionsEndText(u.Sessions) + q.Effect
 	return c.confirmForUser(u, q, fact{"Sessions", count(u.Sessions, "live session", "live sessions")})
 }
 
-func (s *server) confirmRevokeUser(c *call) error {
-	return s.confirmEndUser(c, confirmation{Question: "Revoke %s?", Verb: "Revoke identity", Busy: "Revoking",
+func (h *identityHandlers) confirmRevoke(c *call) error {
+	return h.confirmEnd(c, confirmation{Question: "Revoke %s?", Verb: "Revoke identity", Busy: "Revoking",
 		Effect: ", and what is known of the identity is deleted."})
 }
 
-func (s *server) confirmSignOutUser(c *call) error {
-	return s.confirmEndUser(c, confirmation{Question: "Sign %s out everywhere?", Verb: "Sign out everywhere",
+func (h *identityHandlers) confirmSignOut(c *call) error {
+	return h.confirmEnd(c, confirmation{Question: "Sign %s out everywhere?", Verb: "Sign out everywhere",
 		Busy: "Signing out", Effect: ". The identity stays, with the endpoints accessed."})
 }
 
-// revoke returns the number of sessions that it has ended.
-func (s *server) revoke(c *call, selector account.RevokeSelector) (sessions int, err error) {
-	done, err := s.opt.Revoker.Revoke(c.Context(), c.Caller(), selector, account.RevokedByAdmin)
+// endSessions returns the number of sessions that it has ended.
+func (h *identityHandlers) endSessions(c *call, selector account.RevokeSelector) (sessions int, err error) {
+	done, err := h.revoker.Revoke(c.Context(), c.Caller(), selector, account.RevokedByAdmin)
 	if err != nil {
 		return 0, err
 	}
 	return len(done.SessionIDs), nil
 }
 
-func (s *server) revokeUser(c *call) error {
-	n, err := s.revoke(c, account.RevokeSelector{UserID: c.ID()})
+func (h *identityHandlers) revoke(c *call) error {
+	n, err := h.endSessions(c, account.RevokeSelector{UserID: c.ID()})
 	if err != nil {
-		return c.explainNotFound(err, s.missingIdentity)
+		return c.explainNotFound(err, h.missingIdentity)
 	}
 	return c.redirect(c.returnPath(identitiesPath, identitiesPath+"/"+c.ID()), notice{noticeRevokedUser, n})
 }
 
-func (s *server) signOutUser(c *call) error {
-	n, err := s.revoke(c, account.RevokeSelector{SessionsOf: c.ID()})
+func (h *identityHandlers) signOut(c *call) error {
+	n, err := h.endSessions(c, account.RevokeSelector{SessionsOf: c.ID()})
 	if err != nil {
-		return c.explainNotFound(err, s.missingIdentity)
+		return c.explainNotFound(err, h.missingIdentity)
 	}
 	return c.redirect(c.returnPath(identitiesPath+"/"+c.ID(), sessionsPath), notice{noticeSignedOutUser, n})
 }
 
-func (s *server) confirmRevokeSession(c *call) error {
-	one, user, err := s.sessionAndUser(c)
+func (h *identityHandlers) confirmRevokeSession(c *call) error {
+	one, user, err := h.sessionAndUser(c)
 	if err != nil {
 		return err
 	}
@@ -111,13 +111,13 @@ func (s *server) confirmRevokeSession(c *call) error {
 		fact{"IP address", orDash(one.Device.IPAddress)})
 }
 
-func (s *server) revokeSession(c *call) error {
-	one, err := s.opt.Store.AppSession(c.Context(), c.AccountID(), c.ID())
+func (h *identityHandlers) revokeSession(c *call) error {
+	one, err := h.identities.AppSession(c.Context(), c.AccountID(), c.ID())
 	if err == nil {
-		_, err = s.revoke(c, account.RevokeSelector{SessionID: one.ID})
+		_, err = h.endSessions(c, account.RevokeSelector{SessionID: one.ID})
 	}
 	if err != nil {
-		return c.explainNotFound(err, s.missingSession)
+		return c.explainNotFound(err, h.missingSession)
 	}
 	return c.redirect(c.returnPath(identitiesPath+"/"+one.User.ID, sessionsPath), notice{Code: noticeRevoked})
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/clientlimit"
 	"github.com/fairlead-dev/fairlead/internal/service/edge/public"
 	"github.com/fairlead-dev/fairlead/internal/service/httpkit"
 )
@@ -32,19 +33,28 @@ const (
 	signInPrefix = "fld_" // beginning of a sign-in's secret
 )
 
+// signIns signs people in with an API key. The cookie of a request then names the sign-in.
+type signIns struct {
+	store interface {
+		account.Authenticator
+		account.DashboardSessions
+	}
+	attempts       *clientlimit.Rate // attempts counts wrong keys by client.
+	trustedProxies []netip.Prefix
+}
+
 // authenticate sets the key of the call by the sign-in of its cookie. It reads the store each time,
 // so that deleting a key ends its sign-ins.
-func (s *server) authenticate(c *call) error {
+func (s *signIns) authenticate(c *call) error {
 	cookie, err := c.Request.Cookie(CookieName(c.Request.Host))
 	if err != nil || !strings.HasPrefix(cookie.Value, signInPrefix) {
 		return account.Errorf(account.CodeNoCredential, "you are not signed in")
 	}
-	signIn, err := s.opt.Store.DashboardSession(c.Context(), account.HashSecret(cookie.Value))
+	signIn, err := s.store.DashboardSession(c.Context(), account.HashSecret(cookie.Value))
 	if err != nil {
 		return err
 	}
-	c.Key = &signIn.Key
-	s.opt.OnAuthenticated(c.Request)
+	c.setKey(&signIn.Key)
 	return nil
 }
 
@@ -55,7 +65,7 @@ type signInForm struct {
 	Ended  bool // a page that needs a sign-in sent the browser here
 }
 
-func (s *server) signInPage(c *call) error {
+func (s *signIns) showForm(c *call) error {
 	back := localPath(c.Request.URL.Query().Get("return"), "")
 	if back == "" && s.authenticate(c) == nil {
 		http.Redirect(c.Writer, c.Request, Path, http.StatusSeeOther)
@@ -67,7 +77,7 @@ func (s *server) signInPage(c *call) error {
 
 // signIn answers an API key with a cookie that holds a new secret. It counts wrong keys only: they
 // must not keep out who has a right one at the same address.
-func (s *server) signIn(c *call) error {
+func (s *signIns) signIn(c *call) error {
 	form := signInForm{Return: localPath(c.Request.PostForm.Get("return"), "")}
 	refuse := func(status int, reason string) error {
 		form.Error = reason
@@ -77,11 +87,11 @@ func (s *server) signIn(c *call) error {
 	if secret == "" {
 		return refuse(http.StatusBadRequest, "Paste an API key. It begins with "+account.APIKeyPrefix+".")
 	}
-	key, err := s.opt.Store.APIKeyBySecret(c.Context(), secret)
+	key, err := s.store.APIKeyBySecret(c.Context(), secret)
 	var known *account.Error
 	switch {
 	case errors.As(err, &known) && known.Code.Status() == http.StatusUnauthorized:
-		client, now := s.clientIP(c.Request), s.opt.Clock()
+		client, now := s.clientIP(c.Request), c.now()
 		if !s.attempts.Allow(client, now) {
 			seconds := int(s.attempts.Wait(client, now).Seconds()) + 1
 			c.Writer.Header().Set("Retry-After", strconv.Itoa(seconds))
@@ -96,14 +106,13 @@ func (s *server) signIn(c *call) error {
 			". The dashboard needs admin, read or identities.")
 	}
 	token := account.NewSecret(signInPrefix)
-	signIn, err := s.opt.Store.SignIn(c.Context(), key, account.HashSecret(token))
+	signIn, err := s.store.SignIn(c.Context(), key, account.HashSecret(token))
 	if err != nil {
 		return err
 	}
-	c.Key = &signIn.Key
-	s.opt.OnAuthenticated(c.Request)
+	c.setKey(&signIn.Key)
 	http.SetCookie(c.Writer, &http.Cookie{Name: CookieName(c.Request.Host), Value: token, Path: "/",
-		MaxAge: int(signIn.ExpiresAt.Sub(s.opt.Clock()).Seconds()),
+		MaxAge: int(signIn.ExpiresAt.Sub(c.now()).Seconds()),
 		Secure: true, HttpOnly: true, SameSite: http.SameSiteStrictMode})
 	to := form.Return
 	if to == "" {
@@ -113,9 +122,9 @@ func (s *server) signIn(c *call) error {
 }
 
 // signOut ends the sign-in, if there is one.
-func (s *server) signOut(c *call) error {
+func (s *signIns) signOut(c *call) error {
 	if cookie, err := c.Request.Cookie(CookieName(c.Request.Host)); err == nil {
-		if err := s.opt.Store.SignOut(c.Context(), account.HashSecret(cookie.Value)); err != nil &&
+		if err := s.store.SignOut(c.Context(), account.HashSecret(cookie.Value)); err != nil &&
 			account.CodeOf(err) != account.CodeUnknownCredential {
 			return err
 		}
@@ -139,10 +148,10 @@ func sentence(msg string) string {
 }
 
 // clientIP returns the address of the client of a request; the zero Addr when it is not known.
-func (s *server) clientIP(r *http.Request) netip.Addr {
+func (s *signIns) clientIP(r *http.Request) netip.Addr {
 	at, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
 		return netip.Addr{}
 	}
-	return public.ForwardedClient(r, at.Addr(), s.opt.TrustedProxies)
+	return public.ForwardedClient(r, at.Addr(), s.trustedProxies)
 }

@@ -40,7 +40,7 @@ func (s *server) templateFuncs() template.FuncMap {
 		"browser":  browserName,
 		"system":   systemName,
 		"coords":   coordinates,
-		"country":  s.countryOf,
+		"country":  s.countries.of,
 		"map":      mapLink,
 		"device":   deviceName,
 		"duration": durationText,
@@ -105,12 +105,7 @@ func shortKeyID(kid string) string {
 	return kid[:12] + "…"
 }
 
-func orDash(text string) string {
-	if text == "" {
-		return "–"
-	}
-	return text
-}
+func orDash(text string) string { return cmp.Or(text, "–") }
 
 // objectLink returns the path of the page of the object with the ID, "" if it has none.
 func objectLink(id string) string {

@@ -10,6 +10,7 @@ import (
 	"math"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -70,11 +71,18 @@ type requestList struct {
 	Rows    []traffic.Request
 }
 
-// accountTraffic shows the traffic of the account, and of which endpoints it is now.
-func (s *server) accountTraffic(c *call) error {
-	p := s.trafficPage(c, traffic.OfAccount, "")
+// trafficHandlers serve the pages of traffic.
+type trafficHandlers struct {
+	traffic   Traffic // traffic is nil where none is recorded.
+	endpoints account.Endpoints
+	backends  *backendReader
+}
+
+// ofAccount shows the traffic of the account, and of which endpoints it is now.
+func (h *trafficHandlers) ofAccount(c *call) error {
+	p := h.page(c, traffic.OfAccount, "")
 	if p.Recorded {
-		if err := s.addBusiest(c, p); err != nil {
+		if err := h.addBusiest(c, p); err != nil {
 			return err
 		}
 	}
@@ -83,14 +91,14 @@ func (s *server) accountTraffic(c *call) error {
 }
 
 // addBusiest adds the endpoints with the highest rates, and the sum of all others.
-func (s *server) addBusiest(c *call, p *trafficPage) error {
-	rates, _ := s.opt.Traffic.Rates(c.Context(), c.AccountID())
+func (h *trafficHandlers) addBusiest(c *call, p *trafficPage) error {
+	rates, _ := h.traffic.Rates(c.Context(), c.AccountID())
 	keys := slices.SortedFunc(maps.Keys(rates), func(a, b traffic.Key) int {
 		return cmp.Or(cmp.Compare(rates[b].PerSecond, rates[a].PerSecond), cmp.Compare(a, b))
 	})
 	others := rates[traffic.OfOthers]
 	for _, key := range keys {
-		if !isEndpointID(string(key)) {
+		if !strings.HasPrefix(string(key), account.PrefixEndpoint+"-") {
 			continue
 		}
 		if len(p.Busiest) == busiestShown {
@@ -98,7 +106,7 @@ func (s *server) addBusiest(c *call, p *trafficPage) error {
 			others.FailingPerSecond += rates[key].FailingPerSecond
 			continue
 		}
-		e, err := s.opt.Store.Endpoint(c.Context(), c.AccountID(), string(key))
+		e, err := h.endpoints.Endpoint(c.Context(), c.AccountID(), string(key))
 		if account.CodeOf(err) == account.CodeNotFound { // deleted since
 			continue
 		}
@@ -113,54 +121,50 @@ func (s *server) addBusiest(c *call, p *trafficPage) error {
 	return nil
 }
 
-// endpointTraffic shows the traffic of an endpoint and its latest requests.
-func (s *server) endpointTraffic(c *call) error {
-	e, err := s.opt.Store.Endpoint(c.Context(), c.AccountID(), c.ID())
+// ofEndpoint shows the traffic of an endpoint and its latest requests.
+func (h *trafficHandlers) ofEndpoint(c *call) error {
+	e, err := h.endpoints.Endpoint(c.Context(), c.AccountID(), c.ID())
 	if err != nil {
 		return err
 	}
-	p := s.trafficPage(c, traffic.Key(e.ID), e.Scheme)
+	p := h.page(c, traffic.Key(e.ID), e.Scheme)
 	if p.Recorded {
 		failing := c.queryEnum("requests", "failing") != ""
 		list := &requestList{Failing: failing, TCP: e.Scheme == "tcp", Filters: []pageVariant{
 			{"All", c.variant("requests", ""), !failing}, {"Failing", c.variant("requests", "failing"), failing}}}
-		list.Rows, _ = s.opt.Traffic.Recent(c.Context(), c.AccountID(), e.ID, failing, requestsShown)
+		list.Rows, _ = h.traffic.Recent(c.Context(), c.AccountID(), e.ID, failing, requestsShown)
 		p.Requests = list
 	}
 	return c.show(http.StatusOK, view{Page: "traffic", Title: "Traffic of " + e.URL, Nav: "traffic",
 		Crumb: &link{e.URL, Path + "endpoints/" + e.ID}, Live: "endpoints", Poll: true, Data: p})
 }
 
-// backendTraffic shows the traffic that a backend got.
-func (s *server) backendTraffic(c *call) error {
-	kind := backendKindOf(c.ID())
-	if kind == "" {
-		return account.Errorf(account.CodeNotFound, "there is no backend %q", account.Shorten(c.ID()))
-	}
-	b, err := s.opt.Store.Backend(c.Context(), c.AccountID(), kind, c.ID())
+// ofBackend shows the traffic that a backend got.
+func (h *trafficHandlers) ofBackend(c *call) error {
+	b, err := h.backends.named(c)
 	if err != nil {
 		return err
 	}
 	name := backendRow{Backend: *b}.Name()
 	return c.show(http.StatusOK, view{Page: "traffic", Title: "Traffic of " + name, Nav: "traffic",
 		Crumb: &link{name, Path + "backends/" + b.ID}, Live: "audit", Poll: true,
-		Data: s.trafficPage(c, traffic.Key(b.ID), "")})
+		Data: h.page(c, traffic.Key(b.ID), "")})
 }
 
-// trafficPage returns the charts of a key in the window of the query. A scheme "tcp" has no
+// page returns the charts of a key in the window of the query. A scheme "tcp" has no
 // requests, so no answers.
-func (s *server) trafficPage(c *call, key traffic.Key, scheme string) *trafficPage {
+func (h *trafficHandlers) page(c *call, key traffic.Key, scheme string) *trafficPage {
 	window := traffic.Hour
 	if c.queryEnum("window", "day") != "" {
 		window = traffic.Day
 	}
-	p := &trafficPage{Recorded: s.opt.Traffic != nil, Windows: []pageVariant{
+	p := &trafficPage{Recorded: h.traffic != nil, Windows: []pageVariant{
 		{"Last hour", c.variant("window", ""), window == traffic.Hour},
 		{"Last day", c.variant("window", "day"), window == traffic.Day}}}
 	if !p.Recorded {
 		return p
 	}
-	series, coverage := s.opt.Traffic.Series(c.Context(), c.AccountID(), key, window)
+	series, coverage := h.traffic.Series(c.Context(), c.AccountID(), key, window)
 	p.Coverage = coverage
 	p.Late = coverage.Since.After(series.Start)
 	p.Partial = coverage.Complete.After(series.Start) && coverage.Complete.Sub(coverage.Since) > series.Step

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/dashboard/chart"
 	"github.com/fairlead-dev/fairlead/internal/service/traffic"
 )
@@ -154,6 +153,3 @@ func durationText(d time.Duration) string { return chart.Format(d.Seconds(), cha
 func bytesText(n uint64) string {
 	return strings.TrimSuffix(chart.Format(float64(n), chart.BytesPerSecond), "/s")
 }
-
-// isEndpointID reports whether the ID is an endpoint's.
-func isEndpointID(id string) bool { return strings.HasPrefix(id, account.PrefixEndpoint+"-") }

@@ -35,7 +35,6 @@ type frame struct {
 	view
 	SignedIn     bool
 	Key          account.APIKey
-	Menu         []menuGroup
 	Notice       string
 	Version      string
 	Host         string
@@ -51,37 +50,6 @@ type frame struct {
 	SignInReturn string
 }
 
-type menuGroup struct {
-	Name  string
-	Items []menuItem
-}
-
-type menuItem struct {
-	Text, Href string
-	Current    bool
-}
-
-// menu returns the menu of the pages that the key may see.
-func (c *call) menu(current string) []menuGroup {
-	item := func(text, href string) menuItem {
-		return menuItem{Text: text, Href: Path + href, Current: current == href}
-	}
-	policy := menuGroup{Name: "Traffic Policy", Items: []menuItem{item("Identities", identitiesNav)}}
-	if !c.hasScope(account.ScopeRead) {
-		return []menuGroup{policy}
-	}
-	return []menuGroup{
-		{Items: []menuItem{item("Overview", ""), item("Map", "map"), item("Traffic", "traffic"),
-			item("Endpoints", "endpoints"),
-			item("Kubernetes operators", "kubernetes-operators"), item("Backends", "backends"),
-			item("Agents", "agents")}},
-		policy,
-		{Name: "Access", Items: []menuItem{item("Clusters", "clusters"), item("API keys", "api-keys"),
-			item("Authtokens", "authtokens")}},
-		{Name: "History", Items: []menuItem{item("Events", "events")}},
-	}
-}
-
 // show answers with a page.
 func (c *call) show(status int, v view) error {
 	s := c.server
@@ -91,11 +59,11 @@ func (c *call) show(status int, v view) error {
 		GeoIP:   s.opt.GeoIP,
 		BaseURL: s.opt.BaseURL}
 	if c.Key != nil {
-		f.SignedIn, f.Key, f.Menu = true, *c.Key, c.menu(v.Nav)
+		f.SignedIn, f.Key = true, *c.Key
 		f.MayWrite, f.MayRevoke, f.MayRead = c.hasScope(), c.hasScope(revokeScopes...), c.hasScope(readScopes...)
 	}
 	if form, ok := v.Data.(signInForm); ok {
-		f.SignedIn, f.Menu, f.SignInPage, f.SignInReturn = false, nil, true, form.Return
+		f.SignedIn, f.SignInPage, f.SignInReturn = false, true, form.Return
 	}
 	if !c.isRefresh() {
 		f.Notice = c.consumeNotice()
@@ -181,53 +149,41 @@ const (
 	noticeAuthtokenDeleted = "authtoken-deleted"
 	noticeClusterDeleted   = "cluster-deleted"
 	noticeEndpointCreated  = "endpoint-created"
-	noticeEndpointSaved    = "endpoint-saved"
+	noticeSaved            = "saved"
 	noticeEndpointDeleted  = "endpoint-deleted"
 	noticeBackendCreated   = "backend-created"
-	noticeBackendSaved     = "backend-saved"
 	noticeBackendDeleted   = "backend-deleted"
 	noticeLifetime         = 60 // seconds
 	maxNoticeInCookie      = 1_000_000
 )
 
+var noticeTexts = map[string]string{
+	noticeSignedOut:        "You are signed out.",
+	noticeRevoked:          "The session has ended.",
+	noticeStopped:          "The agent was told to stop.",
+	noticeRestarted:        "The agent was told to connect again.",
+	noticeKeyDeleted:       "The API key is deleted.",
+	noticeAuthtokenDeleted: "The authtoken is deleted.",
+	noticeClusterDeleted:   "The cluster is deleted. Its tokens are refused.",
+	noticeEndpointCreated:  "The cloud endpoint is made. It serves from now on.",
+	noticeSaved:            "The changes are saved. They hold for new connections and requests.",
+	noticeEndpointDeleted:  "The endpoint is deleted.",
+	noticeBackendCreated:   "The backend is made. Endpoints and other backends can use it.",
+	noticeBackendDeleted:   "The backend is deleted.",
+}
+
 func (n notice) text() string {
-	switch n.Code {
-	case noticeSignedOut:
-		return "You are signed out."
-	case noticeRevokedUser:
-		if n.Count == 0 {
-			return "The identity is revoked. It had no session."
-		}
+	switch {
+	case n.Code == noticeRevokedUser && n.Count == 0:
+		return "The identity is revoked. It had no session."
+	case n.Code == noticeRevokedUser:
 		return "The identity is revoked, and " + count(n.Count, "session has", "sessions have") + " ended."
-	case noticeSignedOutUser:
-		if n.Count == 0 {
-			return "There was no session to end. The identity stays."
-		}
+	case n.Code == noticeSignedOutUser && n.Count == 0:
+		return "There was no session to end. The identity stays."
+	case n.Code == noticeSignedOutUser:
 		return count(n.Count, "session has", "sessions have") + " ended. The identity stays."
-	case noticeRevoked:
-		return "The session has ended."
-	case noticeStopped:
-		return "The agent was told to stop."
-	case noticeRestarted:
-		return "The agent was told to connect again."
-	case noticeKeyDeleted:
-		return "The API key is deleted."
-	case noticeAuthtokenDeleted:
-		return "The authtoken is deleted."
-	case noticeClusterDeleted:
-		return "The cluster is deleted. Its tokens are refused."
-	case noticeEndpointCreated:
-		return "The cloud endpoint is made. It serves from now on."
-	case noticeEndpointSaved, noticeBackendSaved:
-		return "The changes are saved. They hold for new connections and requests."
-	case noticeEndpointDeleted:
-		return "The endpoint is deleted."
-	case noticeBackendCreated:
-		return "The backend is made. Endpoints and other backends can use it."
-	case noticeBackendDeleted:
-		return "The backend is deleted."
 	}
-	return ""
+	return noticeTexts[n.Code]
 }
 
 func setNotice(h http.Header, n notice) {

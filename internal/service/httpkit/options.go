@@ -55,18 +55,20 @@ type Meter interface {
 	ObserveWatch(delay time.Duration)
 }
 
+// SelectorCompiler compiles an operator's selectors to a function that reports whether an endpoint
+// is the operator's; without selectors every endpoint is. CodeInvalid for a selector that does not
+// compile.
+type SelectorCompiler func(selectors []string) (func(*account.Endpoint) bool, error)
+
 // SharedOptions are the options that the account API and the dashboard have in common. Fields are
 // required unless their comment names a default.
 type SharedOptions struct {
 	SessionEnder account.SessionEnder
 	Revoker      account.Revoker // ends sessions and their open connections
 
-	Redactor Redactor
-	Backends Backends
-	// MatchSelectors compiles an operator's selectors to a function that reports whether an
-	// endpoint is the operator's; without selectors every endpoint is. CodeInvalid for a selector
-	// that does not compile.
-	MatchSelectors func(selectors []string) (func(*account.Endpoint) bool, error)
+	Redactor       Redactor
+	Backends       Backends
+	MatchSelectors SelectorCompiler
 	// Draining is set when the server is about to stop. Then writes are refused with
 	// CodeUnavailable, but for the API's revocations; nil = never.
 	Draining *atomic.Bool

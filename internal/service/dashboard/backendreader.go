@@ -4,7 +4,7 @@
 package dashboard
 
 import (
-	"context"
+	"cmp"
 	"maps"
 	"slices"
 
@@ -23,13 +23,11 @@ type backendReader struct {
 }
 
 // rows returns the backends with their active children.
-func (r *backendReader) rows(
-	ctx context.Context, accountID string, backends ...account.Backend,
-) ([]backendRow, error) {
+func (r *backendReader) rows(c *call, backends ...account.Backend) ([]backendRow, error) {
 	rows := make([]backendRow, len(backends))
 	var failovers []string
 	for i, b := range backends {
-		rows[i] = backendRow{Backend: b, Active: r.edge.ActiveChild(accountID, b.ID)}
+		rows[i] = backendRow{Backend: b, Active: r.edge.ActiveChild(c.AccountID(), b.ID)}
 		if b.Kind == account.BackendFailover {
 			failovers = append(failovers, b.ID)
 		}
@@ -37,7 +35,7 @@ func (r *backendReader) rows(
 	if r.replicas == nil || len(failovers) == 0 {
 		return rows, nil
 	}
-	found, err := r.store.ActiveChildren(ctx, accountID, failovers)
+	found, err := r.store.ActiveChildren(c.Context(), c.AccountID(), failovers)
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +79,7 @@ func errNoBackend(id string) error {
 // parents returns the names of the backends that have the backend as a child.
 func (r *backendReader) parents(c *call, id string) (names []string, err error) {
 	for _, kind := range []account.BackendKind{account.BackendFailover, account.BackendWeighted} {
-		all, err := r.all(c.Context(), c.AccountID(), kind)
+		all, err := r.all(c, kind)
 		if err != nil {
 			return nil, err
 		}
@@ -97,7 +95,7 @@ func (r *backendReader) parents(c *call, id string) (names []string, err error) 
 // choices returns all backends of the account but one, by kind.
 func (r *backendReader) choices(c *call, without string) (groups []choiceGroup, err error) {
 	for _, kind := range account.BackendKinds() {
-		all, err := r.all(c.Context(), c.AccountID(), kind)
+		all, err := r.all(c, kind)
 		if err != nil {
 			return nil, err
 		}
@@ -106,11 +104,9 @@ func (r *backendReader) choices(c *call, without string) (groups []choiceGroup, 
 			if b.ID == without {
 				continue
 			}
-			text := backendRow{Backend: b}.Name()
-			if text != b.ID {
-				text += " · " + shortID(b.ID)
-			} else if does := (backendRow{Backend: b}).Summary(); does != "" {
-				text = does + " · " + shortID(b.ID)
+			text := b.ID
+			if about := cmp.Or(b.Description, backendRow{Backend: b}.Summary()); about != "" {
+				text = about + " · " + shortID(b.ID)
 			}
 			g.Choices = append(g.Choices, choice{b.ID, text})
 		}
@@ -123,12 +119,10 @@ func (r *backendReader) choices(c *call, without string) (groups []choiceGroup, 
 
 // all returns the backends of a kind. An account has at most account.MaxBackends, unless
 // its server allows more.
-func (r *backendReader) all(
-	ctx context.Context, accountID string, kind account.BackendKind,
-) (all []account.Backend, err error) {
+func (r *backendReader) all(c *call, kind account.BackendKind) (all []account.Backend, err error) {
 	page := account.Page{Limit: account.MaxPageLimit}
 	for range maxBackendPages {
-		found, err := r.store.ListBackends(ctx, accountID, kind, page)
+		found, err := r.store.ListBackends(c.Context(), c.AccountID(), kind, page)
 		if err != nil {
 			return nil, err
 		}

@@ -123,7 +123,7 @@ func (h *backendHandlers) list(c *call) error {
 	if err != nil {
 		return err
 	}
-	if p.Rows, err = h.reader.rows(c.Context(), c.AccountID(), found.Backends...); err != nil {
+	if p.Rows, err = h.reader.rows(c, found.Backends...); err != nil {
 		return err
 	}
 	p.Pager = pagerOf(c, found.Backends, found.More, backendID, url.Values{"kind": {string(p.Kind)}})
@@ -156,7 +156,7 @@ func (h *backendHandlers) show(c *call) error {
 	if err != nil {
 		return err
 	}
-	rows, err := h.reader.rows(c.Context(), c.AccountID(), *b)
+	rows, err := h.reader.rows(c, *b)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ package dashboard
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -142,7 +143,7 @@ func (c *call) parseExpiry() (account.ExpiryPatch, string, error) {
 // redirect answers a form with the path of the next page, which shows the notice once.
 func (c *call) redirect(to string, n notice) error {
 	if n.Code != "" {
-		setNotice(c.Writer.Header(), n)
+		http.SetCookie(c.Writer, hostCookie(noticeCookie, fmt.Sprintf("%s.%d", n.Code, n.Count), noticeLifetime))
 	}
 	http.Redirect(c.Writer, c.Request, to, http.StatusSeeOther)
 	return nil

@@ -33,8 +33,8 @@ func parseCountries() countryNames {
 // name returns the name of the country with the code, or the code itself where there is no name.
 func (n countryNames) name(code string) string { return cmp.Or(n[code], code) }
 
-// of returns the name of the country of a location, "" where it is not known.
-func (n countryNames) of(l *account.Location) string {
+// at returns the name of the country of a location, "" where it is not known.
+func (n countryNames) at(l *account.Location) string {
 	if l == nil || l.CountryCode == nil {
 		return ""
 	}

@@ -20,8 +20,9 @@ type credential struct {
 	Cluster         string   // cluster of such a key; "" = the first that presents it
 	Created         time.Time
 	Expires, Used   *time.Time
-	State           string // see credentialState
-	Own             bool   // the sign-in of the page is by it
+	State           string  // see credentialState
+	Own             bool    // the sign-in of the page is by it
+	Secret          *string // Secret is set for one that was just created, and shown only once.
 }
 
 // credentialKind is API keys or authtokens: how pages call them, and where they are kept.
@@ -39,9 +40,9 @@ type credentialKind struct {
 type credentialStore interface {
 	list(c *call, p account.Page) ([]credential, bool, error)
 	get(c *call, id string) (*credential, error)
-	// create returns the credential that the form asks for, and its secret. CodeInvalid and
-	// CodeLimit are shown in the form.
-	create(c *call, form *credentialForm, expiry account.ExpiryPatch) (*credential, *string, error)
+	// create returns the credential that the form asks for. CodeInvalid and CodeLimit are shown in
+	// the form.
+	create(c *call, form *credentialForm, expiry account.ExpiryPatch) (*credential, error)
 	remove(c *call, id string) error
 }
 
@@ -61,7 +62,7 @@ func apiKeys(store account.APIKeys) *credentialKind {
 func showAPIKey(k *account.APIKey, now time.Time) *credential {
 	return &credential{ID: k.ID, Description: k.Description, Rights: scopeTexts(k.Scopes), Rules: k.ACL,
 		Cluster: k.ClusterUID, Created: k.CreatedAt, Expires: k.ExpiresAt, Used: k.LastUsedAt,
-		State: credentialState(k.ExpiresAt, now)}
+		State: credentialState(k.ExpiresAt, now), Secret: k.Token}
 }
 
 func (s apiKeyStore) list(c *call, p account.Page) (all []credential, more bool, err error) {
@@ -83,9 +84,7 @@ func (s apiKeyStore) get(c *call, id string) (*credential, error) {
 	return showAPIKey(k, c.now()), nil
 }
 
-func (s apiKeyStore) create(
-	c *call, form *credentialForm, expiry account.ExpiryPatch,
-) (*credential, *string, error) {
+func (s apiKeyStore) create(c *call, form *credentialForm, expiry account.ExpiryPatch) (*credential, error) {
 	scopes := []account.Scope{}
 	for _, given := range c.Request.PostForm["scopes"] {
 		scopes = append(scopes, account.Scope(given))
@@ -96,13 +95,13 @@ func (s apiKeyStore) create(
 		patch.ACL = &acl
 	}
 	if _, err := patch.Apply(account.APIKey{}, c.now()); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	k, err := s.keys.CreateAPIKey(c.Context(), c.Caller(), patch)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	return showAPIKey(k, c.now()), k.Token, nil
+	return showAPIKey(k, c.now()), nil
 }
 
 func (s apiKeyStore) remove(c *call, id string) error {
@@ -123,7 +122,7 @@ func authtokens(store account.Authtokens) *credentialKind {
 
 func showAuthtoken(a *account.Authtoken, now time.Time) *credential {
 	return &credential{ID: a.ID, Description: a.Description, Rights: a.ACL, Created: a.CreatedAt,
-		Expires: a.ExpiresAt, Used: a.LastUsedAt, State: credentialState(a.ExpiresAt, now)}
+		Expires: a.ExpiresAt, Used: a.LastUsedAt, State: credentialState(a.ExpiresAt, now), Secret: a.Token}
 }
 
 func (s authtokenStore) list(c *call, p account.Page) (all []credential, more bool, err error) {
@@ -145,19 +144,17 @@ func (s authtokenStore) get(c *call, id string) (*credential, error) {
 	return showAuthtoken(a, c.now()), nil
 }
 
-func (s authtokenStore) create(
-	c *call, form *credentialForm, expiry account.ExpiryPatch,
-) (*credential, *string, error) {
+func (s authtokenStore) create(c *call, form *credentialForm, expiry account.ExpiryPatch) (*credential, error) {
 	acl := strings.Fields(form.ACL)
 	patch := account.AuthtokenPatch{Description: &form.Description, ACL: &acl, Expiry: expiry}
 	if _, err := patch.Apply(account.Authtoken{}, c.now()); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	a, err := s.tokens.CreateAuthtoken(c.Context(), c.Caller(), patch)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	return showAuthtoken(a, c.now()), a.Token, nil
+	return showAuthtoken(a, c.now()), nil
 }
 
 func (s authtokenStore) remove(c *call, id string) error {
@@ -214,7 +211,6 @@ type credentialForm struct {
 	FormProblem string            // a problem of no field
 
 	Created *credential // nil until it is created
-	Secret  string      // the secret of Created, shown only once
 }
 
 type scopeChoice struct {
@@ -302,13 +298,9 @@ func (k *credentialKind) submitForm(c *call) error {
 		return k.showProblems(c, form, err)
 	}
 	form.Expires = lifetime
-	created, secret, err := k.store.create(c, &form, expiry)
+	form.Created, err = k.store.create(c, &form, expiry)
 	if err != nil {
 		return k.showProblems(c, form, err)
-	}
-	form.Created = created
-	if secret != nil {
-		form.Secret = *secret
 	}
 	return k.showForm(c, http.StatusCreated, form)
 }

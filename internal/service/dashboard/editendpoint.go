@@ -89,9 +89,6 @@ func (f *endpointForm) load(c *call, id string) (*subject, error) {
 	return &subject{id: id, title: e.URL, updatedAt: e.UpdatedAt, shown: shown, policy: e.TrafficPolicy, object: e}, nil
 }
 
-// isEditable reports whether forms change the endpoint.
-func isEditable(e *account.Endpoint) bool { return e.Type == account.TypeCloud && e.Owner == nil }
-
 // endpointPatch returns the change of an endpoint that the draft asks for.
 func endpointPatch(d *draft) (p account.EndpointPatch) {
 	for name, to := range map[string]**string{"description": &p.Description, "metadata": &p.Metadata,

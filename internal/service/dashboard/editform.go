@@ -61,7 +61,8 @@ func (f field) sent(form url.Values) string {
 		}
 		return ""
 	case inputChildren:
-		return strings.Join(slices.DeleteFunc(slices.Clone(form[f.Name]), func(id string) bool { return id == "" }), "\n")
+		given := slices.DeleteFunc(slices.Clone(form[f.Name]), func(id string) bool { return id == "" })
+		return strings.Join(given, "\n")
 	case inputWeights:
 		var lines []string
 		weights := form[f.Name+weightSuffix]

@@ -81,7 +81,7 @@ type endpointPage struct {
 }
 
 // IsEditable reports whether forms change the endpoint.
-func (p *endpointPage) IsEditable() bool { return isEditable(&p.Endpoint) }
+func (p *endpointPage) IsEditable() bool { return p.Type == account.TypeCloud && p.Owner == nil }
 
 // IsDeletable reports whether the dashboard deletes the endpoint.
 func (p *endpointPage) IsDeletable() bool { return isDeletable(&p.Endpoint) }
@@ -115,7 +115,7 @@ func (h *endpointHandlers) show(c *call) error {
 			return err
 		}
 		if p.Backend != nil {
-			rows, err := h.backends.rows(c.Context(), c.AccountID(), *p.Backend)
+			rows, err := h.backends.rows(c, *p.Backend)
 			if err != nil {
 				return err
 			}
@@ -128,17 +128,8 @@ func (h *endpointHandlers) show(c *call) error {
 			return err
 		}
 	}
-	if e.SharesURL() {
-		others, err := h.store.ListEndpoints(c.Context(), c.AccountID(), account.EndpointFilter{URL: e.URL},
-			account.Page{Limit: pageSize})
-		if err != nil {
-			return err
-		}
-		for _, o := range others.Endpoints {
-			if o.ID != e.ID {
-				p.Pool = append(p.Pool, o)
-			}
-		}
+	if p.Pool, err = h.pool(c, e, pageSize); err != nil {
+		return err
 	}
 	return c.show(http.StatusOK, view{Page: "endpoint", Title: e.URL, Nav: "endpoints",
 		Crumb: &link{"Endpoints", Path + "endpoints"}, Live: "endpoints", Data: &p})
@@ -188,16 +179,16 @@ func (h *endpointHandlers) confirmDelete(c *call) error {
 	if len(bound) > 0 {
 		facts = append(facts, fact{"Bound by", strings.Join(bound, ", ")})
 	}
-	members, err := h.poolMembers(c, e)
+	pool, err := h.pool(c, e, account.MaxPageLimit)
 	if err != nil {
 		return err
 	}
-	if members > 0 {
-		facts = append(facts, fact{"Others in its pool", count(members, "endpoint", "endpoints")})
+	if len(pool) > 0 {
+		facts = append(facts, fact{"Others in its pool", count(len(pool), "endpoint", "endpoints")})
 	}
 	page := link{e.URL, Path + "endpoints/" + e.ID}
 	return c.confirm("endpoints", page, confirmation{Question: "Delete this endpoint?", Facts: facts,
-		Effect: endpointDeletionEffect(e, len(bound), members), Verb: "Delete endpoint", Busy: "Deleting",
+		Effect: endpointDeletionEffect(e, len(bound), len(pool)), Verb: "Delete endpoint", Busy: "Deleting",
 		Back:   page.Href,
 		Danger: true})
 }
@@ -250,17 +241,17 @@ func (h *endpointHandlers) boundBy(c *call, e *account.Endpoint) (names []string
 	return names, err
 }
 
-// poolMembers returns how many other endpoints have the URL of the endpoint.
-func (h *endpointHandlers) poolMembers(c *call, e *account.Endpoint) (int, error) {
+// pool returns the other endpoints with the URL of the endpoint.
+func (h *endpointHandlers) pool(c *call, e *account.Endpoint, limit int) ([]account.Endpoint, error) {
 	if !e.SharesURL() {
-		return 0, nil
+		return nil, nil
 	}
 	found, err := h.store.ListEndpoints(c.Context(), c.AccountID(),
-		account.EndpointFilter{Bindings: e.Bindings, URL: e.URL}, account.Page{Limit: account.MaxPageLimit})
+		account.EndpointFilter{Bindings: e.Bindings, URL: e.URL}, account.Page{Limit: limit})
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	return len(slices.DeleteFunc(found.Endpoints, func(o account.Endpoint) bool { return o.ID == e.ID })), nil
+	return slices.DeleteFunc(found.Endpoints, func(o account.Endpoint) bool { return o.ID == e.ID }), nil
 }
 
 func (h *endpointHandlers) delete(c *call) error {

@@ -67,7 +67,7 @@ func (h *mapHandlers) source(c *call) (*pathSource, error) {
 		if err != nil {
 			return nil, err
 		}
-		rows, err := h.backends.rows(c.Context(), c.AccountID(), page.Backends...)
+		rows, err := h.backends.rows(c, page.Backends...)
 		if err != nil {
 			return nil, err
 		}

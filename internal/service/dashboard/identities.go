@@ -162,21 +162,6 @@ type failedLogin struct{ traffic.LoginFailure }
 // Why returns the reason for the owner, else what the person was shown.
 func (f failedLogin) Why() string { return cmp.Or(f.Reason, f.Shown, string(f.Code)) }
 
-// Where describes the step that failed.
-func (f failedLogin) Where() string {
-	switch f.Step {
-	case "login":
-		return "before the provider was asked"
-	case "callback", "acs":
-		return "at the provider’s answer"
-	case "finish":
-		return "after the provider’s answer"
-	case "session":
-		return "at a request with a session"
-	}
-	return f.Step
-}
-
 func (h *identityHandlers) failedLogins(c *call) (f failedLogins) {
 	if h.traffic == nil {
 		return f

@@ -4,6 +4,7 @@
 package dashboard
 
 import (
+	"maps"
 	"net/url"
 	"regexp"
 	"slices"
@@ -55,15 +56,18 @@ func (c *call) queryEnum(name string, known ...string) string {
 
 // variant returns the page's path and query with another value of a parameter; "" removes it.
 func (c *call) variant(name, value string) string {
-	q := url.Values{}
-	for _, known := range []string{"window", "requests"} {
-		if has := c.queryEnum(known, "day", "failing"); has != "" {
-			q.Set(known, has)
-		}
-	}
+	q := url.Values{"window": {c.queryEnum("window", "day")}, "requests": {c.queryEnum("requests", "failing")}}
 	q.Set(name, value)
-	if value == "" {
-		q.Del(name)
+	return c.withQuery(q)
+}
+
+// withQuery returns the page's path with those parameters that are not empty.
+func (c *call) withQuery(parameters url.Values) string {
+	q := url.Values{}
+	for name, values := range parameters {
+		if len(values) > 0 && values[0] != "" {
+			q[name] = values
+		}
 	}
 	if len(q) == 0 {
 		return c.Request.URL.Path
@@ -101,19 +105,9 @@ func userID(u *account.User) string             { return u.ID }
 // links keep the filters.
 func (c *call) newPager(shown int, more bool, last string, filters url.Values) pager {
 	pageURL := func(before string) string {
-		q := url.Values{}
-		for name, values := range filters {
-			if len(values) > 0 && values[0] != "" {
-				q[name] = values
-			}
-		}
-		if before != "" {
-			q.Set("before_id", before)
-		}
-		if len(q) == 0 {
-			return c.Request.URL.Path
-		}
-		return c.Request.URL.Path + "?" + q.Encode()
+		q := url.Values{"before_id": {before}}
+		maps.Copy(q, filters)
+		return c.withQuery(q)
 	}
 	p := pager{Shown: shown, More: more, FirstText: "Newest", NextText: "Older"}
 	if c.page().BeforeID != "" {

@@ -93,9 +93,7 @@ func (a arrow) Class() string {
 }
 
 // Text returns what stands on the arrow.
-func (a arrow) Text() string {
-	return cmp.Or(a.Short, a.Rate, "idle")
-}
+func (a arrow) Text() string { return cmp.Or(a.Short, a.Rate, "idle") }
 
 // mapHandlers serve the map, and the path of the calls of one endpoint.
 type mapHandlers struct {

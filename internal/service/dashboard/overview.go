@@ -105,30 +105,6 @@ type Replica struct {
 	RoundTrip   time.Duration
 }
 
-// StateText returns the replica's state as the page shows it.
-func (r Replica) StateText() string {
-	switch {
-	case r.Draining:
-		return "stopping"
-	case r.Own:
-		return "shows this page"
-	case r.Linked:
-		return "linked"
-	}
-	return "not linked"
-}
-
-// Status returns the class of the state's mark.
-func (r Replica) Status() string {
-	switch {
-	case r.Draining:
-		return "warning"
-	case r.Own, r.Linked:
-		return "online"
-	}
-	return "offline"
-}
-
 // RoundTripText returns the time to the replica and back.
 func (r Replica) RoundTripText() string {
 	if r.RoundTrip == 0 {
@@ -187,10 +163,10 @@ func (h *overviewHandlers) addEndpoints(c *call, m *summary) error {
 	if h.traffic != nil {
 		rates, _ = h.traffic.Rates(c.Context(), c.AccountID())
 	}
-	certificates := endingCertificates{of: h.certificates, now: c.now(), seen: map[CertificateEnd]bool{}}
+	seen := map[CertificateEnd]bool{}
 	more, err := eachEndpoint(c, h.store, account.EndpointFilter{}, func(e *account.Endpoint) bool {
 		m.Endpoints.N++
-		certificates.add(e, m)
+		h.addCertificates(c, m, e, seen)
 		if e.Status != account.StatusOffline {
 			m.addFailing(e, rateText{rates[traffic.Key(e.ID)]})
 			return true
@@ -256,7 +232,7 @@ func (h *overviewHandlers) addBackends(c *call, m *summary) error {
 		if kind != account.BackendFailover {
 			continue
 		}
-		rows, err := h.backends.rows(c.Context(), c.AccountID(), page.Backends...)
+		rows, err := h.backends.rows(c, page.Backends...)
 		if err != nil {
 			return err
 		}
@@ -326,29 +302,22 @@ type CertificateEnd struct {
 	Provider bool // Provider is set for the certificate of an identity provider.
 }
 
-// endingCertificates adds each certificate to a summary once, however many endpoints depend on it.
-type endingCertificates struct {
-	of   Certificates // nil = none
-	now  time.Time
-	seen map[CertificateEnd]bool
-}
-
-func (c *endingCertificates) add(e *account.Endpoint, m *summary) {
-	if c.of == nil {
+// addCertificates adds the certificates of an endpoint that end soon, but for those that were seen.
+func (h *overviewHandlers) addCertificates(c *call, m *summary, e *account.Endpoint, seen map[CertificateEnd]bool) {
+	if h.certificates == nil {
 		return
 	}
-	for _, end := range c.of.EndingSoon(e, c.now) {
-		if c.seen[end] {
+	for _, end := range h.certificates.EndingSoon(e, c.now()) {
+		if seen[end] {
 			continue
 		}
-		c.seen[end] = true
+		seen[end] = true
 		p := problem{Kind: "Certificate expires", Text: end.Name, Href: objectLink(e.ID), Since: end.NotAfter,
 			Detail: "Clients refuse " + e.URL + " then, and every other host of it. Renew the certificate of the " +
-				"public listeners.", Serious: end.NotAfter.Before(c.now.Add(24 * time.Hour))}
+				"public listeners.", Serious: end.NotAfter.Before(c.now().Add(24 * time.Hour))}
 		if end.Provider {
 			p.Detail = "Logins at " + e.URL + ", and wherever this identity provider is asked, fail then. " +
-				"Let the provider " +
-				"make a new certificate, and put its new metadata into the traffic policy."
+				"Let the provider make a new certificate, and put its new metadata into the traffic policy."
 		}
 		m.addProblem(p)
 	}

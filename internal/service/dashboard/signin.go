@@ -4,6 +4,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"errors"
 	"net"
 	"net/http"
@@ -111,14 +112,9 @@ func (s *signIns) signIn(c *call) error {
 		return err
 	}
 	c.setKey(&signIn.Key)
-	http.SetCookie(c.Writer, &http.Cookie{Name: CookieName(c.Request.Host), Value: token, Path: "/",
-		MaxAge: int(signIn.ExpiresAt.Sub(c.now()).Seconds()),
-		Secure: true, HttpOnly: true, SameSite: http.SameSiteStrictMode})
-	to := form.Return
-	if to == "" {
-		to = Path
-	}
-	return c.redirect(to, notice{})
+	http.SetCookie(c.Writer,
+		hostCookie(CookieName(c.Request.Host), token, int(signIn.ExpiresAt.Sub(c.now()).Seconds())))
+	return c.redirect(cmp.Or(form.Return, Path), notice{})
 }
 
 // signOut ends the sign-in, if there is one.
@@ -129,9 +125,7 @@ func (s *signIns) signOut(c *call) error {
 			return err
 		}
 	}
-	http.SetCookie(c.Writer, &http.Cookie{Name: CookieName(c.Request.Host), Path: "/", MaxAge: -1, Secure: true,
-		HttpOnly: true,
-		SameSite: http.SameSiteStrictMode})
+	http.SetCookie(c.Writer, hostCookie(CookieName(c.Request.Host), "", -1))
 	return c.redirect(Path+"sign-in", notice{Code: noticeSignedOut})
 }
 

@@ -40,7 +40,7 @@ func (s *server) templateFuncs() template.FuncMap {
 		"browser":  browserName,
 		"system":   systemName,
 		"coords":   coordinates,
-		"country":  s.countries.of,
+		"country":  s.countries.at,
 		"map":      mapLink,
 		"device":   deviceName,
 		"duration": durationText,

@@ -4,6 +4,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"embed"
 	"errors"
 	"fmt"
@@ -92,6 +93,12 @@ func (c *call) explainNotFound(err error, explain func(*call) *notFoundPage) err
 	return err
 }
 
+// errorTitles are the titles of error pages by status.
+var errorTitles = map[int]string{http.StatusNotFound: "Not found", http.StatusForbidden: "Not allowed",
+	http.StatusMethodNotAllowed: "Not offered", http.StatusConflict: "Not possible now",
+	http.StatusServiceUnavailable: "Not available", http.StatusTooManyRequests: "Too much at once",
+	http.StatusInternalServerError: "Something went wrong"}
+
 // showError answers with an error page. It shows the message of a domain error; causes, and other
 // errors, are only in the log.
 func (c *call) showError(err error) {
@@ -100,27 +107,13 @@ func (c *call) showError(err error) {
 	errors.As(err, &known)
 	f := errorPage{Status: known.Code.Status(), Text: sentence(known.Msg), Code: known.Code, Operation: c.OperationID,
 		Fields: known.Fields}
-	switch f.Status {
-	case http.StatusNotFound:
-		f.Title = "Not found"
-		if c.notFound != nil {
-			f.Title, f.Text, f.NotFound = c.notFound.Title, c.notFound.Text, c.notFound
-		}
-	case http.StatusForbidden:
-		f.Title = "Not allowed"
-	case http.StatusMethodNotAllowed:
-		f.Title = "Not offered"
-	case http.StatusConflict:
-		f.Title = "Not possible now"
-	case http.StatusServiceUnavailable:
-		f.Title, f.Retry = "Not available", true
+	f.Title = cmp.Or(errorTitles[f.Status], "Not accepted")
+	f.Retry = f.Status == http.StatusServiceUnavailable || f.Status == http.StatusTooManyRequests
+	if f.Status == http.StatusServiceUnavailable {
 		c.Writer.Header().Set("Retry-After", "1")
-	case http.StatusTooManyRequests:
-		f.Title, f.Retry = "Too much at once", true
-	case http.StatusInternalServerError:
-		f.Title = "Something went wrong"
-	default:
-		f.Title = "Not accepted"
+	}
+	if f.Status == http.StatusNotFound && c.notFound != nil {
+		f.Title, f.Text, f.NotFound = c.notFound.Title, c.notFound.Text, c.notFound
 	}
 	v := view{Page: "error", Title: f.Title, Nav: "none", Data: f}
 	if f.NotFound != nil {
@@ -186,11 +179,10 @@ func (n notice) text() string {
 	return noticeTexts[n.Code]
 }
 
-func setNotice(h http.Header, n notice) {
-	cookie := http.Cookie{Name: noticeCookie, Value: fmt.Sprintf("%s.%d", n.Code, n.Count), Path: "/",
-		MaxAge: noticeLifetime, Secure: true, HttpOnly: true,
+// hostCookie returns a cookie for the whole host, and for requests of its own pages only.
+func hostCookie(name, value string, maxAge int) *http.Cookie {
+	return &http.Cookie{Name: name, Value: value, Path: "/", MaxAge: maxAge, Secure: true, HttpOnly: true,
 		SameSite: http.SameSiteStrictMode}
-	h.Add("Set-Cookie", cookie.String())
 }
 
 func (c *call) consumeNotice() string {
@@ -198,8 +190,7 @@ func (c *call) consumeNotice() string {
 	if err != nil {
 		return ""
 	}
-	http.SetCookie(c.Writer, &http.Cookie{Name: noticeCookie, Path: "/", MaxAge: -1, Secure: true, HttpOnly: true,
-		SameSite: http.SameSiteStrictMode})
+	http.SetCookie(c.Writer, hostCookie(noticeCookie, "", -1))
 	code, number, _ := strings.Cut(cookie.Value, ".")
 	n := notice{Code: code}
 	if _, err := fmt.Sscanf(number, "%d", &n.Count); err != nil || n.Count < 0 || n.Count > maxNoticeInCookie {

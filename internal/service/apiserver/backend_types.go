@@ -90,16 +90,16 @@ var backendTypes = map[account.BackendKind]struct{ object, list any }{
 
 // show returns the backend as it is answered. online are the labelled tunnels of the account, which
 // only tunnel groups need.
-func (h backendHandlers) show(b *account.Backend, online []account.LabelledTunnel) any {
-	f := backendFields{ID: b.ID, URI: h.uri("backends", string(h.kind), b.ID), CreatedAt: b.CreatedAt,
+func (h *backendHandlers) show(b *account.Backend, online []account.LabelledTunnel) any {
+	f := backendFields{ID: b.ID, URI: h.uris.at("backends", string(h.kind), b.ID), CreatedAt: b.CreatedAt,
 		UpdatedAt: b.UpdatedAt, Description: b.Description, Metadata: b.Metadata}
 	switch h.kind {
 	case account.BackendFailover:
-		return failoverBackend{f, b.Children, showHealth(b), h.opt.Backends.ActiveChild(b.AccountID, b.ID)}
+		return failoverBackend{f, b.Children, showHealth(b), h.edge.ActiveChild(b.AccountID, b.ID)}
 	case account.BackendWeighted:
 		return weightedBackend{f, b.Weights}
 	case account.BackendTunnelGroup:
-		return tunnelGroupBackend{f, b.Labels, h.tunnelsWithLabels(online, b.Labels)}
+		return tunnelGroupBackend{f, b.Labels, h.tunnels.withLabels(online, b.Labels)}
 	case account.BackendHTTPResponse:
 		headers := map[string]string{}
 		maps.Copy(headers, b.Response.Headers)

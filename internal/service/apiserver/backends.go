@@ -6,51 +6,47 @@ package apiserver
 import (
 	"context"
 	"net/http"
+	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/httpkit"
 )
-
-// addBackendRoutes adds the routes of every kind of backends.
-func (s *server) addBackendRoutes(routes map[string]methods) {
-	for _, kind := range account.BackendKinds() {
-		h := backendHandlers{s, kind}
-		backends, path := h.backends(), "/backends/"+string(kind)
-		routes[path] = listMethods(readScopes, backends.listHandler(h.list), adminOnly, backends.createHandler)
-		routes[path+"/{id}"] = objectMethods(readScopes, backends.getHandler(backends.read), adminOnly,
-			backends.updateHandler, deleteHandler(h.remove))
-	}
-}
 
 // backendHandlers serves the backends of one kind.
 type backendHandlers struct {
-	*server
-	kind account.BackendKind
+	kind    account.BackendKind
+	store   account.Backends
+	edge    httpkit.Backends
+	tunnels *tunnelHandlers
+	uris    uris
 }
 
-func (h backendHandlers) backends() writable[account.Backend, account.BackendPatch] {
+func (h *backendHandlers) backends() writable[account.Backend, account.BackendPatch] {
 	return writable[account.Backend, account.BackendPatch]{
 		kind: kind[account.Backend]{path: []string{"backends", string(h.kind)},
 			id:  func(b *account.Backend) string { return b.ID },
 			one: h.one, page: h.page,
 		},
 		readPatch: h.readPatch, defaults: account.Backend{Kind: h.kind},
-		apply: account.BackendPatch.Apply,
+		apply: func(p account.BackendPatch, b account.Backend, _ time.Time) (account.Backend, error) {
+			return p.Apply(b)
+		},
 		read: func(c *call, id string) (*account.Backend, error) {
-			return h.opt.Store.Backend(c.Context(), c.AccountID(), h.kind, id)
+			return h.store.Backend(c.Context(), c.AccountID(), h.kind, id)
 		},
 		create: h.create, update: h.update,
 	}
 }
 
-func (h backendHandlers) list(c *call, page account.Page) ([]account.Backend, bool, error) {
-	found, err := h.opt.Store.ListBackends(c.Context(), c.AccountID(), h.kind, page)
+func (h *backendHandlers) list(c *call, page account.Page) ([]account.Backend, bool, error) {
+	found, err := h.store.ListBackends(c.Context(), c.AccountID(), h.kind, page)
 	if err != nil {
 		return nil, false, err
 	}
 	return found.Backends, found.More, nil
 }
 
-func (h backendHandlers) one(c *call, b *account.Backend) (any, error) {
+func (h *backendHandlers) one(c *call, b *account.Backend) (any, error) {
 	online, err := h.onlineTunnels(c)
 	if err != nil {
 		return nil, err
@@ -58,7 +54,7 @@ func (h backendHandlers) one(c *call, b *account.Backend) (any, error) {
 	return h.show(b, online), nil
 }
 
-func (h backendHandlers) page(c *call, backends []account.Backend, links pageLinks) (any, error) {
+func (h *backendHandlers) page(c *call, backends []account.Backend, links pageLinks) (any, error) {
 	online, err := h.onlineTunnels(c)
 	if err != nil {
 		return nil, err
@@ -71,35 +67,35 @@ func (h backendHandlers) page(c *call, backends []account.Backend, links pageLin
 }
 
 // onlineTunnels reads the labelled tunnels of the account for tunnel groups.
-func (h backendHandlers) onlineTunnels(c *call) ([]account.LabelledTunnel, error) {
+func (h *backendHandlers) onlineTunnels(c *call) ([]account.LabelledTunnel, error) {
 	if h.kind != account.BackendTunnelGroup {
 		return nil, nil
 	}
-	return h.allTunnels(c)
+	return h.tunnels.all(c)
 }
 
-func (h backendHandlers) create(
+func (h *backendHandlers) create(
 	ctx context.Context, by account.Caller, p account.BackendPatch,
 ) (*account.Backend, error) {
 	b, err := p.Apply(account.Backend{AccountID: by.AccountID, Kind: h.kind})
 	if err != nil {
 		return nil, err
 	}
-	return h.opt.Store.CreateBackend(ctx, by, b)
+	return h.store.CreateBackend(ctx, by, b)
 }
 
-func (h backendHandlers) update(
+func (h *backendHandlers) update(
 	ctx context.Context, by account.Caller, id string, p account.BackendPatch,
 ) (*account.Backend, error) {
-	return h.opt.Store.PatchBackend(ctx, by, h.kind, id, p)
+	return h.store.PatchBackend(ctx, by, h.kind, id, p)
 }
 
-func (h backendHandlers) remove(ctx context.Context, by account.Caller, id string) error {
-	return h.opt.Store.DeleteBackend(ctx, by, h.kind, id)
+func (h *backendHandlers) remove(ctx context.Context, by account.Caller, id string) error {
+	return h.store.DeleteBackend(ctx, by, h.kind, id)
 }
 
 // readPatch reads the fields of a backend of the kind.
-func (h backendHandlers) readPatch(o *object) account.BackendPatch {
+func (h *backendHandlers) readPatch(o *object) account.BackendPatch {
 	p := account.BackendPatch{Description: o.text("description"), Metadata: o.text("metadata")}
 	switch h.kind {
 	case account.BackendFailover:
@@ -128,7 +124,7 @@ func (h backendHandlers) readPatch(o *object) account.BackendPatch {
 	case account.BackendStatic:
 		if p.Address = o.text("address"); p.Address != nil {
 			o.body.fieldErrors = append(o.body.fieldErrors,
-				account.FieldsOf(h.opt.Backends.CheckStaticAddress(*p.Address))...)
+				account.FieldsOf(h.edge.CheckStaticAddress(*p.Address))...)
 		}
 		if tls, null := o.object("tls"); tls != nil {
 			p.TLS = tls.boolean("enabled")

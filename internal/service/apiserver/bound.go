@@ -21,30 +21,30 @@ type boundList struct {
 	pageLinks
 }
 
-// listBoundEndpoints answers with the endpoints that the operator's selectors match. A page may
+// listBound answers with the endpoints that the operator's selectors match. A page may
 // have fewer than the limit and still have a next one.
-func (s *server) listBoundEndpoints(c *call) error {
+func (h *operatorHandlers) listBound(c *call) error {
 	q := c.parseQuery(pagingParameters...)
 	page := q.page()
 	if err := q.err(); err != nil {
 		return err
 	}
-	o, err := s.readOperator(c, c.ID())
+	o, err := h.read(c, c.ID())
 	if err != nil {
 		return err
 	}
 	found, last, more := []account.Endpoint{}, "", false
 	if o.Binding != nil && slices.Contains(o.EnabledFeatures, account.FeatureBindings) {
-		matches, err := s.opt.MatchSelectors(o.Binding.EndpointSelectors)
+		matches, err := h.matchSelectors(o.Binding.EndpointSelectors)
 		if err != nil {
 			return err
 		}
-		if found, last, more, err = s.boundPage(c, page, matches); err != nil {
+		if found, last, more, err = h.boundPage(c, page, matches); err != nil {
 			return err
 		}
 	}
 	for i := range found {
-		s.setEndpointURIs(&found[i])
+		h.uris.setEndpoint(&found[i])
 	}
 	return c.writeJSON(http.StatusOK,
 		boundList{found, c.pageLinks(q, more, last, nil, "kubernetes_operators", o.ID, "bound_endpoints")})
@@ -52,13 +52,13 @@ func (s *server) listBoundEndpoints(c *call) error {
 
 // boundPage reads the account's endpoints until the page is full or boundPageTime has passed. last
 // is the ID of the last one that it has looked at; more reports whether there are others.
-func (s *server) boundPage(
+func (h *operatorHandlers) boundPage(
 	c *call, page account.Page, matches func(*account.Endpoint) bool,
 ) (found []account.Endpoint, last string, more bool, err error) {
 	limit := cmp.Or(page.Limit, account.DefaultPageLimit)
 	found, last = []account.Endpoint{}, page.BeforeID
-	for until := s.opt.Clock().Add(boundPageTime); ; {
-		some, err := s.opt.Store.ListEndpoints(c.Context(), c.AccountID(),
+	for until := c.now().Add(boundPageTime); ; {
+		some, err := h.endpoints.ListEndpoints(c.Context(), c.AccountID(),
 			account.EndpointFilter{Bindings: []string{account.BindingKubernetes}},
 			account.Page{BeforeID: last, Limit: account.MaxPageLimit})
 		if err != nil {
@@ -68,7 +68,7 @@ func (s *server) boundPage(
 			if last = e.ID; matches(&e) {
 				found = append(found, e)
 			}
-			if len(found) == limit || s.opt.Clock().After(until) {
+			if len(found) == limit || c.now().After(until) {
 				return found, last, some.More || i+1 < len(some.Endpoints), nil
 			}
 		}

@@ -55,7 +55,7 @@ func readOwner(o *object) *account.Owner {
 	return owner
 }
 
-func (s *server) createEndpoint(c *call) error {
+func (h *endpointHandlers) create(c *call) error {
 	b, f, err := readEndpointFields(c)
 	if err != nil {
 		return err
@@ -74,23 +74,23 @@ func (s *server) createEndpoint(c *call) error {
 		e.Name = *f.name
 	}
 	f.requireOwner(c, b)
-	facts, err := s.completeEndpoint(c, b, f, &e)
+	facts, err := h.complete(c, b, f, &e)
 	if err := b.err(err); err != nil {
 		return err
 	}
-	if err := s.admitExport(c, &e, facts); err != nil {
+	if err := h.admitExport(c, &e, facts); err != nil {
 		return err
 	}
-	created, err := s.opt.Store.CreateEndpoint(c.Context(), e, facts)
+	created, err := h.store.CreateEndpoint(c.Context(), e, facts)
 	if err != nil {
 		return err
 	}
-	return s.endpoints(nil).answer(c, http.StatusCreated, created)
+	return h.kind(nil).answer(c, http.StatusCreated, created)
 }
 
-// completeEndpoint sets the fields of a new endpoint. The error lists rules that are not among the
+// complete sets the fields of a new endpoint. The error lists rules that are not among the
 // field errors of the body.
-func (s *server) completeEndpoint(
+func (h *endpointHandlers) complete(
 	c *call, b *body, f endpointFields, e *account.Endpoint,
 ) (facts account.PolicyFacts, err error) {
 	if len(e.Bindings) != 1 {
@@ -108,44 +108,44 @@ func (s *server) completeEndpoint(
 	}
 	e.URL, e.Scheme, e.Host, e.Port = u.String(), u.Scheme, u.Host, u.Port
 	if f.TrafficPolicy != nil {
-		text, fields := s.restorePolicy(c, *f.TrafficPolicy, "")
+		text, fields := h.restorePolicy(c, *f.TrafficPolicy, "")
 		b.fieldErrors = append(b.fieldErrors, fields...)
 		f.TrafficPolicy = &text
 	}
 	if *e, err = f.Apply(*e); err != nil || len(b.fieldErrors) > 0 {
 		return facts, err
 	}
-	return s.checkPolicy(e.TrafficPolicy, e)
+	return h.checkPolicy(e.TrafficPolicy, e)
 }
 
-func (s *server) updateEndpoint(c *call) error {
+func (h *endpointHandlers) update(c *call) error {
 	b, f, err := readEndpointFields(c)
 	if err != nil {
 		return err
 	}
 	var patched *account.Endpoint
 	for range maxPolicyAttempts {
-		if patched, err = s.patchEndpoint(c, b, f); account.CodeOf(err) != account.CodeChanged {
+		if patched, err = h.patch(c, b, f); account.CodeOf(err) != account.CodeChanged {
 			break
 		}
 	}
 	if err != nil {
 		return err
 	}
-	return s.endpoints(nil).answer(c, http.StatusOK, patched)
+	return h.kind(nil).answer(c, http.StatusOK, patched)
 }
 
 // maxPolicyAttempts limits how often a patch is applied when the policy, whose secrets its
 // redaction marks stand for, changes between reading and writing.
 const maxPolicyAttempts = 3
 
-func (s *server) patchEndpoint(c *call, b *body, f endpointFields) (*account.Endpoint, error) {
-	existing, err := s.readEndpoint(c, c.ID())
+func (h *endpointHandlers) patch(c *call, b *body, f endpointFields) (*account.Endpoint, error) {
+	existing, err := h.read(c, c.ID())
 	if err != nil {
 		return nil, err
 	}
 	if existing.Type != account.TypeCloud { // the store's error names the remedy
-		return s.opt.Store.PatchEndpoint(c.Context(), c.Caller(), existing.ID, account.EndpointPatch{},
+		return h.store.PatchEndpoint(c.Context(), c.Caller(), existing.ID, account.EndpointPatch{},
 			account.PolicyFacts{})
 	}
 	f.rejectIdentityChanges(b, existing)
@@ -154,7 +154,7 @@ func (s *server) patchEndpoint(c *call, b *body, f endpointFields) (*account.End
 	}
 	var facts account.PolicyFacts
 	if f.TrafficPolicy != nil {
-		text, fields := s.restorePolicy(c, *f.TrafficPolicy, existing.TrafficPolicy)
+		text, fields := h.restorePolicy(c, *f.TrafficPolicy, existing.TrafficPolicy)
 		b.fieldErrors = append(b.fieldErrors, fields...)
 		if text != *f.TrafficPolicy {
 			f.ExpectedPolicy = &existing.TrafficPolicy
@@ -163,7 +163,7 @@ func (s *server) patchEndpoint(c *call, b *body, f endpointFields) (*account.End
 	}
 	after, err := f.Apply(*existing)
 	if err == nil && f.TrafficPolicy != nil && len(b.fieldErrors) == 0 {
-		facts, err = s.checkPolicy(after.TrafficPolicy, existing)
+		facts, err = h.checkPolicy(after.TrafficPolicy, existing)
 	}
 	if err := b.err(err); err != nil {
 		return nil, err
@@ -171,7 +171,7 @@ func (s *server) patchEndpoint(c *call, b *body, f endpointFields) (*account.End
 	if err := c.checkExport(existing, facts, textOf(f.BackendID)); err != nil {
 		return nil, err
 	}
-	return s.opt.Store.PatchEndpoint(c.Context(), c.Caller(), existing.ID, f.EndpointPatch, facts)
+	return h.store.PatchEndpoint(c.Context(), c.Caller(), existing.ID, f.EndpointPatch, facts)
 }
 
 // textOf returns the text, "" for nil.
@@ -207,11 +207,13 @@ func (f *endpointFields) rejectIdentityChanges(b *body, e *account.Endpoint) {
 
 // restorePolicy replaces redaction marks in the text by the secrets of the stored policy for which
 // a GET showed them.
-func (s *server) restorePolicy(c *call, text, stored string) (restored string, fieldErrors []account.FieldError) {
+func (h *endpointHandlers) restorePolicy(
+	c *call, text, stored string,
+) (restored string, fieldErrors []account.FieldError) {
 	if len(text) > account.MaxTrafficPolicy {
 		return text, nil // Apply rejects it
 	}
-	restored, err := redact.Restore(text, stored, s.redactionMark(c.AccountID()))
+	restored, err := redact.Restore(text, stored, h.redactionMark(c.AccountID()))
 	var unknown redact.UnknownMarkError
 	switch {
 	case errors.As(err, &unknown):
@@ -225,18 +227,18 @@ func (s *server) restorePolicy(c *call, text, stored string) (restored string, f
 }
 
 // checkPolicy compiles a policy for an endpoint.
-func (s *server) checkPolicy(text string, e *account.Endpoint) (account.PolicyFacts, error) {
+func (h *endpointHandlers) checkPolicy(text string, e *account.Endpoint) (account.PolicyFacts, error) {
 	switch {
 	case text == "":
 		return account.PolicyFacts{}, nil
-	case s.opt.CheckPolicy == nil:
+	case h.checker == nil:
 		return account.PolicyFacts{},
 			account.Invalid("traffic_policy", "",
 				"this server does not run traffic policies; leave it out, and use backend_id")
 	}
-	return s.opt.CheckPolicy(text, e.Scheme, e.Bindings[0])
+	return h.checker(text, e.Scheme, e.Bindings[0])
 }
 
-func (s *server) redactionMark(accountID string) redact.Mark {
-	return func(secret string) string { return s.opt.Redactor.RedactionMark(accountID, secret) }
+func (h *endpointHandlers) redactionMark(accountID string) redact.Mark {
+	return func(secret string) string { return h.redactor.RedactionMark(accountID, secret) }
 }

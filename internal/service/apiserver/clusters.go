@@ -15,22 +15,30 @@ type clusterList struct {
 	pageLinks
 }
 
-// clusters serves the clusters whose ServiceAccounts act for the account.
-func (s *server) clusters() writable[account.Cluster, account.ClusterPatch] {
+// clusterHandlers serve the clusters whose ServiceAccounts act for the account.
+type clusterHandlers struct {
+	store interface {
+		account.Clusters
+		account.ClusterKeys
+	}
+	uris uris
+}
+
+func (h *clusterHandlers) kind() writable[account.Cluster, account.ClusterPatch] {
 	return writable[account.Cluster, account.ClusterPatch]{
 		kind: newKind(func(c *account.Cluster) string { return c.ID },
 			func(c *account.Cluster) {
-				c.URI, c.Audience = s.uri("clusters", c.ID), account.TokenAudience(s.opt.BaseURL, c.AccountID)
+				c.URI, c.Audience = h.uris.at("clusters", c.ID), account.TokenAudience(string(h.uris), c.AccountID)
 			},
 			func(clusters []account.Cluster, l pageLinks) any { return clusterList{clusters, l} }, "clusters"),
 		readPatch: readClusterPatch, defaults: account.Cluster{Issuer: account.DefaultIssuer},
-		apply: applyNow(s, account.ClusterPatch.Apply), read: inAccount(s.opt.Store.Cluster),
-		create: s.opt.Store.CreateCluster, update: s.opt.Store.PatchCluster,
+		apply: account.ClusterPatch.Apply, read: inAccount(h.store.Cluster),
+		create: h.store.CreateCluster, update: h.store.PatchCluster,
 	}
 }
 
-func (s *server) listClusters(c *call, page account.Page) ([]account.Cluster, bool, error) {
-	found, err := s.opt.Store.ListClusters(c.Context(), c.AccountID(), page)
+func (h *clusterHandlers) list(c *call, page account.Page) ([]account.Cluster, bool, error) {
+	found, err := h.store.ListClusters(c.Context(), c.AccountID(), page)
 	if err != nil {
 		return nil, false, err
 	}
@@ -79,7 +87,7 @@ func readSubject(o *object) account.SubjectPatch {
 }
 
 // handOverKeys adds the keys that the operator of a cluster hands over to that cluster.
-func (s *server) handOverKeys(c *call) error {
+func (h *clusterHandlers) handOverKeys(c *call) error {
 	if err := c.noQuery(); err != nil {
 		return err
 	}
@@ -95,7 +103,7 @@ func (s *server) handOverKeys(c *call) error {
 	if err := b.err(nil); err != nil {
 		return err
 	}
-	result, err := s.opt.Store.HandOverKeys(c.Context(), c.Caller(), c.Key.ServiceAccount, *keys)
+	result, err := h.store.HandOverKeys(c.Context(), c.Caller(), c.Key.ServiceAccount, *keys)
 	if err != nil {
 		return err
 	}

@@ -4,8 +4,6 @@
 package apiserver
 
 import (
-	"time"
-
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
@@ -14,22 +12,28 @@ type apiKeyList struct {
 	pageLinks
 }
 
-// apiKeys serves API keys. An answer to a create holds the secret, and no later answer does.
-func (s *server) apiKeys() writable[account.APIKey, account.APIKeyPatch] {
+// apiKeyHandlers serve API keys.
+type apiKeyHandlers struct {
+	store account.APIKeys
+	uris  uris
+}
+
+// kind serves API keys. An answer to a create holds the secret, and no later answer does.
+func (h *apiKeyHandlers) kind() writable[account.APIKey, account.APIKeyPatch] {
 	return writable[account.APIKey, account.APIKeyPatch]{
 		kind: newKind(func(k *account.APIKey) string { return k.ID },
-			func(k *account.APIKey) { k.URI = s.uri("api_keys", k.ID) },
+			func(k *account.APIKey) { k.URI = h.uris.at("api_keys", k.ID) },
 			func(keys []account.APIKey, l pageLinks) any { return apiKeyList{keys, l} }, "api_keys"),
 		readPatch: readAPIKeyPatch, defaults: account.APIKey{Scopes: account.DefaultScopes()},
-		apply: applyNow(s, account.APIKeyPatch.Apply), read: inAccount(s.opt.Store.APIKey),
-		create: s.opt.Store.CreateAPIKey, update: s.opt.Store.PatchAPIKey,
+		apply: account.APIKeyPatch.Apply, read: inAccount(h.store.APIKey),
+		create: h.store.CreateAPIKey, update: h.store.PatchAPIKey,
 	}
 }
 
-// listAPIKeys reads a page of the keys that the calling key may see: all of the account, or itself.
-func (s *server) listAPIKeys(c *call, page account.Page) ([]account.APIKey, bool, error) {
+// list reads a page of the keys that the calling key may see: all of the account, or itself.
+func (h *apiKeyHandlers) list(c *call, page account.Page) ([]account.APIKey, bool, error) {
 	if c.Key.HasAnyScope(account.ScopeRead) {
-		found, err := s.opt.Store.ListAPIKeys(c.Context(), c.AccountID(), page)
+		found, err := h.store.ListAPIKeys(c.Context(), c.AccountID(), page)
 		if err != nil {
 			return nil, false, err
 		}
@@ -41,12 +45,12 @@ func (s *server) listAPIKeys(c *call, page account.Page) ([]account.APIKey, bool
 	return []account.APIKey{}, false, nil
 }
 
-// readAPIKey reads a key that the calling key may see.
-func (s *server) readAPIKey(c *call, id string) (*account.APIKey, error) {
+// read reads a key that the calling key may see.
+func (h *apiKeyHandlers) read(c *call, id string) (*account.APIKey, error) {
 	if !c.Key.HasAnyScope(account.ScopeRead) && id != c.Key.ID {
 		return nil, account.Errorf(account.CodeNotFound, "there is no API key %q in this account", account.Shorten(id))
 	}
-	return s.opt.Store.APIKey(c.Context(), c.AccountID(), id)
+	return h.store.APIKey(c.Context(), c.AccountID(), id)
 }
 
 func readAPIKeyPatch(o *object) account.APIKeyPatch {
@@ -68,20 +72,26 @@ type authtokenList struct {
 	pageLinks
 }
 
-// authtokens serves authtokens. An answer to a create holds the secret, and no later answer does.
-func (s *server) authtokens() writable[account.Authtoken, account.AuthtokenPatch] {
+// authtokenHandlers serve authtokens.
+type authtokenHandlers struct {
+	store account.Authtokens
+	uris  uris
+}
+
+// kind serves authtokens. An answer to a create holds the secret, and no later answer does.
+func (h *authtokenHandlers) kind() writable[account.Authtoken, account.AuthtokenPatch] {
 	return writable[account.Authtoken, account.AuthtokenPatch]{
 		kind: newKind(func(a *account.Authtoken) string { return a.ID },
-			func(a *account.Authtoken) { a.URI = s.uri("credentials", a.ID) },
+			func(a *account.Authtoken) { a.URI = h.uris.at("credentials", a.ID) },
 			func(tokens []account.Authtoken, l pageLinks) any { return authtokenList{tokens, l} }, "credentials"),
 		readPatch: readAuthtokenPatch, defaults: account.Authtoken{ACL: account.DefaultACL()},
-		apply: applyNow(s, account.AuthtokenPatch.Apply), read: inAccount(s.opt.Store.Authtoken),
-		create: s.opt.Store.CreateAuthtoken, update: s.opt.Store.PatchAuthtoken,
+		apply: account.AuthtokenPatch.Apply, read: inAccount(h.store.Authtoken),
+		create: h.store.CreateAuthtoken, update: h.store.PatchAuthtoken,
 	}
 }
 
-func (s *server) listAuthtokens(c *call, page account.Page) ([]account.Authtoken, bool, error) {
-	found, err := s.opt.Store.ListAuthtokens(c.Context(), c.AccountID(), page)
+func (h *authtokenHandlers) list(c *call, page account.Page) ([]account.Authtoken, bool, error) {
+	found, err := h.store.ListAuthtokens(c.Context(), c.AccountID(), page)
 	if err != nil {
 		return nil, false, err
 	}
@@ -101,9 +111,4 @@ func readCredentialFields(o *object) (description, metadata *string, expiry acco
 	expiry.At, expiry.Set = o.time("expires_at")
 	o.ignore("owner_id")
 	return description, metadata, expiry
-}
-
-// applyNow gives a method Apply of a credential's patch the time of the server's clock.
-func applyNow[T, P any](s *server, apply func(P, T, time.Time) (T, error)) func(P, T) (T, error) {
-	return func(p P, t T) (T, error) { return apply(p, t, s.opt.Clock()) }
 }

@@ -5,9 +5,9 @@ package apiserver
 
 import (
 	"net/url"
-	"strings"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/httpkit"
 	"github.com/fairlead-dev/fairlead/internal/service/redact"
 )
 
@@ -21,11 +21,26 @@ type endpointList struct {
 	StoreID         string                  `json:"store_id"`
 }
 
-func (s *server) endpoints(page func([]account.Endpoint, pageLinks) any) kind[account.Endpoint] {
-	return newKind(func(e *account.Endpoint) string { return e.ID }, s.prepareEndpoint, page, "endpoints")
+// endpointHandlers serve endpoints and the watch of them.
+type endpointHandlers struct {
+	store interface {
+		account.Endpoints
+		account.CloudEndpoints
+		account.EventLog
+		account.ClusterPinner
+	}
+	uris     uris
+	redactor httpkit.Redactor
+	checker  account.PolicyChecker // checker is nil where the server runs no policies.
+	meter    httpkit.Meter         // meter is nil where nothing is counted.
+	watches  *watches
 }
 
-func (s *server) listEndpoints(c *call) error {
+func (h *endpointHandlers) kind(page func([]account.Endpoint, pageLinks) any) kind[account.Endpoint] {
+	return newKind(func(e *account.Endpoint) string { return e.ID }, h.prepare, page, "endpoints")
+}
+
+func (h *endpointHandlers) list(c *call) error {
 	q := c.parseQuery("binding", "type", "url", "owner_cluster", "before_id", "limit", "watch", "resource_version")
 	filter, page, version, watch := q.endpointFilter(), q.page(), q.version("resource_version"), q.boolean("watch")
 	q.checkWatch(watch, version)
@@ -40,16 +55,16 @@ func (s *server) listEndpoints(c *call) error {
 		return err
 	}
 	if watch {
-		return s.watchEndpoints(c, filter, *version)
+		return h.watches.stream(c, &endpointWatch{endpointHandlers: h, filter: filter, version: *version})
 	}
-	found, err := s.opt.Store.ListEndpoints(c.Context(), c.AccountID(), filter, page)
+	found, err := h.store.ListEndpoints(c.Context(), c.AccountID(), filter, page)
 	if err != nil {
 		return err
 	}
 	if version, err = listVersion(version, found.Version); err != nil {
 		return err
 	}
-	list := s.endpoints(func(all []account.Endpoint, l pageLinks) any {
+	list := h.kind(func(all []account.Endpoint, l pageLinks) any {
 		return endpointList{all, l, *version, c.AccountID(), found.StoreID}
 	})
 	return list.writePage(c, q, found.Endpoints, found.More, url.Values{"resource_version": {version.String()}})
@@ -68,32 +83,45 @@ func listVersion(given *account.ResourceVersion, now account.ResourceVersion) (*
 	return given, nil
 }
 
-// prepareEndpoint sets the URIs of an endpoint and redacts the secrets of its policy.
-func (s *server) prepareEndpoint(e *account.Endpoint) {
-	s.setEndpointURIs(e)
+// prepare sets the URIs of an endpoint and redacts the secrets of its policy.
+func (h *endpointHandlers) prepare(e *account.Endpoint) {
+	h.uris.setEndpoint(e)
 	if e.TrafficPolicy != "" {
-		e.TrafficPolicy = redact.Text(e.TrafficPolicy, s.redactionMark(e.AccountID))
+		e.TrafficPolicy = redact.Text(e.TrafficPolicy, h.redactionMark(e.AccountID))
 	}
 }
 
-func (s *server) setEndpointURIs(e *account.Endpoint) {
-	e.URI = s.uri("endpoints", e.ID)
-	if e.TunnelSession != nil {
-		e.TunnelSession.URI = s.uri("tunnel_sessions", e.TunnelSession.ID)
-	}
-	s.setPrincipalURI(e.Principal)
+// endpointWatch is the account's log of endpoints from a version on. It implements watchedLog.
+type endpointWatch struct {
+	*endpointHandlers
+	filter  account.EndpointFilter
+	version account.ResourceVersion
+	waited  bool // what next returns was committed while the watch waited for it
 }
 
-// setPrincipalURI sets the URI of an API key, an authtoken or a user. An identity provider, which
-// can end sessions too, has none.
-func (s *server) setPrincipalURI(ref *account.Ref) {
-	switch {
-	case ref == nil:
-	case strings.HasPrefix(ref.ID, account.PrefixAPIKey+"-"):
-		ref.URI = s.uri("api_keys", ref.ID)
-	case strings.HasPrefix(ref.ID, account.PrefixUser+"-"):
-		ref.URI = s.uri("app", "users", ref.ID)
-	case strings.HasPrefix(ref.ID, account.PrefixCredential+"-"):
-		ref.URI = s.uri("credentials", ref.ID)
+func (w *endpointWatch) subscribe(accountID string) (<-chan struct{}, func()) {
+	return w.store.Subscribe(accountID)
+}
+
+func (w *endpointWatch) next(c *call) ([]any, bool, error) {
+	events, upTo, err := w.store.EndpointEvents(c.Context(), c.AccountID(), w.version, w.filter, watchBatch)
+	if err != nil {
+		return nil, false, err
 	}
+	w.version = upTo
+	lines := make([]any, 0, len(events))
+	for i := range events {
+		e := &events[i]
+		w.uris.setEndpoint(e.Endpoint)
+		lines = append(lines, e)
+		if w.waited && w.meter != nil && e.Type == account.Added {
+			w.meter.ObserveWatch(c.now().Sub(e.Endpoint.CreatedAt))
+		}
+	}
+	w.waited = len(events) < watchBatch
+	return lines, !w.waited, nil
+}
+
+func (w *endpointWatch) bookmark() any {
+	return &account.EndpointEvent{Type: account.Bookmark, ResourceVersion: w.version}
 }

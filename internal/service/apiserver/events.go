@@ -6,7 +6,6 @@ package apiserver
 import (
 	"net/url"
 	"slices"
-	"strings"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
@@ -17,11 +16,18 @@ type auditList struct {
 	ResourceVersion account.ResourceVersion `json:"resource_version"`
 }
 
-func (s *server) auditEvents(page func([]account.AuditEvent, pageLinks) any) kind[account.AuditEvent] {
-	return newKind(func(e *account.AuditEvent) string { return e.ID }, s.setAuditURIs, page, "events")
+// eventHandlers serve the log of what happened and the watch of it.
+type eventHandlers struct {
+	store   account.AuditLog
+	uris    uris
+	watches *watches
 }
 
-func (s *server) listAuditEvents(c *call) error {
+func (h *eventHandlers) kind(page func([]account.AuditEvent, pageLinks) any) kind[account.AuditEvent] {
+	return newKind(func(e *account.AuditEvent) string { return e.ID }, h.uris.setEvent, page, "events")
+}
+
+func (h *eventHandlers) list(c *call) error {
 	q := c.parseQuery("type", "object_id", "before_id", "limit", "watch", "resource_version")
 	filter, page, version, watch := q.auditFilter(), q.page(), q.version("resource_version"), q.boolean("watch")
 	q.checkWatch(watch, version)
@@ -29,39 +35,47 @@ func (s *server) listAuditEvents(c *call) error {
 		return err
 	}
 	if watch {
-		return s.watchAuditEvents(c, filter, *version)
+		return h.watches.stream(c, &eventWatch{h, filter, *version})
 	}
-	found, err := s.opt.Store.AuditEvents(c.Context(), c.AccountID(), filter, page)
+	found, err := h.store.AuditEvents(c.Context(), c.AccountID(), filter, page)
 	if err != nil {
 		return err
 	}
 	if version, err = listVersion(version, found.Version); err != nil {
 		return err
 	}
-	list := s.auditEvents(func(all []account.AuditEvent, l pageLinks) any { return auditList{all, l, *version} })
+	list := h.kind(func(all []account.AuditEvent, l pageLinks) any { return auditList{all, l, *version} })
 	return list.writePage(c, q, found.Events, found.More, url.Values{"resource_version": {version.String()}})
 }
 
-func (s *server) watchAuditEvents(c *call, f account.AuditFilter, v account.ResourceVersion) error {
-	return s.stream(c, watchSource{
-		subscribe: s.opt.Store.SubscribeAudit,
-		next: func() ([]any, bool, error) {
-			events, upTo, err := s.opt.Store.AuditEventsAfter(c.Context(), c.AccountID(), v, f, watchBatch)
-			if err != nil {
-				return nil, false, err
-			}
-			v = upTo
-			lines := make([]any, 0, len(events))
-			for i := range events {
-				s.setAuditURIs(&events[i])
-				lines = append(lines, &account.AuditWatchEvent{Type: account.Added,
-					ResourceVersion: events[i].ResourceVersion,
-					Event:           &events[i]})
-			}
-			return lines, len(events) == watchBatch, nil
-		},
-		bookmark: func() any { return &account.AuditWatchEvent{Type: account.Bookmark, ResourceVersion: v} },
-	})
+// eventWatch is the account's log of events from a version on. It implements watchedLog.
+type eventWatch struct {
+	*eventHandlers
+	filter  account.AuditFilter
+	version account.ResourceVersion
+}
+
+func (w *eventWatch) subscribe(accountID string) (<-chan struct{}, func()) {
+	return w.store.SubscribeAudit(accountID)
+}
+
+func (w *eventWatch) next(c *call) ([]any, bool, error) {
+	events, upTo, err := w.store.AuditEventsAfter(c.Context(), c.AccountID(), w.version, w.filter, watchBatch)
+	if err != nil {
+		return nil, false, err
+	}
+	w.version = upTo
+	lines := make([]any, 0, len(events))
+	for i := range events {
+		w.uris.setEvent(&events[i])
+		lines = append(lines, &account.AuditWatchEvent{Type: account.Added,
+			ResourceVersion: events[i].ResourceVersion, Event: &events[i]})
+	}
+	return lines, len(events) == watchBatch, nil
+}
+
+func (w *eventWatch) bookmark() any {
+	return &account.AuditWatchEvent{Type: account.Bookmark, ResourceVersion: w.version}
 }
 
 func (q *query) auditFilter() account.AuditFilter {
@@ -73,34 +87,4 @@ func (q *query) auditFilter() account.AuditFilter {
 		q.reject("object_id", f.ObjectID, "must be an id")
 	}
 	return f
-}
-
-// objectPath returns the path of the list of the objects whose IDs have the prefix, nil when events
-// are not about such objects.
-func objectPath(prefix string) []string {
-	paths := map[string][]string{
-		account.PrefixEndpoint: {"endpoints"}, account.PrefixTunnelSession: {"tunnel_sessions"},
-		account.PrefixOperator: {"kubernetes_operators"},
-		account.PrefixAPIKey:   {"api_keys"}, account.PrefixCredential: {"credentials"},
-		account.PrefixCluster: {"clusters"},
-		account.PrefixUser:    {"app", "users"}, account.PrefixAppSession: {"app", "sessions"},
-	}
-	for _, kind := range account.BackendKinds() {
-		paths[kind.IDPrefix()] = []string{"backends", string(kind)}
-	}
-	return paths[prefix]
-}
-
-// setAuditURIs sets the URIs of an event. An event outlives its object, so the object's URI may
-// lead nowhere.
-func (s *server) setAuditURIs(e *account.AuditEvent) {
-	e.URI = s.uri("events", e.ID)
-	s.setPrincipalURI(e.Principal)
-	if e.Object == nil {
-		return
-	}
-	prefix, _, _ := strings.Cut(e.Object.ID, "-")
-	if path := objectPath(prefix); path != nil {
-		e.Object.URI = s.uri(append(slices.Clone(path), e.Object.ID)...)
-	}
 }

@@ -35,9 +35,9 @@ func (c *call) listFilter(f account.EndpointFilter, watch bool) (account.Endpoin
 	return f, nil
 }
 
-// readEndpoint reads an endpoint that the key may know.
-func (s *server) readEndpoint(c *call, id string) (*account.Endpoint, error) {
-	e, err := s.opt.Store.Endpoint(c.Context(), c.AccountID(), id)
+// read reads an endpoint that the key may know.
+func (h *endpointHandlers) read(c *call, id string) (*account.Endpoint, error) {
+	e, err := h.store.Endpoint(c.Context(), c.AccountID(), id)
 	if err == nil && !c.Caller().MayKnow(e) {
 		return nil, account.Errorf(account.CodeNotFound, "there is no endpoint %q in this account", account.Shorten(id))
 	}
@@ -86,7 +86,7 @@ func (c *call) checkOwnerRule(o *account.Owner) error {
 
 // admitExport checks a new endpoint against the key. It makes the cluster of its owner the one that
 // the key belongs to, if it belongs to none.
-func (s *server) admitExport(c *call, e *account.Endpoint, facts account.PolicyFacts) error {
+func (h *endpointHandlers) admitExport(c *call, e *account.Endpoint, facts account.PolicyFacts) error {
 	if !c.Key.IsExporter() {
 		return nil
 	}
@@ -97,19 +97,19 @@ func (s *server) admitExport(c *call, e *account.Endpoint, facts account.PolicyF
 	case e.Owner.Cluster:
 		return nil
 	case "":
-		return s.opt.Store.PinCluster(c.Context(), c.AccountID(), c.Key.ID, e.Owner.Cluster)
+		return h.store.PinCluster(c.Context(), c.AccountID(), c.Key.ID, e.Owner.Cluster)
 	}
 	return account.ErrOtherCluster(c.Key.ID, c.Key.ClusterUID, e.Owner.Cluster)
 }
 
-// deleteEndpoint deletes an endpoint that the key may know. A key of the scope exporter needs a
+// remove deletes an endpoint that the key may know. A key of the scope exporter needs a
 // rule for its owner, not for its URL: what it does not admit any more can still be removed.
-func (s *server) deleteEndpoint(c *call) error {
+func (h *endpointHandlers) remove(c *call) error {
 	if err := c.noQuery(); err != nil {
 		return err
 	}
 	if c.Key.IsExporter() {
-		e, err := s.readEndpoint(c, c.ID())
+		e, err := h.read(c, c.ID())
 		if err == nil {
 			err = c.checkOwnerRule(e.Owner)
 		}
@@ -117,7 +117,7 @@ func (s *server) deleteEndpoint(c *call) error {
 			return err
 		}
 	}
-	if err := s.opt.Store.DeleteEndpoint(c.Context(), c.Caller(), c.ID()); err != nil {
+	if err := h.store.DeleteEndpoint(c.Context(), c.Caller(), c.ID()); err != nil {
 		return err
 	}
 	return c.writeNoContent()

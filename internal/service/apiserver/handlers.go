@@ -7,6 +7,7 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
@@ -23,7 +24,7 @@ type pageLinks struct {
 // pageLinks returns the links of a page of the list at a path. lastID is the position after which
 // the next page begins; extra are query parameters to add to its address.
 func (c *call) pageLinks(q *query, more bool, lastID string, extra url.Values, path ...string) pageLinks {
-	links := pageLinks{URI: c.server.uri(path...)}
+	links := pageLinks{URI: c.server.uris.at(path...)}
 	if more {
 		next := links.URI + "?" + q.nextPage(lastID, extra).Encode()
 		links.NextPageURI = &next
@@ -123,7 +124,7 @@ type writable[T, P any] struct {
 	kind[T]
 	readPatch func(*object) P
 	defaults  T                                    // a new object before its patch
-	apply     func(P, T) (T, error)                // CodeInvalid with every rule that the patched object breaks
+	apply     func(P, T, time.Time) (T, error)     // CodeInvalid with every rule that the patched object breaks
 	read      func(c *call, id string) (*T, error) // for apply
 	create    func(ctx context.Context, by account.Caller, p P) (*T, error)
 	update    func(ctx context.Context, by account.Caller, id string, p P) (*T, error)
@@ -147,7 +148,7 @@ func (w writable[T, P]) createHandler(c *call) error {
 		return err
 	}
 	if len(b.fieldErrors) > 0 {
-		_, broken := w.apply(patch, w.defaults)
+		_, broken := w.apply(patch, w.defaults, c.now())
 		return b.err(broken)
 	}
 	created, err := w.create(c.Context(), c.Caller(), patch)
@@ -168,7 +169,7 @@ func (w writable[T, P]) updateHandler(c *call) error {
 		if err != nil {
 			return err
 		}
-		_, broken := w.apply(patch, *existing)
+		_, broken := w.apply(patch, *existing, c.now())
 		return b.err(broken)
 	}
 	updated, err := w.update(c.Context(), c.Caller(), c.ID(), patch)
@@ -188,5 +189,18 @@ func deleteHandler(remove func(ctx context.Context, by account.Caller, id string
 			return err
 		}
 		return c.writeNoContent()
+	}
+}
+
+// actionHandler does something with an object and answers nothing. The request has no fields.
+func actionHandler(act func(ctx context.Context, by account.Caller, id string) error) handler {
+	return func(c *call) error {
+		if err := c.noQuery(); err != nil {
+			return err
+		}
+		if err := c.noFields(); err != nil {
+			return err
+		}
+		return deleteHandler(act)(c)
 	}
 }

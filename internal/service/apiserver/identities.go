@@ -34,47 +34,36 @@ var (
 	userParameters = append(slices.Clone(appSessionParameters), "sort", "before_active")
 )
 
-func (s *server) addIdentityRoutes(routes map[string]methods) {
-	users, sessions := s.users(), s.appSessions()
-	revoke := func(prefix string, selectBy func(id string) account.RevokeSelector) method {
-		return method{scopes: revokeScopes, handle: revokeHandler(prefix, selectBy), whileDraining: true}
-	}
-	routes["/app/users"] = readMethods(identityScopes, s.listUsers)
-	routes["/app/users/{id}"] = readMethods(identityScopes, users.getHandler(s.readUser))
-	routes["/app/users/{id}"][http.MethodDelete] = revoke(account.PrefixUser,
-		func(id string) account.RevokeSelector { return account.RevokeSelector{UserID: id} })
-	routes["/app/users/{id}/sessions"] = methods{http.MethodDelete: revoke(account.PrefixUser,
-		func(id string) account.RevokeSelector { return account.RevokeSelector{SessionsOf: id} })}
-	routes["/app/users/{id}/endpoints"] = readMethods(identityScopes, s.listAccessedEndpoints)
-	routes["/app/sessions"] = readMethods(identityScopes, s.listAppSessions)
-	routes["/app/sessions/{id}"] = readMethods(identityScopes, sessions.getHandler(s.readAppSession))
-	routes["/app/sessions/{id}"][http.MethodDelete] = revoke(account.PrefixAppSession,
-		func(id string) account.RevokeSelector { return account.RevokeSelector{SessionID: id} })
+// identityHandlers serve the people who logged in at endpoints, and their sessions.
+type identityHandlers struct {
+	store   account.Identities
+	revoker account.Revoker
+	uris    uris
 }
 
-func (s *server) users() kind[account.User] {
+func (h *identityHandlers) users() kind[account.User] {
 	return newKind(func(u *account.User) string { return u.ID },
-		func(u *account.User) { u.URI = s.uri("app", "users", u.ID) },
+		func(u *account.User) { u.URI = h.uris.at("app", "users", u.ID) },
 		func(users []account.User, l pageLinks) any { return appUserList{users, l} }, "app", "users")
 }
 
-func (s *server) appSessions() kind[account.AppSession] {
+func (h *identityHandlers) sessions() kind[account.AppSession] {
 	return newKind(func(a *account.AppSession) string { return a.ID },
 		func(a *account.AppSession) {
-			a.URI, a.User.URI = s.uri("app", "sessions", a.ID), s.uri("app", "users", a.User.ID)
-			s.setEndpointRefURI(a.Endpoint)
+			a.URI, a.User.URI = h.uris.at("app", "sessions", a.ID), h.uris.at("app", "users", a.User.ID)
+			h.uris.setEndpointRef(a.Endpoint)
 		},
 		func(sessions []account.AppSession, l pageLinks) any { return appSessionList{sessions, l} }, "app", "sessions")
 }
 
-func (s *server) listUsers(c *call) error {
+func (h *identityHandlers) listUsers(c *call) error {
 	q := c.parseQuery(userParameters...)
 	page, filter := q.page(), q.userFilter()
 	q.readUserOrder(&filter)
 	if err := q.err(); err != nil {
 		return err
 	}
-	found, more, err := s.opt.Store.Users(c.Context(), c.AccountID(), filter, page)
+	found, more, err := h.store.Users(c.Context(), c.AccountID(), filter, page)
 	if err != nil {
 		return err
 	}
@@ -82,34 +71,34 @@ func (s *server) listUsers(c *call) error {
 	if n := len(found); n > 0 && filter.ByActivity {
 		extra.Set("before_active", found[n-1].LastActive.Format(time.RFC3339Nano))
 	}
-	return s.users().writePage(c, q, found, more, extra)
+	return h.users().writePage(c, q, found, more, extra)
 }
 
-func (s *server) listAppSessions(c *call) error {
+func (h *identityHandlers) listSessions(c *call) error {
 	q := c.parseQuery(appSessionParameters...)
 	page, filter := q.page(), q.appSessionFilter()
 	if err := q.err(); err != nil {
 		return err
 	}
-	found, more, err := s.opt.Store.AppSessions(c.Context(), c.AccountID(), filter, page)
+	found, more, err := h.store.AppSessions(c.Context(), c.AccountID(), filter, page)
 	if err != nil {
 		return err
 	}
-	return s.appSessions().writePage(c, q, found, more, nil)
+	return h.sessions().writePage(c, q, found, more, nil)
 }
 
-func (s *server) readUser(c *call, id string) (*account.User, error) {
+func (h *identityHandlers) readUser(c *call, id string) (*account.User, error) {
 	if err := checkIDPrefix(id, account.PrefixUser); err != nil {
 		return nil, err
 	}
-	return s.opt.Store.User(c.Context(), c.AccountID(), id)
+	return h.store.User(c.Context(), c.AccountID(), id)
 }
 
-func (s *server) readAppSession(c *call, id string) (*account.AppSession, error) {
+func (h *identityHandlers) readSession(c *call, id string) (*account.AppSession, error) {
 	if err := checkIDPrefix(id, account.PrefixAppSession); err != nil {
 		return nil, err
 	}
-	return s.opt.Store.AppSession(c.Context(), c.AccountID(), id)
+	return h.store.AppSession(c.Context(), c.AccountID(), id)
 }
 
 // checkIDPrefix returns CodeNotFound, with the right path, for the ID of a session where that of a
@@ -125,38 +114,37 @@ func checkIDPrefix(id, prefix string) error {
 	return nil
 }
 
-func (s *server) listAccessedEndpoints(c *call) error {
+func (h *identityHandlers) listAccessed(c *call) error {
 	if err := c.noQuery(); err != nil {
 		return err
 	}
 	if err := checkIDPrefix(c.ID(), account.PrefixUser); err != nil {
 		return err
 	}
-	found, err := s.opt.Store.AccessedEndpoints(c.Context(), c.AccountID(), c.ID())
+	found, err := h.store.AccessedEndpoints(c.Context(), c.AccountID(), c.ID())
 	if err != nil {
 		return err
 	}
 	for i := range found {
-		s.setEndpointRefURI(found[i].Endpoint)
+		h.uris.setEndpointRef(found[i].Endpoint)
 	}
-	return c.writeJSON(http.StatusOK, accessedList{Endpoints: found, URI: s.uri("app", "users", c.ID(), "endpoints")})
+	return c.writeJSON(http.StatusOK, accessedList{found, h.uris.at("app", "users", c.ID(), "endpoints")})
 }
 
-// revokeHandler answers when nothing of the selected sessions is served any more.
-func revokeHandler(prefix string, selectBy func(id string) account.RevokeSelector) handler {
-	return func(c *call) error {
+// revokeMethod answers when nothing of the selected sessions is served any more.
+func (h *identityHandlers) revokeMethod(prefix string, selectBy func(id string) account.RevokeSelector) method {
+	return method{scopes: revokeScopes, whileDraining: true, handle: func(c *call) error {
 		if err := c.noQuery(); err != nil {
 			return err
 		}
 		if err := checkIDPrefix(c.ID(), prefix); err != nil {
 			return err
 		}
-		if _, err := c.server.opt.Revoker.Revoke(c.Context(), c.Caller(), selectBy(c.ID()),
-			account.RevokedByAdmin); err != nil {
+		if _, err := h.revoker.Revoke(c.Context(), c.Caller(), selectBy(c.ID()), account.RevokedByAdmin); err != nil {
 			return err
 		}
 		return c.writeNoContent()
-	}
+	}}
 }
 
 func (q *query) userFilter() account.UserFilter {
@@ -195,12 +183,5 @@ func (q *query) readUserOrder(f *account.UserFilter) {
 		if f.ActiveBefore, err = time.Parse(time.RFC3339Nano, before); err != nil {
 			q.reject("before_active", before, "must be a time of RFC 3339")
 		}
-	}
-}
-
-// setEndpointRefURI sets the URI of a reference, which is nil when the endpoint is deleted.
-func (s *server) setEndpointRefURI(ref *account.Ref) {
-	if ref != nil {
-		ref.URI = s.uri("endpoints", ref.ID)
 	}
 }

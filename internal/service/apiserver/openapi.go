@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/httpkit"
@@ -27,15 +28,19 @@ type operation struct {
 	watch       any         // a value of the type of a watch's lines; nil for routes without a watch
 }
 
-func (s *server) getDescription(c *call) error {
-	if err := c.noQuery(); err != nil {
-		return err
+// descriptionHandler answers with the description of the API, which is made once.
+func (s *server) descriptionHandler() handler {
+	describe := sync.OnceValues(s.describe)
+	return func(c *call) error {
+		if err := c.noQuery(); err != nil {
+			return err
+		}
+		text, err := describe()
+		if err != nil {
+			return err
+		}
+		return c.writeJSON(http.StatusOK, json.RawMessage(text))
 	}
-	text, err := s.description()
-	if err != nil {
-		return err
-	}
-	return c.writeJSON(http.StatusOK, json.RawMessage(text))
 }
 
 // describe returns the OpenAPI 3.1 document, made of the routes, the operations and the types of

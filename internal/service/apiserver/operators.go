@@ -8,6 +8,7 @@ import (
 	"net/http"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/httpkit"
 )
 
 type operatorList struct {
@@ -15,21 +16,29 @@ type operatorList struct {
 	pageLinks
 }
 
-func (s *server) operators() kind[account.Operator] {
+// operatorHandlers serve operators, and the endpoints that they bind.
+type operatorHandlers struct {
+	store          account.Operators
+	endpoints      account.Endpoints
+	uris           uris
+	matchSelectors httpkit.SelectorCompiler
+}
+
+func (h *operatorHandlers) kind() kind[account.Operator] {
 	return newKind(func(o *account.Operator) string { return o.ID },
 		func(o *account.Operator) {
-			o.URI = s.uri("kubernetes_operators", o.ID)
-			s.setPrincipalURI(o.Principal)
+			o.URI = h.uris.at("kubernetes_operators", o.ID)
+			h.uris.setPrincipal(o.Principal)
 		},
 		func(operators []account.Operator, l pageLinks) any {
 			return operatorList{operators, l}
 		}, "kubernetes_operators")
 }
 
-// listOperators reads a page of the operators that the key may see.
-func (s *server) listOperators(c *call, page account.Page) ([]account.Operator, bool, error) {
+// list reads a page of the operators that the key may see.
+func (h *operatorHandlers) list(c *call, page account.Page) ([]account.Operator, bool, error) {
 	if c.Key.HasAnyScope(account.ScopeRead) {
-		found, err := s.opt.Store.ListOperators(c.Context(), c.AccountID(), page)
+		found, err := h.store.ListOperators(c.Context(), c.AccountID(), page)
 		if err != nil {
 			return nil, false, err
 		}
@@ -38,12 +47,12 @@ func (s *server) listOperators(c *call, page account.Page) ([]account.Operator, 
 	limit := cmp.Or(page.Limit, account.DefaultPageLimit)
 	own := []account.Operator{}
 	for p := (account.Page{BeforeID: page.BeforeID, Limit: account.MaxPageLimit}); ; {
-		all, err := s.opt.Store.ListOperators(c.Context(), c.AccountID(), p)
+		all, err := h.store.ListOperators(c.Context(), c.AccountID(), p)
 		if err != nil {
 			return nil, false, err
 		}
 		for _, o := range all.Operators {
-			if p.BeforeID = o.ID; !c.owns(&o) {
+			if p.BeforeID = o.ID; !isOf(c.Key, &o) {
 				continue
 			}
 			if len(own) == limit {
@@ -57,32 +66,32 @@ func (s *server) listOperators(c *call, page account.Page) ([]account.Operator, 
 	}
 }
 
-// owns reports whether the operator was registered with the key of the call.
-func (c *call) owns(o *account.Operator) bool {
-	return o.Principal != nil && o.Principal.ID == c.Key.ID
+// isOf reports whether the operator was registered with the key.
+func isOf(key *account.APIKey, o *account.Operator) bool {
+	return o.Principal != nil && o.Principal.ID == key.ID
 }
 
-// readOperator reads an operator that the key may see. Others are answered as if they did not
+// read reads an operator that the key may see. Others are answered as if they did not
 // exist.
-func (s *server) readOperator(c *call, id string) (*account.Operator, error) {
-	return s.operatorWithScopes(c, id, account.ScopeRead)
+func (h *operatorHandlers) read(c *call, id string) (*account.Operator, error) {
+	return h.withScopes(c, id, account.ScopeRead)
 }
 
-// operatorWithScopes reads an operator if the key has one of the scopes or owns it.
-func (s *server) operatorWithScopes(c *call, id string, scopes ...account.Scope) (*account.Operator, error) {
-	o, err := s.opt.Store.Operator(c.Context(), c.AccountID(), id)
+// withScopes reads an operator if the key has one of the scopes or owns it.
+func (h *operatorHandlers) withScopes(c *call, id string, scopes ...account.Scope) (*account.Operator, error) {
+	o, err := h.store.Operator(c.Context(), c.AccountID(), id)
 	if err != nil {
 		return nil, err
 	}
-	if !c.Key.HasAnyScope(scopes...) && !c.owns(o) {
+	if !c.Key.HasAnyScope(scopes...) && !isOf(c.Key, o) {
 		return nil, account.Errorf(account.CodeNotFound, "there is no operator %q in this account", account.Shorten(id))
 	}
 	return o, nil
 }
 
-// upsertOperator registers an installation. A key that knows the cluster UID, namespace and name of
+// upsert registers an installation. A key that knows the cluster UID, namespace and name of
 // a registered installation takes it over.
-func (s *server) upsertOperator(c *call) error {
+func (h *operatorHandlers) upsert(c *call) error {
 	if err := c.noQuery(); err != nil {
 		return err
 	}
@@ -97,10 +106,10 @@ func (s *server) upsertOperator(c *call) error {
 		o.ClusterUID = *clusterUID
 	}
 	o, err = patch.ApplyNew(o)
-	if err := b.err(s.checkSelectors(patch, err)); err != nil {
+	if err := b.err(h.checkSelectors(patch, err)); err != nil {
 		return err
 	}
-	registered, created, err := s.opt.Store.UpsertOperator(c.Context(), o)
+	registered, created, err := h.store.UpsertOperator(c.Context(), o)
 	if err != nil {
 		return err
 	}
@@ -108,43 +117,39 @@ func (s *server) upsertOperator(c *call) error {
 	if created {
 		status = http.StatusCreated
 	}
-	return s.operators().answer(c, status, registered)
+	return h.kind().answer(c, status, registered)
 }
 
-func (s *server) updateOperator(c *call) error {
-	if err := c.noQuery(); err != nil {
-		return err
-	}
-	b, err := c.readBody()
+func (h *operatorHandlers) update(c *call) error {
+	b, err := c.readRequest()
 	if err != nil {
 		return err
 	}
-	existing, err := s.operatorWithScopes(c, c.ID())
+	existing, err := h.withScopes(c, c.ID())
 	if err != nil {
 		return err
 	}
-	b.top.checkID(c)
 	patch := readOperatorPatch(b.top)
 	_, err = patch.Apply(*existing) // to list all rules at once
-	if err := b.err(s.checkSelectors(patch, err)); err != nil {
+	if err := b.err(h.checkSelectors(patch, err)); err != nil {
 		return err
 	}
-	updated, err := s.opt.Store.PatchOperator(c.Context(), c.Caller(), existing.ID, patch)
+	updated, err := h.store.PatchOperator(c.Context(), c.Caller(), existing.ID, patch)
 	if err != nil {
 		return err
 	}
-	return s.operators().answer(c, http.StatusOK, updated)
+	return h.kind().answer(c, http.StatusOK, updated)
 }
 
-func (s *server) deleteOperator(c *call) error {
+func (h *operatorHandlers) remove(c *call) error {
 	if err := c.noQuery(); err != nil {
 		return err
 	}
-	o, err := s.operatorWithScopes(c, c.ID())
+	o, err := h.withScopes(c, c.ID())
 	if err != nil {
 		return err
 	}
-	if err := s.opt.Store.DeleteOperator(c.Context(), c.Caller(), o.ID); err != nil {
+	if err := h.store.DeleteOperator(c.Context(), c.Caller(), o.ID); err != nil {
 		return err
 	}
 	return c.writeNoContent()
@@ -152,12 +157,12 @@ func (s *server) deleteOperator(c *call) error {
 
 // checkSelectors adds the patch's selectors that do not compile to the field errors of err, which
 // may be nil.
-func (s *server) checkSelectors(p account.OperatorPatch, err error) error {
+func (h *operatorHandlers) checkSelectors(p account.OperatorPatch, err error) error {
 	selectors := p.Binding.EndpointSelectors
 	if selectors == nil || len(*selectors) > account.MaxSelectors {
 		return err
 	}
-	_, broken := s.opt.MatchSelectors(*selectors)
+	_, broken := h.matchSelectors(*selectors)
 	switch {
 	case err == nil:
 		return broken

@@ -146,15 +146,6 @@ func (q *query) page() account.Page {
 	return p
 }
 
-// uri returns the absolute address of a path of the API.
-func (s *server) uri(elements ...string) string {
-	text := s.opt.BaseURL
-	for _, e := range elements {
-		text += "/" + url.PathEscape(e)
-	}
-	return text
-}
-
 // nextPage returns the parameters of the page after the one that ends with lastID: those of this
 // page, with its position and extra.
 func (q *query) nextPage(lastID string, extra url.Values) url.Values {

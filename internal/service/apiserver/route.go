@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/httpkit"
@@ -25,6 +26,9 @@ type call struct {
 	httpkit.Call
 	server *server
 }
+
+// now returns the time of the service's clock.
+func (c *call) now() time.Time { return c.server.opt.Clock() }
 
 // ServeHTTP checks in this order: key (401), rate (429), version (400), scope (403), route (404,
 // 405), whether the server is about to stop (503); all else is the handler's.

@@ -4,6 +4,7 @@
 package apiserver
 
 import (
+	"maps"
 	"net/http"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -59,41 +60,73 @@ func actionMethods(action handler) methods {
 
 // routes returns every route of the API, by pattern.
 func (s *server) routes() map[string]methods {
-	store := s.opt.Store
-	operators, keys, tokens := s.operators(), s.apiKeys(), s.authtokens()
-	sessions, tunnels, events, clusters := s.sessions(), s.tunnels(), s.auditEvents(nil), s.clusters()
+	o, store := &s.opt, s.opt.Store
+	endpoints := &endpointHandlers{store, s.uris, o.Redactor, o.CheckPolicy, o.Meter, s.watches}
+	events := &eventHandlers{store, s.uris, s.watches}
+	sessions, tunnels := &sessionHandlers{store, o.SessionEnder, s.uris}, &tunnelHandlers{store, s.uris}
+	operators := &operatorHandlers{store, store, s.uris, o.MatchSelectors}
+	keys, tokens := &apiKeyHandlers{store, s.uris}, &authtokenHandlers{store, s.uris}
+	clusters := &clusterHandlers{store, s.uris}
 	routes := map[string]methods{
-		"/openapi.json": readMethods(anyScope, s.getDescription),
-		"/endpoints":    listMethods(endpointScopes, s.listEndpoints, exportScopes, s.createEndpoint),
-		"/endpoints/{id}": objectMethods(endpointScopes, s.endpoints(nil).getHandler(s.readEndpoint),
-			exportScopes, s.updateEndpoint, s.deleteEndpoint),
-		"/events":       readMethods(readScopes, s.listAuditEvents),
-		"/events/{id}":  readMethods(readScopes, events.getHandler(inAccount(store.AuditEvent))),
-		"/tunnels":      readMethods(readScopes, tunnels.listHandler(s.listTunnels)),
-		"/tunnels/{id}": readMethods(readScopes, tunnels.getHandler(inAccount(store.LabelledTunnel))),
-		"/kubernetes_operators": listMethods(watchScopes, operators.listHandler(s.listOperators),
-			operatorScopes, s.upsertOperator),
-		"/kubernetes_operators/{id}": objectMethods(watchScopes, operators.getHandler(s.readOperator),
-			operatorScopes, s.updateOperator, s.deleteOperator),
-		"/kubernetes_operators/{id}/bound_endpoints": readMethods(watchScopes, s.listBoundEndpoints),
-		"/tunnel_sessions":                           readMethods(readScopes, sessions.listHandler(s.listSessions)),
+		"/openapi.json": readMethods(anyScope, s.descriptionHandler()),
+		"/endpoints":    listMethods(endpointScopes, endpoints.list, exportScopes, endpoints.create),
+		"/endpoints/{id}": objectMethods(endpointScopes, endpoints.kind(nil).getHandler(endpoints.read),
+			exportScopes, endpoints.update, endpoints.remove),
+		"/events":       readMethods(readScopes, events.list),
+		"/events/{id}":  readMethods(readScopes, events.kind(nil).getHandler(inAccount(store.AuditEvent))),
+		"/tunnels":      readMethods(readScopes, tunnels.kind().listHandler(tunnels.list)),
+		"/tunnels/{id}": readMethods(readScopes, tunnels.kind().getHandler(inAccount(store.LabelledTunnel))),
+		"/kubernetes_operators": listMethods(watchScopes, operators.kind().listHandler(operators.list),
+			operatorScopes, operators.upsert),
+		"/kubernetes_operators/{id}": objectMethods(watchScopes, operators.kind().getHandler(operators.read),
+			operatorScopes, operators.update, operators.remove),
+		"/kubernetes_operators/{id}/bound_endpoints": readMethods(watchScopes, operators.listBound),
+		"/tunnel_sessions": readMethods(readScopes,
+			sessions.kind().listHandler(sessions.list)),
 		"/tunnel_sessions/{id}": readMethods(readScopes,
-			sessions.getHandler(inAccount(store.TunnelSession))),
-		"/tunnel_sessions/{id}/stop":    actionMethods(s.stopSession),
-		"/tunnel_sessions/{id}/restart": actionMethods(s.restartSession),
-		"/api_keys": listMethods(watchScopes, keys.listHandler(s.listAPIKeys), adminOnly,
-			keys.createHandler),
-		"/api_keys/{id}": objectMethods(watchScopes, keys.getHandler(s.readAPIKey),
-			adminOnly, keys.updateHandler, deleteHandler(store.DeleteAPIKey)),
-		"/credentials": listMethods(readScopes, tokens.listHandler(s.listAuthtokens), adminOnly, tokens.createHandler),
-		"/credentials/{id}": objectMethods(readScopes, tokens.getHandler(tokens.read),
-			adminOnly, tokens.updateHandler, deleteHandler(store.DeleteAuthtoken)),
-		"/clusters": listMethods(readScopes, clusters.listHandler(s.listClusters), adminOnly, clusters.createHandler),
-		"/clusters/{id}": objectMethods(readScopes, clusters.getHandler(clusters.read),
-			adminOnly, clusters.updateHandler, deleteHandler(store.DeleteCluster)),
-		"/cluster_keys": {http.MethodPost: {scopes: operatorScopes, handle: s.handOverKeys}},
+			sessions.kind().getHandler(inAccount(store.TunnelSession))),
+		"/tunnel_sessions/{id}/stop":    actionMethods(sessions.stop),
+		"/tunnel_sessions/{id}/restart": actionMethods(sessions.restart),
+		"/api_keys": listMethods(watchScopes, keys.kind().listHandler(keys.list), adminOnly,
+			keys.kind().createHandler),
+		"/api_keys/{id}": objectMethods(watchScopes, keys.kind().getHandler(keys.read),
+			adminOnly, keys.kind().updateHandler, deleteHandler(store.DeleteAPIKey)),
+		"/credentials": listMethods(readScopes, tokens.kind().listHandler(tokens.list), adminOnly,
+			tokens.kind().createHandler),
+		"/credentials/{id}": objectMethods(readScopes, tokens.kind().getHandler(inAccount(store.Authtoken)),
+			adminOnly, tokens.kind().updateHandler, deleteHandler(store.DeleteAuthtoken)),
+		"/clusters": listMethods(readScopes, clusters.kind().listHandler(clusters.list), adminOnly,
+			clusters.kind().createHandler),
+		"/clusters/{id}": objectMethods(readScopes, clusters.kind().getHandler(inAccount(store.Cluster)),
+			adminOnly, clusters.kind().updateHandler, deleteHandler(store.DeleteCluster)),
+		"/cluster_keys": {http.MethodPost: {scopes: operatorScopes, handle: clusters.handOverKeys}},
 	}
-	s.addBackendRoutes(routes)
-	s.addIdentityRoutes(routes)
+	for _, kind := range account.BackendKinds() {
+		h, path := &backendHandlers{kind, store, o.Backends, tunnels, s.uris}, "/backends/"+string(kind)
+		backends := h.backends()
+		routes[path] = listMethods(readScopes, backends.listHandler(h.list), adminOnly, backends.createHandler)
+		routes[path+"/{id}"] = objectMethods(readScopes, backends.getHandler(backends.read), adminOnly,
+			backends.updateHandler, deleteHandler(h.remove))
+	}
+	maps.Copy(routes, (&identityHandlers{store, o.Revoker, s.uris}).routes())
 	return routes
+}
+
+// routes returns the routes of people and their sessions.
+func (h *identityHandlers) routes() map[string]methods {
+	user := readMethods(identityScopes, h.users().getHandler(h.readUser))
+	user[http.MethodDelete] = h.revokeMethod(account.PrefixUser,
+		func(id string) account.RevokeSelector { return account.RevokeSelector{UserID: id} })
+	session := readMethods(identityScopes, h.sessions().getHandler(h.readSession))
+	session[http.MethodDelete] = h.revokeMethod(account.PrefixAppSession,
+		func(id string) account.RevokeSelector { return account.RevokeSelector{SessionID: id} })
+	return map[string]methods{
+		"/app/users":      readMethods(identityScopes, h.listUsers),
+		"/app/users/{id}": user,
+		"/app/users/{id}/sessions": {http.MethodDelete: h.revokeMethod(account.PrefixUser,
+			func(id string) account.RevokeSelector { return account.RevokeSelector{SessionsOf: id} })},
+		"/app/users/{id}/endpoints": readMethods(identityScopes, h.listAccessed),
+		"/app/sessions":             readMethods(identityScopes, h.listSessions),
+		"/app/sessions/{id}":        session,
+	}
 }

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"path"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -78,10 +77,8 @@ type server struct {
 	mux      *http.ServeMux
 	notFound *route                       // answers paths without a route
 	rates    *clientlimit.Buckets[string] // rates count the requests of each API key.
-	watches  httpkit.StreamLimit
-	keys     keyMonitor
-
-	description func() ([]byte, error) // API description, made once
+	watches  *watches
+	uris     uris
 }
 
 // Handler serves the API. It is safe for concurrent use.
@@ -89,18 +86,18 @@ type Handler struct{ *server }
 
 // EndRevokedWatches ends the open watches whose keys were deleted or have expired. When it returns
 // without an error, they write nothing more but what they are writing now.
-func (h Handler) EndRevokedWatches(ctx context.Context) error { return h.keys.check(ctx) }
+func (h Handler) EndRevokedWatches(ctx context.Context) error { return h.watches.keys.check(ctx) }
 
 // New returns the handler of the API. Watches end when the context of their request does: cancel
 // the http.Server's BaseContext to end them at shutdown.
 func New(opt Options) Handler {
 	opt.setDefaults()
-	s := &server{opt: opt, mux: http.NewServeMux()}
+	s := &server{opt: opt, mux: http.NewServeMux(), uris: uris(opt.BaseURL)}
 	s.calls = httpkit.Handler{Name: "api request", Logger: opt.Logger, Clock: opt.Clock, Meter: opt.Meter}
 	s.rates = clientlimit.NewBuckets[string](rate.Limit(opt.Limits.Rate), opt.Limits.Burst)
-	s.watches = httpkit.StreamLimit{Max: opt.Limits.WatchesPerAccount}
-	s.keys = keyMonitor{store: opt.Store, interval: opt.Limits.KeyCheckInterval, log: opt.Logger}
-	s.description = sync.OnceValues(s.describe)
+	s.watches = &watches{streams: httpkit.StreamLimit{Max: opt.Limits.WatchesPerAccount},
+		keys:    keyMonitor{store: opt.Store, interval: opt.Limits.KeyCheckInterval, log: opt.Logger},
+		timeout: opt.Limits.WriteTimeout, heartbeat: opt.Heartbeat}
 	s.notFound = &route{server: s}
 	s.mux.Handle("/", s.notFound)
 	for pattern, methods := range s.routes() {

@@ -12,28 +12,33 @@ type tunnelList struct {
 	pageLinks
 }
 
-// tunnels serves the labelled tunnels that are online.
-func (s *server) tunnels() kind[account.LabelledTunnel] {
+// tunnelHandlers serve the labelled tunnels that are online.
+type tunnelHandlers struct {
+	store account.LabelledTunnels
+	uris  uris
+}
+
+func (h *tunnelHandlers) kind() kind[account.LabelledTunnel] {
 	return newKind(func(t *account.LabelledTunnel) string { return t.ID },
 		func(t *account.LabelledTunnel) {
-			t.URI = s.uri("tunnels", t.ID)
-			t.TunnelSession.URI = s.uri("tunnel_sessions", t.TunnelSession.ID)
+			t.URI = h.uris.at("tunnels", t.ID)
+			t.TunnelSession.URI = h.uris.at("tunnel_sessions", t.TunnelSession.ID)
 		},
 		func(tunnels []account.LabelledTunnel, l pageLinks) any { return tunnelList{tunnels, l} }, "tunnels")
 }
 
-func (s *server) listTunnels(c *call, page account.Page) ([]account.LabelledTunnel, bool, error) {
-	found, err := s.opt.Store.ListLabelledTunnels(c.Context(), c.AccountID(), nil, page)
+func (h *tunnelHandlers) list(c *call, page account.Page) ([]account.LabelledTunnel, bool, error) {
+	found, err := h.store.ListLabelledTunnels(c.Context(), c.AccountID(), nil, page)
 	if err != nil {
 		return nil, false, err
 	}
 	return found.Tunnels, found.More, nil
 }
 
-// allTunnels reads every labelled tunnel of the account.
-func (s *server) allTunnels(c *call) (all []account.LabelledTunnel, err error) {
+// all reads every labelled tunnel of the account.
+func (h *tunnelHandlers) all(c *call) (all []account.LabelledTunnel, err error) {
 	for p := (account.Page{Limit: account.MaxPageLimit}); ; {
-		page, more, err := s.listTunnels(c, p)
+		page, more, err := h.list(c, p)
 		if err != nil {
 			return nil, err
 		}
@@ -44,12 +49,12 @@ func (s *server) allTunnels(c *call) (all []account.LabelledTunnel, err error) {
 	}
 }
 
-// tunnelsWithLabels returns references to the tunnels that have all the labels.
-func (s *server) tunnelsWithLabels(all []account.LabelledTunnel, labels map[string]string) []account.Ref {
+// withLabels returns references to the tunnels that have all the labels.
+func (h *tunnelHandlers) withLabels(all []account.LabelledTunnel, labels map[string]string) []account.Ref {
 	refs := []account.Ref{}
 	for i := range all {
 		if account.HasLabels(all[i].Labels, labels) {
-			refs = append(refs, account.Ref{ID: all[i].ID, URI: s.uri("tunnels", all[i].ID)})
+			refs = append(refs, account.Ref{ID: all[i].ID, URI: h.uris.at("tunnels", all[i].ID)})
 		}
 	}
 	return refs

@@ -16,84 +16,57 @@ import (
 // watchBatch is how many events are read from the log at once.
 const watchBatch = 200
 
-// watchSource is a log that a watch streams.
-type watchSource struct {
-	subscribe func(accountID string) (wake <-chan struct{}, cancel func())
+// watchedLog is a log that a watch streams.
+type watchedLog interface {
+	subscribe(accountID string) (wake <-chan struct{}, cancel func())
 	// next reads at most watchBatch lines after those that it has returned; CodeGone when the log
 	// does not reach back as far.
-	next     func() (lines []any, more bool, err error)
-	bookmark func() any // a line with the version up to which next has read
+	next(c *call) (lines []any, more bool, err error)
+	// bookmark returns a line with the version up to which next has read.
+	bookmark() any
 }
 
-// watchEndpoints streams the account's log of endpoints from a version on.
-func (s *server) watchEndpoints(c *call, f account.EndpointFilter, v account.ResourceVersion) error {
-	waited := false // what next returns was committed while the watch waited for it
-	return s.stream(c, watchSource{
-		subscribe: s.opt.Store.Subscribe,
-		next: func() ([]any, bool, error) {
-			events, upTo, err := s.opt.Store.EndpointEvents(c.Context(), c.AccountID(), v, f, watchBatch)
-			if err != nil {
-				return nil, false, err
-			}
-			v = upTo
-			lines := make([]any, 0, len(events))
-			for i := range events {
-				s.setEndpointURIs(events[i].Endpoint)
-				lines = append(lines, &events[i])
-			}
-			if waited {
-				s.reportDelays(events)
-			}
-			waited = len(events) < watchBatch
-			return lines, len(events) == watchBatch, nil
-		},
-		bookmark: func() any { return &account.EndpointEvent{Type: account.Bookmark, ResourceVersion: v} },
-	})
-}
-
-// reportDelays reports how old the endpoints are that were created.
-func (s *server) reportDelays(events []account.EndpointEvent) {
-	if s.opt.Meter == nil {
-		return
-	}
-	for i := range events {
-		if e := &events[i]; e.Type == account.Added {
-			s.opt.Meter.ObserveWatch(s.opt.Clock().Sub(e.Endpoint.CreatedAt))
-		}
-	}
+// watches streams logs. It is safe for concurrent use.
+type watches struct {
+	streams   httpkit.StreamLimit
+	keys      keyMonitor
+	timeout   time.Duration // timeout limits how long a watcher may take what is written to it.
+	heartbeat time.Duration
 }
 
 // stream writes the log, one JSON object a line, until the client goes or does not read, its key is
 // deleted, or the server stops.
-func (s *server) stream(c *call, log watchSource) error {
-	release, ok := s.watches.Acquire(c.AccountID())
+func (w *watches) stream(c *call, log watchedLog) error {
+	release, ok := w.streams.Acquire(c.AccountID())
 	if !ok {
 		c.SetRetryAfter(5 * time.Second)
 		return account.Errorf(account.CodeTooMany,
 			"the account has %d open watches, which is its limit; close some of them",
-			s.watches.Max)
+			w.streams.Max)
 	}
 	defer release()
-	revoked, removeKey := s.keys.add(c.Key.Use())
+	revoked, removeKey := w.keys.add(c.Key.Use())
 	defer removeKey()
 	wake, cancel := log.subscribe(c.AccountID()) // before the first read, so that no event is missed
 	defer cancel()
-	batch, more, err := log.next()
+	batch, more, err := log.next(c)
 	if err != nil {
 		return err // the answer has not begun, so CodeGone is its status
 	}
-	stream, err := c.StartStream("application/x-ndjson", s.opt.Limits.WriteTimeout)
+	stream, err := c.StartStream("application/x-ndjson", w.timeout)
 	if err != nil {
 		return err
 	}
 	defer stream.Close()
 	out := bufio.NewWriterSize(stream, 16<<10)
-	heartbeat := time.NewTicker(s.opt.Heartbeat)
+	heartbeat := time.NewTicker(w.heartbeat)
 	defer heartbeat.Stop()
 	bookmark := false
 	for {
-		if isClosed(revoked) {
+		select {
+		case <-revoked:
 			return nil
+		default:
 		}
 		if bookmark && !more {
 			batch = append(batch, log.bookmark())
@@ -113,22 +86,13 @@ func (s *server) stream(c *call, log watchSource) error {
 		if c.Context().Err() != nil {
 			return nil
 		}
-		batch, more, err = log.next()
+		batch, more, err = log.next(c)
 		switch {
 		case c.Context().Err() != nil, account.CodeOf(err) == account.CodeGone:
 			return nil // a client that fell behind the log gets 410 when it connects again
 		case err != nil:
 			return err
 		}
-	}
-}
-
-func isClosed(ch <-chan struct{}) bool {
-	select {
-	case <-ch:
-		return true
-	default:
-		return false
 	}
 }
 

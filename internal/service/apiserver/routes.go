@@ -64,7 +64,7 @@ func (s *server) routes() map[string]methods {
 	endpoints := &endpointHandlers{store, s.uris, o.Redactor, o.CheckPolicy, o.Meter, s.watches}
 	events := &eventHandlers{store, s.uris, s.watches}
 	sessions, tunnels := &sessionHandlers{store, o.SessionEnder, s.uris}, &tunnelHandlers{store, s.uris}
-	operators := &operatorHandlers{store, store, s.uris, o.MatchSelectors}
+	operators := &operatorHandlers{store: store, endpoints: store, uris: s.uris, matchSelectors: o.MatchSelectors}
 	keys, tokens := &apiKeyHandlers{store, s.uris}, &authtokenHandlers{store, s.uris}
 	clusters := &clusterHandlers{store, s.uris}
 	routes := map[string]methods{

@@ -97,7 +97,6 @@ func backendNoun(kind account.BackendKind) string {
 
 // backendHandlers serve the pages of backends.
 type backendHandlers struct {
-	store     account.Backends
 	reader    *backendReader
 	tunnels   account.LabelledTunnels
 	endpoints account.Endpoints
@@ -119,7 +118,7 @@ func (h *backendHandlers) list(c *call) error {
 	for _, kind := range account.BackendKinds() {
 		p.Kinds = append(p.Kinds, pageVariant{kindName(kind), backendsPath(kind), kind == p.Kind})
 	}
-	found, err := h.store.ListBackends(c.Context(), c.AccountID(), p.Kind, c.page())
+	found, err := h.reader.store.ListBackends(c.Context(), c.AccountID(), p.Kind, c.page())
 	if err != nil {
 		return err
 	}
@@ -167,7 +166,7 @@ func (h *backendHandlers) show(c *call) error {
 	}
 	for _, id := range children {
 		child := backendChild{ID: id, Weight: b.Weights[id], Active: id == p.Active}
-		found, err := h.store.Backend(c.Context(), c.AccountID(), backendKindOf(id), id)
+		found, err := h.reader.store.Backend(c.Context(), c.AccountID(), backendKindOf(id), id)
 		if err != nil && account.CodeOf(err) != account.CodeNotFound {
 			return err
 		}
@@ -249,7 +248,7 @@ func (h *backendHandlers) usedBy(c *call, id string) (urls []string, err error) 
 func (h *backendHandlers) delete(c *call) error {
 	b, err := h.reader.named(c)
 	if err == nil {
-		err = h.store.DeleteBackend(c.Context(), c.Caller(), b.Kind, b.ID)
+		err = h.reader.store.DeleteBackend(c.Context(), c.Caller(), b.Kind, b.ID)
 	}
 	if err != nil {
 		return err

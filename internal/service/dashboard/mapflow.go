@@ -24,11 +24,10 @@ type column struct {
 	nodes   []chart.FlowNode
 }
 
+func newColumn() *column { return &column{weights: map[string]float64{}} }
+
 // add adds to the weight of a node. Broken ones weigh more than any rate.
 func (c *column) add(name, class string, rate float64) {
-	if c.weights == nil {
-		c.weights = map[string]float64{}
-	}
 	if class == string(hopBroken) {
 		rate = 1e12
 	}
@@ -68,13 +67,13 @@ func (p mapPage) Flow() template.HTML {
 	if len(p.Groups) < 2 {
 		return ""
 	}
-	var left, middle, right column
+	left, middle, right := newColumn(), newColumn(), newColumn()
 	p.eachLink(func(g *mapGroup, upstream, caller *arrow, rate float64) {
 		left.add(upstream.Node, upstream.Class(), rate)
 		middle.add(g.Name, "", rate)
 		right.add(caller.Node, caller.Class(), rate)
 	})
-	for _, c := range []*column{&left, &middle, &right} {
+	for _, c := range []*column{left, middle, right} {
 		c.number()
 	}
 	for i := range middle.nodes {

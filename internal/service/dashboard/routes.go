@@ -51,9 +51,9 @@ type handlers struct {
 
 func (s *server) handlers() *handlers {
 	o, store := &s.opt, s.opt.Store
-	backends := &backendReader{store, o.Backends, o.Replicas}
-	operators := &operatorReader{store, o.MatchSelectors}
-	p := &policies{store, o.Redactor, o.CheckPolicy, o.Sealer}
+	backends := &backendReader{store: store, edge: o.Backends, replicas: o.Replicas}
+	operators := &operatorReader{store: store, matchSelectors: o.MatchSelectors}
+	p := &policies{endpoints: store, redactor: o.Redactor, checker: o.CheckPolicy, sealer: o.Sealer}
 	credentials := []*credentialKind{apiKeys(store), authtokens(store)}
 	return &handlers{
 		signIns: s.signIns,
@@ -61,19 +61,21 @@ func (s *server) handlers() *handlers {
 			streams: httpkit.StreamLimit{Max: o.Limits.StreamsPerAccount}, limits: o.Limits},
 		overview: &overviewHandlers{store: store, matchSelectors: o.MatchSelectors, backends: backends,
 			credentials: credentials, traffic: o.Traffic, certificates: o.Certificates, replicas: o.Replicas},
-		endpoints:   &endpointHandlers{store, backends, operators, o.Redactor},
-		operators:   &operatorHandlers{operators, store},
-		backends:    &backendHandlers{store, backends, store, store},
-		agents:      &agentHandlers{store, store, store, o.SessionEnder},
-		clusters:    &clusterHandlers{store, store, o.BaseURL},
-		events:      &eventHandlers{store},
-		identities:  &identityHandlers{store, store, o.Revoker, o.Traffic, s.countries},
-		traffic:     &trafficHandlers{o.Traffic, store, backends},
-		paths:       &mapHandlers{store, store, backends, operators, o.Traffic, o.Replicas},
+		endpoints: &endpointHandlers{store: store, backends: backends, operators: operators, redactor: o.Redactor},
+		operators: &operatorHandlers{reader: operators, endpoints: store},
+		backends:  &backendHandlers{reader: backends, tunnels: store, endpoints: store},
+		agents:    &agentHandlers{sessions: store, tunnels: store, endpoints: store, ender: o.SessionEnder},
+		clusters:  &clusterHandlers{clusters: store, audit: store, baseURL: o.BaseURL},
+		events:    &eventHandlers{audit: store},
+		identities: &identityHandlers{identities: store, audit: store, revoker: o.Revoker, traffic: o.Traffic,
+			countries: s.countries},
+		traffic: &trafficHandlers{traffic: o.Traffic, endpoints: store, backends: backends},
+		paths: &mapHandlers{endpoints: store, sessions: store, backends: backends, operators: operators,
+			traffic: o.Traffic, replicas: o.Replicas},
 		credentials: credentials,
 
 		policies:       p,
-		endpointEditor: (&endpointForm{store, p, backends}).editor(store),
+		endpointEditor: (&endpointForm{store: store, policies: p, backends: backends}).editor(store),
 		backendEditors: newBackendEditors(backends, p, store),
 	}
 }

@@ -34,7 +34,7 @@ var ceilings = map[string]int{
 	"struct fields that are functions": 211,
 	"comments that begin with \"of\"":  36,
 	"files that name UpstreamProtocol": 23,
-	"lines of product":                 121_504,
+	"lines of product":                 121_491,
 	"pages of docs over 25 kB":         0,
 }
 

@@ -83,9 +83,7 @@ func (f field) sent(form url.Values) string {
 
 // display returns a value as people read it in a diff.
 func (f field) display(value string) string {
-	name := func(id string) string {
-		return cmp.Or(f.names[id], id)
-	}
+	name := func(id string) string { return cmp.Or(f.names[id], id) }
 	switch f.Kind {
 	case inputFlag:
 		if value == flagOn {

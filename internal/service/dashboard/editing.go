@@ -149,10 +149,11 @@ func (e *editor) submit(c *call) error {
 	if badMark != nil && d.outdated() { // the secret may be one that the other has replaced
 		return e.showConflict(c, d)
 	}
-	if problems, err := e.problems(c, d, badMark); err != nil {
-		return err
-	} else if problems != nil {
-		return e.showForm(c, http.StatusBadRequest, d, *problems)
+	if err = badMark; err == nil {
+		err = e.check(c, d)
+	}
+	if err != nil {
+		return e.showProblems(c, http.StatusBadRequest, d, err)
 	}
 	switch {
 	case step == stepCheck:
@@ -165,21 +166,14 @@ func (e *editor) submit(c *call) error {
 	return e.save(c, d)
 }
 
-// problems returns what is wrong with a draft, nil for nothing. badMark is the error of its
-// secrets.
-func (e *editor) problems(c *call, d *draft, badMark error) (*formProblems, error) {
-	err := badMark
-	if err == nil {
-		err = e.check(c, d)
-	}
-	if err == nil {
-		return nil, nil
-	}
+// showProblems shows the form with what the error says about it. It returns an error that is not
+// about what the form has sent.
+func (e *editor) showProblems(c *call, status int, d *draft, err error) error {
 	problems, ok := problemsOf(err, d.fields)
 	if !ok {
-		return nil, err
+		return err
 	}
-	return &problems, nil
+	return e.showForm(c, status, d, problems)
 }
 
 // save writes a draft. The form, or the page of a conflict, keeps what cannot be written.
@@ -196,11 +190,7 @@ func (e *editor) save(c *call, d *draft) error {
 		return e.showDeleted(c, d)
 	}
 	if err != nil {
-		problems, ok := problemsOf(err, d.fields)
-		if !ok {
-			return err
-		}
-		return e.showForm(c, account.CodeOf(err).Status(), d, problems)
+		return e.showProblems(c, account.CodeOf(err).Status(), d, err)
 	}
 	code := noticeSaved
 	if d.current == nil {

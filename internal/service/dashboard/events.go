@@ -4,6 +4,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"maps"
 	"net/http"
 	"net/url"
@@ -58,10 +59,7 @@ func eventText(t account.AuditType) string {
 	names := map[string]string{"kubernetes_operator": "Kubernetes operator", "api_key": "API key",
 		"credential": "Authtoken", "application_user": "Identity",
 		"application_session": "Session"}
-	name := names[noun]
-	if name == "" {
-		name = sentenceCase(strings.ReplaceAll(noun, "_", " "))
-	}
+	name := cmp.Or(names[noun], sentenceCase(strings.ReplaceAll(noun, "_", " ")))
 	return strings.TrimSpace(name + " " + strings.ReplaceAll(verb, "_", " "))
 }
 

@@ -173,8 +173,5 @@ func (b *batch[T]) runCall(t T, c *call[T]) error {
 		return fmt.Errorf("%w: %w", errCallFailed, err)
 	}
 	c.err = err
-	if undo := t.Undo(); undo != nil {
-		return errors.Join(err, undo)
-	}
-	return nil
+	return t.Undo()
 }

@@ -192,6 +192,41 @@ func shareTransaction(
 	equal(t, "names", names(t, db), "n0 n2 n3")
 }
 
+// TestWrites_FailTogetherWithoutUndo lets two calls wait, of which one fails and cannot be undone: the
+// error of the transaction is that of both, and not the failed call's.
+func TestWrites_FailTogetherWithoutUndo(t *testing.T) {
+	t.Parallel()
+	o := &owner{}
+	db := open(t, t.TempDir(), o.schema(1, 1))
+	writes := sqldb.NewWrites(db, o)
+	release, err := writes.Hold(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	results := make([]error, 2)
+	var calls sync.WaitGroup
+	for i := range results {
+		calls.Go(func() {
+			results[i] = writes.Do(context.WithoutCancel(t.Context()), "writing a name", true, func(t *tx) error {
+				if err := t.Exec(`INSERT INTO t1 (name) VALUES ('n')`); err != nil || i != 1 {
+					return err
+				}
+				_ = t.Exec(`RELEASE SAVEPOINT one_call`) // the undo finds none
+				return account.Errorf(account.CodeInUse, "the name is taken")
+			})
+		})
+		wait.Until(t, "the call to wait", func() bool { return writes.Waiting() == i+1 })
+	}
+	release()
+	calls.Wait()
+	for i, err := range results {
+		if account.CodeOf(err) != account.CodeInternal {
+			t.Errorf("call %d: %v", i, err)
+		}
+	}
+	equal(t, "names", names(t, db), "")
+}
+
 func TestTx_FindsRows(t *testing.T) {
 	t.Parallel()
 	o := &owner{}

@@ -96,6 +96,15 @@ func (r Row) Find(dest ...any) (found bool, err error) {
 	return err == nil, err
 }
 
+// Require scans the row; missing is the error when there is none.
+func (r Row) Require(missing error, dest ...any) error {
+	found, err := r.Find(dest...)
+	if err == nil && !found {
+		return missing
+	}
+	return err
+}
+
 // Row runs a query for one row.
 func (t Tx) Row(query string, args ...any) Row {
 	if err := t.send(); err != nil {

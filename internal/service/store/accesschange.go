@@ -33,11 +33,11 @@ type Applied struct {
 // committed of the account before: servers call PendingAccessChanges for it. It gives up when a dead
 // replica would have been removed, and returns the servers that are missing then. Without a server
 // it does not wait.
-func (s *Store) AwaitServers(ctx context.Context, accountID string) (a Applied, err error) {
-	ctx, cancel := context.WithTimeout(ctx, s.opt.BeatTimes.FenceAfter+accessChangeSlack)
+func (m *Members) AwaitServers(ctx context.Context, accountID string) (a Applied, err error) {
+	ctx, cancel := context.WithTimeout(ctx, m.times.FenceAfter+accessChangeSlack)
 	defer cancel()
 	id := ""
-	err = s.write(ctx, "telling the servers of a change", func(t *tx) error {
+	err = m.db.write(ctx, "telling the servers of a change", func(t *tx) error {
 		id = ""
 		unlock, err := t.LockServers()
 		if !errors.Is(err, sqldb.ErrServerLive) {
@@ -53,9 +53,13 @@ func (s *Store) AwaitServers(ctx context.Context, accountID string) (a Applied, 
 	if err != nil || id == "" {
 		return a, err
 	}
-	defer func() { err = errors.Join(err, s.removeAccessChange(context.WithoutCancel(ctx), id)) }()
+	defer func() {
+		err = errors.Join(err, m.db.write(context.WithoutCancel(ctx), "ending a change", func(t *tx) error {
+			return t.Exec(`DELETE FROM access_changes WHERE id = $1`, id)
+		}))
+	}()
 	for more := true; more; more = len(a.Missing) > 0 && timer.Sleep(ctx, accessChangeInterval) {
-		now, err := s.appliedBy(ctx, id)
+		now, err := m.appliedBy(ctx, id)
 		if err != nil && ctx.Err() == nil {
 			return a, err
 		}
@@ -67,8 +71,8 @@ func (s *Store) AwaitServers(ctx context.Context, accountID string) (a Applied, 
 }
 
 // appliedBy returns which servers have applied the change.
-func (s *Store) appliedBy(ctx context.Context, id string) (a Applied, err error) {
-	err = s.read(ctx, "reading which servers have applied a change", func(t *tx) error {
+func (m *Members) appliedBy(ctx context.Context, id string) (a Applied, err error) {
+	err = m.db.read(ctx, "reading which servers have applied a change", func(t *tx) error {
 		return t.Each(func(from scanner) error {
 			var server string
 			var applied bool
@@ -86,43 +90,29 @@ func (s *Store) appliedBy(ctx context.Context, id string) (a Applied, err error)
 	return a, err
 }
 
-func (s *Store) removeAccessChange(ctx context.Context, id string) error {
-	return s.write(ctx, "ending a change", func(t *tx) error {
-		return t.Exec(`DELETE FROM access_changes WHERE id = $1`, id)
-	})
-}
-
-// serverID names this server among those that apply changes.
-func (s *Store) serverID() string {
-	if s.opt.Replica == nil {
-		return ""
-	}
-	return s.opt.Replica.ID
-}
-
 // AccessChange is a change of an account by a command.
 type AccessChange struct{ ID, AccountID string }
 
 // PendingAccessChanges returns the changes that commands have made and this server has not confirmed
 // yet by ConfirmAccessChanges. The store has no others than those for which a command waits.
-func (s *Store) PendingAccessChanges(ctx context.Context) ([]AccessChange, error) {
-	return result(ctx, s, "reading changes by commands", func(t *tx) ([]AccessChange, error) {
+func (m *Members) PendingAccessChanges(ctx context.Context) ([]AccessChange, error) {
+	return result(ctx, m.db, "reading changes by commands", func(t *tx) ([]AccessChange, error) {
 		return sqldb.List(t.Tx, func(c *AccessChange) []any { return []any{&c.ID, &c.AccountID} },
 			`SELECT id, account_id FROM access_changes WHERE id NOT IN
-			(SELECT change_id FROM access_changes_applied WHERE server_id = $1) ORDER BY id`, s.serverID())
+			(SELECT change_id FROM access_changes_applied WHERE server_id = $1) ORDER BY id`, m.db.replicaID)
 	})
 }
 
 // ConfirmAccessChange records that this server has applied a change. It removes others that were
 // abandoned.
-func (s *Store) ConfirmAccessChange(ctx context.Context, id string) error {
-	return s.write(ctx, "confirming a change", func(t *tx) error {
+func (m *Members) ConfirmAccessChange(ctx context.Context, id string) error {
+	return m.db.write(ctx, "confirming a change", func(t *tx) error {
 		err := t.Exec(`DELETE FROM access_changes WHERE at < $1 AND id <> $2`,
 			micros(t.now.Add(-accessChangeLifetime)), id)
 		if err != nil {
 			return err
 		}
 		return t.Exec(`INSERT INTO access_changes_applied (change_id, server_id)
-			SELECT id, $1 FROM access_changes WHERE id = $2 ON CONFLICT DO NOTHING`, s.serverID(), id)
+			SELECT id, $1 FROM access_changes WHERE id = $2 ON CONFLICT DO NOTHING`, m.db.replicaID, id)
 	})
 }

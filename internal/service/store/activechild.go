@@ -19,35 +19,38 @@ import (
 // the replica switched, or when no other replica has the recorded one. So of replicas that find the
 // same switch one writes it, and one that differs from the others for a while writes nothing while
 // the recorded child serves with another.
-func (s *Store) RecordActiveChild(ctx context.Context, c account.ActiveChildChange) error {
-	if s.opt.Replica != nil {
-		return s.write(ctx, "recording the active child of a failover", func(t *tx) error {
-			return t.recordActiveChild(c)
+func (bs *Backends) RecordActiveChild(ctx context.Context, c account.ActiveChildChange) error {
+	if bs.db.replicaID != "" {
+		return bs.db.write(ctx, "recording the active child of a failover", func(t *tx) error {
+			return bs.recordActiveChild(t, c)
 		})
 	}
 	if c.From == nil || c.To == nil {
 		return nil
 	}
-	return s.RecordAudit(ctx, account.Caller{AccountID: c.AccountID}, account.AuditBackendSwitched, c.BackendID,
-		switchDetails(*c.From, *c.To))
+	return bs.db.write(ctx, "writing an audit event", func(t *tx) error {
+		auditSwitch(t, c, *c.From)
+		return nil
+	})
 }
 
-func switchDetails(from, to string) map[string]string {
-	return map[string]string{"from": from, "to": to}
+func auditSwitch(t *tx, c account.ActiveChildChange, from string) {
+	t.audit(account.Caller{AccountID: c.AccountID}, account.AuditBackendSwitched, c.BackendID,
+		map[string]string{"from": from, "to": *c.To})
 }
 
-func (t *tx) recordActiveChild(c account.ActiveChildChange) error {
+func (bs *Backends) recordActiveChild(t *tx, c account.ActiveChildChange) error {
 	var recorded sql.NullString
 	found, err := t.Row(`SELECT active_child FROM backends WHERE account_id = $1 AND id = $2`, c.AccountID,
 		c.BackendID).Find(&recorded)
 	if err != nil || !found { // deleted meanwhile
 		return err
 	}
-	own, elsewhere, err := t.haveActiveChild(c.BackendID, recorded.String)
+	own, elsewhere, err := bs.haveActiveChild(t, c.BackendID, recorded.String)
 	if err != nil {
 		return err
 	}
-	if err := t.saveActiveChild(c); err != nil || c.To == nil || recorded.Valid && recorded.String == *c.To {
+	if err := bs.saveActiveChild(t, c); err != nil || c.To == nil || recorded.Valid && recorded.String == *c.To {
 		return err
 	}
 	// own is the replica's last switch that was recorded; one after it may have been lost
@@ -60,42 +63,41 @@ func (t *tx) recordActiveChild(c account.ActiveChildChange) error {
 		if recorded.Valid {
 			from = recorded.String
 		}
-		t.audit(account.Caller{AccountID: c.AccountID}, account.AuditBackendSwitched, c.BackendID,
-			switchDetails(from, *c.To))
+		auditSwitch(t, c, from)
 	}
 	return t.Exec(`UPDATE backends SET active_child = $1 WHERE id = $2`, *c.To, c.BackendID)
 }
 
 // haveActiveChild reports whether this replica and whether others have recorded the child as the
 // one that serves with them.
-func (t *tx) haveActiveChild(backendID, childID string) (own, others bool, err error) {
+func (bs *Backends) haveActiveChild(t *tx, backendID, childID string) (own, others bool, err error) {
 	err = t.Each(func(from scanner) error {
 		var replicaID string
 		err := from.Scan(&replicaID)
-		own, others = own || replicaID == t.s.opt.Replica.ID, others || replicaID != t.s.opt.Replica.ID
+		own, others = own || replicaID == bs.db.replicaID, others || replicaID != bs.db.replicaID
 		return err
 	}, `SELECT replica_id FROM active_children WHERE backend_id = $1 AND child_id = $2`, backendID, childID)
 	return own, others, err
 }
 
 // saveActiveChild writes which child serves with this replica.
-func (t *tx) saveActiveChild(c account.ActiveChildChange) error {
+func (bs *Backends) saveActiveChild(t *tx, c account.ActiveChildChange) error {
 	if c.To == nil {
 		return t.Exec(`DELETE FROM active_children WHERE backend_id = $1 AND replica_id = $2`, c.BackendID,
-			t.s.opt.Replica.ID)
+			bs.db.replicaID)
 	}
 	return t.Exec(`INSERT INTO active_children (backend_id, replica_id, child_id) VALUES ($1, $2, $3)
 		ON CONFLICT (backend_id, replica_id) DO UPDATE SET child_id = excluded.child_id`, c.BackendID,
-		t.s.opt.Replica.ID, *c.To)
+		bs.db.replicaID, *c.To)
 }
 
 // ActiveChildren returns the children that serve with each replica, by failover and replica; none
 // where one server is alone. Replicas that have not used a failover lately are missing.
-func (s *Store) ActiveChildren(
+func (bs *Backends) ActiveChildren(
 	ctx context.Context, accountID string, backendIDs []string,
 ) (map[string]map[string]string, error) {
 	const doing = "reading the active children of failovers"
-	return result(ctx, s, doing, func(t *tx) (map[string]map[string]string, error) {
+	return result(ctx, bs.db, doing, func(t *tx) (map[string]map[string]string, error) {
 		active := map[string]map[string]string{}
 		return active, t.EachIn(backendIDs, accountID, func(from scanner) error {
 			var backendID, replicaID, childID string

@@ -45,15 +45,15 @@ func apiKeyDetails(k *account.APIKey) map[string]string {
 }
 
 // CreateAPIKey implements account.APIKeys. CodeNotFound for an unknown account.
-func (s *Store) CreateAPIKey(ctx context.Context, by account.Caller, p account.APIKeyPatch) (*account.APIKey, error) {
+func (cr *Credentials) CreateAPIKey(
+	ctx context.Context, by account.Caller, p account.APIKeyPatch,
+) (*account.APIKey, error) {
 	secret := account.NewSecret(account.APIKeyPrefix)
-	var key *account.APIKey
-	err := s.write(ctx, "creating an API key", func(t *tx) (err error) {
-		if err := apiKeys.checkLimit(t, by.AccountID, s.opt.MaxAPIKeys, deleteUnused); err != nil {
-			return err
+	key, err := writeResult(ctx, cr.db, "creating an API key", func(t *tx) (*account.APIKey, error) {
+		if err := apiKeys.checkLimit(t, by.AccountID, cr.maxKeys, deleteUnused); err != nil {
+			return nil, err
 		}
-		key, err = t.createAPIKey(by, p, secret)
-		return err
+		return cr.createAPIKey(t, by, p, secret)
 	})
 	if err != nil {
 		return nil, err
@@ -64,14 +64,14 @@ func (s *Store) CreateAPIKey(ctx context.Context, by account.Caller, p account.A
 
 // IssueAPIKey is CreateAPIKey for the commands: the secret is returned beside the key. No scopes
 // mean admin; a nil expires means never.
-func (s *Store) IssueAPIKey(
+func (cr *Credentials) IssueAPIKey(
 	ctx context.Context, accountID, description string, scopes []account.Scope, expires *time.Time,
 ) (key *account.APIKey, secret string, err error) {
 	p := account.APIKeyPatch{Description: &description, Expiry: account.ExpiryPatch{Set: true, At: expires}}
 	if len(scopes) > 0 {
 		p.Scopes = &scopes
 	}
-	key, err = s.CreateAPIKey(ctx, account.Caller{AccountID: accountID}, p)
+	key, err = cr.CreateAPIKey(ctx, account.Caller{AccountID: accountID}, p)
 	if err != nil {
 		return nil, "", err
 	}
@@ -79,8 +79,10 @@ func (s *Store) IssueAPIKey(
 	return key, secret, nil
 }
 
-func (t *tx) createAPIKey(by account.Caller, p account.APIKeyPatch, secret string) (*account.APIKey, error) {
-	if err := t.accountExists(by.AccountID); err != nil {
+func (cr *Credentials) createAPIKey(
+	t *tx, by account.Caller, p account.APIKeyPatch, secret string,
+) (*account.APIKey, error) {
+	if err := cr.accounts.exists(t, by.AccountID); err != nil {
 		return nil, err
 	}
 	key, err := p.Apply(account.APIKey{ID: account.NewID(account.PrefixAPIKey, t.now), AccountID: by.AccountID,
@@ -93,49 +95,47 @@ func (t *tx) createAPIKey(by account.Caller, p account.APIKeyPatch, secret strin
 
 // APIKeyBySecret implements account.Authenticator. There is no cache: a deleted key is unknown at
 // once.
-func (s *Store) APIKeyBySecret(ctx context.Context, secret string) (*account.APIKey, error) {
-	return apiKeys.bySecret(ctx, s, secret, authtokens.noun, authtokens.prefix)
+func (cr *Credentials) APIKeyBySecret(ctx context.Context, secret string) (*account.APIKey, error) {
+	return apiKeys.bySecret(ctx, cr, secret, authtokens.noun, authtokens.prefix)
 }
 
 // APIKey implements account.APIKeys.
-func (s *Store) APIKey(ctx context.Context, accountID, id string) (*account.APIKey, error) {
-	return readRow(ctx, s, &apiKeys.table, accountID, id)
+func (cr *Credentials) APIKey(ctx context.Context, accountID, id string) (*account.APIKey, error) {
+	return readRow(ctx, cr.db, &apiKeys.table, accountID, id)
 }
 
 // ListAPIKeys implements account.APIKeys.
-func (s *Store) ListAPIKeys(ctx context.Context, accountID string, p account.Page) (*account.APIKeyPage, error) {
-	keys, more, err := readPage(ctx, s, &apiKeys.table, accountID, p)
-	if err != nil {
-		return nil, err
-	}
-	return &account.APIKeyPage{Keys: keys, More: more}, nil
+func (cr *Credentials) ListAPIKeys(ctx context.Context, accountID string, p account.Page) (*account.APIKeyPage, error) {
+	return readPage(ctx, cr.db, &apiKeys.table, accountID, p, func(all []account.APIKey, more bool) account.APIKeyPage {
+		return account.APIKeyPage{Keys: all, More: more}
+	})
 }
 
 // AllAPIKeys returns all API keys of an account, newest first. CodeNotFound for an unknown account.
-func (s *Store) AllAPIKeys(ctx context.Context, accountID string) ([]account.APIKey, error) {
-	return apiKeys.allOf(ctx, s, accountID)
+func (cr *Credentials) AllAPIKeys(ctx context.Context, accountID string) ([]account.APIKey, error) {
+	return apiKeys.allOf(ctx, cr, accountID)
 }
 
 // PatchAPIKey implements account.APIKeys.
-func (s *Store) PatchAPIKey(
+func (cr *Credentials) PatchAPIKey(
 	ctx context.Context, by account.Caller, id string, p account.APIKeyPatch,
 ) (*account.APIKey, error) {
-	return patchRow(ctx, s, &apiKeys.table, by, id, func(t *tx, existing account.APIKey) (account.APIKey, error) {
+	return patchRow(ctx, cr.db, &apiKeys.table, by, id, func(t *tx, existing account.APIKey) (account.APIKey, error) {
 		patched, err := p.Apply(existing, t.now)
 		if err == nil && existing.HasAnyScope() && !patched.HasAnyScope() {
-			err = t.requireOtherAdmin(&existing)
+			err = cr.requireOtherAdmin(t, &existing)
 		}
 		return patched, err
 	})
 }
 
 // DeleteAPIKey implements account.APIKeys.
-func (s *Store) DeleteAPIKey(ctx context.Context, by account.Caller, id string) error {
-	return deleteRow(ctx, s, &apiKeys.table, by, id, (*tx).requireOtherAdmin)
+func (cr *Credentials) DeleteAPIKey(ctx context.Context, by account.Caller, id string) error {
+	return deleteRow(ctx, cr.db, &apiKeys.table, by, id, cr.requireOtherAdmin)
 }
 
 // requireOtherAdmin returns CodeInUse for the account's last admin key that has not expired.
-func (t *tx) requireOtherAdmin(key *account.APIKey) error {
+func (cr *Credentials) requireOtherAdmin(t *tx, key *account.APIKey) error {
 	if !key.HasAnyScope() || !key.Valid(t.now) { // HasAnyScope of no scopes asks for admin
 		return nil
 	}

@@ -4,16 +4,28 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/seal"
 	"github.com/fairlead-dev/fairlead/internal/service/sqldb"
 )
+
+// UserSessions are the sessions of people with endpoints behind a login.
+type UserSessions struct {
+	db      *database
+	key     *seal.Key // key seals identities; nil for commands.
+	max     int       // max bounds the sessions of a user.
+	uses    sessionUses
+	devices lastDevices
+}
 
 // lookupTimeout bounds how long a request waits for its session.
 const lookupTimeout = 10 * time.Second
@@ -35,7 +47,7 @@ func (l lifetime) expires() int64 {
 const appSessionColumns = `s.id, s.user_id, s.endpoint_id, s.url, s.device, s.created_at, s.last_active, s.ends_at,
 	s.idle, s.last_device, s.device_changed_at`
 
-func (s *Store) scanAppSession(from scanner) (account.AppSession, error) {
+func (as *UserSessions) scan(from scanner) (account.AppSession, error) {
 	var a account.AppSession
 	var life lifetime
 	var endpoint, device, last string
@@ -44,7 +56,7 @@ func (s *Store) scanAppSession(from scanner) (account.AppSession, error) {
 		&life.idle, &last, &changed); err != nil {
 		return a, err
 	}
-	life.lastActive = max(life.lastActive, s.uses.last(a.ID))
+	life.lastActive = max(life.lastActive, as.uses.last(a.ID))
 	a.Endpoint, a.CreatedAt, a.LastActive, a.ExpiresAt = refTo(endpoint), fromMicros(made), fromMicros(life.lastActive),
 		fromMicros(life.expires())
 	if err := json.Unmarshal([]byte(device), &a.Device); err != nil {
@@ -61,9 +73,9 @@ func (s *Store) scanAppSession(from scanner) (account.AppSession, error) {
 }
 
 // AppSession implements account.Identities.
-func (s *Store) AppSession(ctx context.Context, accountID, id string) (*account.AppSession, error) {
-	return result(ctx, s, "reading an application session", func(t *tx) (*account.AppSession, error) {
-		found, err := s.scanAppSession(
+func (as *UserSessions) AppSession(ctx context.Context, accountID, id string) (*account.AppSession, error) {
+	return result(ctx, as.db, "reading an application session", func(t *tx) (*account.AppSession, error) {
+		found, err := as.scan(
 			t.Row(`SELECT `+appSessionColumns+
 				` FROM app_sessions AS s WHERE s.account_id = $1 AND s.id = $2 AND s.expires_at > $3`,
 				accountID, id, micros(t.now)))
@@ -75,11 +87,11 @@ func (s *Store) AppSession(ctx context.Context, accountID, id string) (*account.
 }
 
 // AppSessions implements account.Identities.
-func (s *Store) AppSessions(
+func (as *UserSessions) AppSessions(
 	ctx context.Context, accountID string, f account.AppSessionFilter, p account.Page,
 ) (sessions []account.AppSession, more bool, err error) {
 	limit := pageLimit(p)
-	err = s.read(ctx, "listing application sessions", func(t *tx) (err error) {
+	err = as.db.read(ctx, "listing application sessions", func(t *tx) (err error) {
 		q := query{args: []any{accountID, micros(t.now)}, text: `s.account_id = $1 AND s.expires_at > $2`}
 		if f.UserID != "" { // reads few rows by the user's index, not many by the account's
 			q.text = `s.account_id || '' = $1 AND s.expires_at > $2`
@@ -89,7 +101,7 @@ func (s *Store) AppSessions(
 		q.andHas(`u.provider_search`, f.Provider)
 		q.andHasWords(`u.search || ' ' || s.search`, f.Query)
 		q.andAccess(f.AccessFilter)
-		sessions, err = sqldb.Collect(t.Tx, s.scanAppSession, `SELECT `+appSessionColumns+`
+		sessions, err = sqldb.Collect(t.Tx, as.scan, `SELECT `+appSessionColumns+`
 			FROM app_sessions AS s JOIN app_users AS u ON u.id = s.user_id WHERE `+q.text+
 			fmt.Sprintf(` ORDER BY s.id DESC LIMIT %d`, limit+1), q.args...)
 		return err
@@ -97,9 +109,7 @@ func (s *Store) AppSessions(
 	if err != nil {
 		return nil, false, err
 	}
-	if more = len(sessions) > limit; more {
-		sessions = sessions[:limit]
-	}
+	sessions, more = cut(sessions, limit)
 	return sessions, more, nil
 }
 
@@ -121,43 +131,45 @@ type liveRow struct {
 
 // liveRow reads the row of a secret by one statement outside a transaction, so that it costs one
 // round trip to the database.
-func (s *Store) liveRow(ctx context.Context, accountID string, tokenHash []byte) (*liveRow, error) {
+func (as *UserSessions) liveRow(ctx context.Context, accountID string, tokenHash []byte) (*liveRow, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
 	r := &liveRow{session: account.LiveSession{AccountID: accountID}}
 	l := &r.session
-	found, err := s.db.Row(ctx, selectLive, notNil(tokenHash), accountID).Find(
+	found, err := as.db.Row(ctx, selectLive, notNil(tokenHash), accountID).Find(
 		&l.ID, &l.UserID, &l.Scope, &r.url, &r.sealed, &r.life.lastActive, &r.life.endsAt, &r.life.idle,
 		&l.Provider.Name, &l.Provider.URL, &r.lastDevice, &r.lastDeviceAt, &r.deviceChangedAt)
 	if err == nil && !found {
 		return nil, errNoSession()
 	}
-	return r, s.db.MapError("looking for a session", err)
+	return r, as.db.MapError("looking for a session", err)
 }
 
 // LiveSession implements account.Logins.
-func (s *Store) LiveSession(ctx context.Context, accountID string, tokenHash []byte) (*account.LiveSession, error) {
+func (as *UserSessions) LiveSession(
+	ctx context.Context, accountID string, tokenHash []byte,
+) (*account.LiveSession, error) {
 	for last := false; ; last = true {
-		r, err := s.liveRow(ctx, accountID, tokenHash)
+		r, err := as.liveRow(ctx, accountID, tokenHash)
 		if err != nil {
 			return nil, err
 		}
-		now, written := s.now(), r.life.lastActive
-		r.life.lastActive = max(written, s.uses.last(r.session.ID))
-		switch over := s.isOver(r.life, micros(now)); {
+		now, written := as.db.now(), r.life.lastActive
+		r.life.lastActive = max(written, as.uses.last(r.session.ID))
+		switch over := as.isOver(r.life, micros(now)); {
 		case over && (last || r.life.endsAt <= micros(now)):
 			return nil, errNoSession()
 		case over: // by its idle time, unless a use was written between the reads of the row and of the uses
 			continue
 		}
 		l := &r.session
-		if l.Identity, err = s.openIdentity(r.sealed, l.ID, l.UserID); err != nil {
-			return nil, s.db.MapError("reading a session", err)
+		if l.Identity, err = as.openIdentity(r.sealed, l.ID, l.UserID); err != nil {
+			return nil, as.db.MapError("reading a session", err)
 		}
 		if l.LastUse, err = lastUse(r.lastDevice, r.lastDeviceAt, r.deviceChangedAt); err != nil {
-			return nil, s.db.MapError("reading the last device of a session", err)
+			return nil, as.db.MapError("reading the last device of a session", err)
 		}
-		s.uses.record(l.ID, use{userID: l.UserID, url: r.url, at: micros(now), written: written, idle: r.life.idle})
+		as.uses.record(l.ID, use{userID: l.UserID, url: r.url, at: micros(now), written: written, idle: r.life.idle})
 		r.life.lastActive = max(r.life.lastActive, micros(now))
 		l.ExpiresAt = fromMicros(r.life.expires())
 		return l, nil
@@ -168,12 +180,12 @@ func errNoSession() error {
 	return account.Errorf(account.CodeNotFound, "there is no such session, or it is over")
 }
 
-func (s *Store) openIdentity(sealed []byte, sessionID, userID string) (account.LoginIdentity, error) {
+func (as *UserSessions) openIdentity(sealed []byte, sessionID, userID string) (account.LoginIdentity, error) {
 	var identity account.LoginIdentity
-	if s.opt.Key == nil {
+	if as.key == nil {
 		return identity, errNoKey
 	}
-	text, err := s.opt.Key.Unseal(sealed, sessionID)
+	text, err := as.key.Unseal(sealed, sessionID)
 	if err != nil {
 		return identity, fmt.Errorf("opening the identity of session %s: %w", sessionID, err)
 	}
@@ -185,19 +197,126 @@ func (s *Store) openIdentity(sealed []byte, sessionID, userID string) (account.L
 }
 
 // LiveSessionIDs implements account.Logins.
-func (s *Store) LiveSessionIDs(ctx context.Context, ids []string) (map[string]bool, error) {
-	used := s.uses.lastOf(ids) // before the rows are read: what is written from here on is in them
-	return result(ctx, s, "looking for live sessions", func(t *tx) (map[string]bool, error) {
+func (as *UserSessions) LiveSessionIDs(ctx context.Context, ids []string) (map[string]bool, error) {
+	used := as.uses.lastOf(ids) // before the rows are read: what is written from here on is in them
+	return result(ctx, as.db, "looking for live sessions", func(t *tx) (map[string]bool, error) {
 		live := make(map[string]bool, len(ids))
 		return live, t.EachIn(ids, 0, func(from scanner) error {
 			var id string
 			var life lifetime
 			err := from.Scan(&id, &life.lastActive, &life.endsAt, &life.idle)
 			life.lastActive = max(life.lastActive, used[id])
-			if !s.isOver(life, micros(t.now)) {
+			if !as.isOver(life, micros(t.now)) {
 				live[id] = true
 			}
 			return err
 		}, `SELECT id, last_active, ends_at, idle FROM app_sessions WHERE ends_at > $1 AND id IN IDS`)
 	})
+}
+
+// create makes the session. From here on its row is updated or deleted, and never made again.
+func (as *UserSessions) create(
+	t *tx, accountID string, l account.NewLogin, device string,
+) (*account.LiveSession, error) {
+	identity, err := json.Marshal(l.Identity)
+	if err != nil {
+		return nil, fmt.Errorf("encoding an identity: %w", err)
+	}
+	if len(identity) > account.MaxIdentity {
+		return nil, account.Errorf(account.CodeLoginFailed,
+			"the identity provider sends %d bytes about this person; at most %d are stored; let it send fewer "+
+				"groups or "+
+				"attributes", len(identity), account.MaxIdentity)
+	}
+	life := lifetime{lastActive: micros(t.now), endsAt: micros(sessionEnd(l, t.now)), idle: l.Idle.Microseconds()}
+	if life.expires() <= micros(t.now) {
+		return nil, account.Errorf(account.CodeLoginFailed,
+			"what the identity provider confirmed has expired already; sign in again")
+	}
+	live := account.LiveSession{ID: account.NewID(account.PrefixAppSession, t.now), UserID: l.Identity.ID,
+		AccountID: accountID, Scope: l.Scope,
+		Identity: l.Identity, Provider: l.Provider, ExpiresAt: fromMicros(life.expires()),
+		LastUse: account.LastUse{Device: l.Device}}
+	if err := as.endLeastUsed(t, accountID, l); err != nil {
+		return nil, err
+	}
+	issuer, subject, providerSession := audience(l.Issuer, l.Client), l.Subject, l.SessionID
+	err = t.Exec(
+		`INSERT INTO app_sessions (id, account_id, user_id, token_hash, bound, endpoint_id, url, issuer, subject,
+		provider_session, identity, device, last_device, search, created_at, last_active, idle, ends_at, expires_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $12, $13, $14, $14, $15, $16, $17)`,
+		live.ID, accountID, live.UserID, l.TokenHash, l.Scope, l.EndpointID, l.URL, issuer, subject, providerSession,
+		as.key.Seal(string(identity), live.ID), device,
+		searchable(l.URL, l.Device.IPAddress), micros(t.now), life.idle, life.endsAt, life.expires())
+	if err != nil {
+		return nil, err
+	}
+	t.audit(account.Caller{AccountID: accountID, PrincipalID: live.UserID}, account.AuditAppSessionCreated, live.ID,
+		map[string]string{
+			"user_id": live.UserID, "url": l.URL, "provider": providerText(l.Provider.Name),
+			"provider_user_id": providerText(l.Identity.ProviderUserID), "ip": l.Device.IPAddress})
+	return &live,
+		t.Exec(`INSERT INTO app_accesses (user_id, url, endpoint_id, first_at, last_at) VALUES ($1, $2, $3, $4, $4)
+		ON CONFLICT (user_id, url) DO UPDATE SET endpoint_id = excluded.endpoint_id, last_at = excluded.last_at`,
+			live.UserID, l.URL, l.EndpointID, micros(t.now))
+}
+
+// sessionEnd returns when the session ends, whether it is used or not.
+func sessionEnd(l account.NewLogin, now time.Time) time.Time {
+	ends := now.Add(min(cmp.Or(l.MaxDuration, account.DefaultSessionDuration), account.MaxSessionDuration))
+	if !l.NotAfter.IsZero() && l.NotAfter.Before(ends) {
+		return l.NotAfter
+	}
+	return ends
+}
+
+// endReplaced ends the session that the login replaces, if there is one, and returns its id.
+// l.Identity.ID is the user's.
+func (as *UserSessions) endReplaced(t *tx, accountID string, l account.NewLogin) (id string, err error) {
+	if len(l.Replaces) == 0 {
+		return "", nil
+	}
+	var done account.Revocation
+	by := account.Caller{AccountID: accountID, PrincipalID: l.Identity.ID}
+	err = as.revoke(t, &done, by, account.RevokedByNewLogin,
+		`s.token_hash = $1 AND s.account_id = $2 AND s.bound = $3`, l.Replaces, accountID, l.Scope)
+	if err != nil || len(done.SessionIDs) == 0 {
+		return "", err
+	}
+	return done.SessionIDs[0], nil
+}
+
+// endLeastUsed ends the user's least recently used sessions until one more is within the limit.
+// l.Identity.ID is the user's.
+func (as *UserSessions) endLeastUsed(t *tx, accountID string, l account.NewLogin) error {
+	by := account.Caller{AccountID: accountID, PrincipalID: l.Identity.ID}
+	return as.revoke(t, &account.Revocation{}, by, account.RevokedByLimit, `s.id IN (SELECT id FROM app_sessions
+		WHERE user_id = $1 ORDER BY last_active DESC, id DESC LIMIT $2 OFFSET $3)`, by.PrincipalID, 10*as.max, as.max-1)
+}
+
+// end deletes the sessions s that the condition selects.
+func (as *UserSessions) end(t *tx, done *account.Revocation, condition string, args ...any) error {
+	ended, err := sqldb.Values[string](t.Tx, `DELETE FROM app_sessions AS s WHERE `+condition+` RETURNING id`, args...)
+	done.SessionIDs = append(done.SessionIDs, ended...)
+	return err
+}
+
+// revoke deletes the sessions s that the condition selects, each with an audit event.
+func (as *UserSessions) revoke(
+	t *tx, done *account.Revocation, by account.Caller, reason, condition string, args ...any,
+) error {
+	type session struct{ id, userID, url, provider, providerUserID string }
+	ended, err := sqldb.List(t.Tx, func(s *session) []any {
+		return []any{&s.id, &s.userID, &s.url, &s.provider, &s.providerUserID}
+	}, `DELETE FROM app_sessions AS s WHERE `+condition+` RETURNING id, user_id, url,
+		(SELECT u.provider_name FROM app_users AS u WHERE u.id = user_id),
+		(SELECT u.provider_user_id FROM app_users AS u WHERE u.id = user_id)`, args...)
+	slices.SortFunc(ended, func(a, b session) int { return cmp.Compare(a.id, b.id) })
+	for _, s := range ended {
+		done.SessionIDs = append(done.SessionIDs, s.id)
+		t.audit(by, account.AuditAppSessionRevoked, s.id, map[string]string{
+			"reason": reason, "sessions": "1", "user_id": s.userID, "url": s.url, "provider": s.provider,
+			"provider_user_id": s.providerUserID})
+	}
+	return err
 }

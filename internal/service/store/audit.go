@@ -9,30 +9,28 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
+	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/sqldb"
 )
 
-// auditRecord is an audit event of a transaction, not numbered yet.
-type auditRecord struct {
-	what         account.AuditType
-	by, objectID string
-	details      map[string]string
-}
-
-// audit notes that something happened to an object. Details hold no secrets.
-func (t *tx) audit(by account.Caller, what account.AuditType, objectID string, details map[string]string) {
-	t.audits[by.AccountID] = append(t.audits[by.AccountID],
-		auditRecord{what: what, by: by.PrincipalID, objectID: objectID,
-			details: details})
+// AuditLog has the audit events.
+type AuditLog struct {
+	db   *database
+	age  time.Duration // age is how old events get.
+	most int64         // most bounds the events of a class of an account.
+	mu   sync.Mutex    // mu guards what follows.
+	// nextCount is, by account, the number of the audit event from which a class can have too many.
+	nextCount map[string]int64
 }
 
 // RecordAudit writes an audit event of something that is no change of the store.
-func (s *Store) RecordAudit(
+func (al *AuditLog) RecordAudit(
 	ctx context.Context, by account.Caller, what account.AuditType, objectID string, details map[string]string,
 ) error {
-	return s.write(ctx, "writing an audit event", func(t *tx) error {
+	return al.db.write(ctx, "writing an audit event", func(t *tx) error {
 		t.audit(by, what, objectID, details)
 		return nil
 	})
@@ -40,7 +38,7 @@ func (s *Store) RecordAudit(
 
 const auditColumns = `id, seq, at, type, principal_id, object_id, details`
 
-func (t *tx) scanAudit(from scanner) (account.AuditEvent, error) {
+func (al *AuditLog) scan(t *tx, from scanner) (account.AuditEvent, error) {
 	var e account.AuditEvent
 	var seq, at int64
 	var kind, by, object, details string
@@ -56,9 +54,9 @@ func (t *tx) scanAudit(from scanner) (account.AuditEvent, error) {
 }
 
 // AuditEvent implements account.AuditLog.
-func (s *Store) AuditEvent(ctx context.Context, accountID, id string) (*account.AuditEvent, error) {
-	return result(ctx, s, "reading an audit event", func(t *tx) (*account.AuditEvent, error) {
-		found, err := t.scanAudit(t.Row(`SELECT `+auditColumns+` FROM audit_events WHERE account_id = $1 AND id = $2`,
+func (al *AuditLog) AuditEvent(ctx context.Context, accountID, id string) (*account.AuditEvent, error) {
+	return result(ctx, al.db, "reading an audit event", func(t *tx) (*account.AuditEvent, error) {
+		found, err := al.scan(t, t.Row(`SELECT `+auditColumns+` FROM audit_events WHERE account_id = $1 AND id = $2`,
 			accountID, id))
 		if errors.Is(err, sql.ErrNoRows) {
 			return nil, notFound("event", id)
@@ -68,17 +66,15 @@ func (s *Store) AuditEvent(ctx context.Context, accountID, id string) (*account.
 }
 
 // AuditEvents implements account.AuditLog.
-func (s *Store) AuditEvents(
+func (al *AuditLog) AuditEvents(
 	ctx context.Context, accountID string, f account.AuditFilter, p account.Page,
 ) (*account.AuditPage, error) {
 	limit := pageLimit(p)
-	page := &account.AuditPage{Events: []account.AuditEvent{}}
-	err := s.read(ctx, "listing audit events", func(t *tx) error {
-		seq, _, err := t.auditCounters(accountID)
+	return result(ctx, al.db, "listing audit events", func(t *tx) (*account.AuditPage, error) {
+		seq, _, err := t.counters(accountID, "audit_seq", "audit_compacted_seq")
 		if err != nil {
-			return err
+			return nil, err
 		}
-		page.Version = t.version(seq)
 		q := auditQuery(accountID, f)
 		if p.BeforeID != "" { // events of one moment have ids in no order, so the position is that of their number
 			q.args = append(q.args, p.BeforeID)
@@ -87,20 +83,15 @@ func (s *Store) AuditEvents(
 				(SELECT MIN(seq) FROM audit_events WHERE account_id = $1 AND id > $%d), %d)`, len(q.args), len(q.args),
 				seq+1)
 		}
-		page.Events, err = t.auditRows(q.text+fmt.Sprintf(` ORDER BY seq DESC LIMIT %d`, limit+1), q.args)
-		return err
+		found, err := al.rows(t, q.text+fmt.Sprintf(` ORDER BY seq DESC LIMIT %d`, limit+1), q.args)
+		page := &account.AuditPage{Version: t.version(seq)}
+		page.Events, page.More = cut(found, limit)
+		return page, err
 	})
-	if err != nil {
-		return nil, err
-	}
-	if page.More = len(page.Events) > limit; page.More {
-		page.Events = page.Events[:limit]
-	}
-	return page, nil
 }
 
 // AuditEventsAfter implements account.AuditLog.
-func (s *Store) AuditEventsAfter(ctx context.Context, accountID string, v account.ResourceVersion,
+func (al *AuditLog) AuditEventsAfter(ctx context.Context, accountID string, v account.ResourceVersion,
 	f account.AuditFilter, limit int) (
 	[]account.AuditEvent, account.ResourceVersion, error) {
 	if limit <= 0 || limit > maxEvents {
@@ -108,18 +99,13 @@ func (s *Store) AuditEventsAfter(ctx context.Context, accountID string, v accoun
 	}
 	var events []account.AuditEvent
 	var upTo account.ResourceVersion
-	err := s.read(ctx, "reading audit events", func(t *tx) error {
-		seq, compacted, err := t.auditCounters(accountID)
-		if err != nil {
+	err := al.db.read(ctx, "reading audit events", func(t *tx) (err error) {
+		if upTo, err = t.newestAfter(v, accountID, "audit_seq", "audit_compacted_seq"); err != nil {
 			return err
 		}
-		if err := t.checkVersion(v, seq, compacted); err != nil {
-			return err
-		}
-		upTo = t.version(seq)
 		q := auditQuery(accountID, f)
 		q.andIf(true, `seq > `, v.Seq)
-		events, err = t.auditRows(q.text+fmt.Sprintf(` ORDER BY seq LIMIT %d`, limit), q.args)
+		events, err = al.rows(t, q.text+fmt.Sprintf(` ORDER BY seq LIMIT %d`, limit), q.args)
 		return err
 	})
 	if err != nil {
@@ -138,15 +124,13 @@ func auditQuery(accountID string, f account.AuditFilter) query {
 	return q
 }
 
-func (t *tx) auditRows(condition string, args []any) ([]account.AuditEvent, error) {
-	return sqldb.Collect(t.Tx, t.scanAudit, `SELECT `+auditColumns+` FROM audit_events WHERE `+condition, args...)
-}
-
-func (t *tx) auditCounters(accountID string) (seq, compacted int64, err error) {
-	return t.counters(accountID, "audit_seq", "audit_compacted_seq")
+func (al *AuditLog) rows(t *tx, condition string, args []any) ([]account.AuditEvent, error) {
+	return sqldb.Collect(t.Tx, func(from scanner) (account.AuditEvent, error) {
+		return al.scan(t, from)
+	}, `SELECT `+auditColumns+` FROM audit_events WHERE `+condition, args...)
 }
 
 // SubscribeAudit implements account.AuditLog.
-func (s *Store) SubscribeAudit(accountID string) (wake <-chan struct{}, cancel func()) {
-	return s.auditWakes.Subscribe(accountID)
+func (al *AuditLog) SubscribeAudit(accountID string) (wake <-chan struct{}, cancel func()) {
+	return al.db.auditWakes.Subscribe(accountID)
 }

@@ -5,7 +5,6 @@ package store
 
 import (
 	"context"
-	"sync"
 
 	"github.com/fairlead-dev/fairlead/internal/service/sqldb"
 )
@@ -22,37 +21,30 @@ const (
 	securityEvent = `NOT ` + activityEvent
 )
 
-// auditRetention removes the audit events that are too old, and those that are too many of one
-// class in one account.
-type auditRetention struct {
-	mu sync.Mutex
-	// nextCount is, by account, the number of the audit event from which a class can have too many.
-	nextCount map[string]int64
-}
-
 // auditCut says which events of an account are removed: those of a class up to a number.
 type auditCut struct {
 	accountID, class string
 	upTo             int64
 }
 
-// sweep removes events of s: a twentieth of a class at a time, so that it seldom counts and writes.
-func (r *auditRetention) sweep(ctx context.Context, s *Store) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+// sweep removes the audit events that are too old, and those that are too many of one class in one
+// account: a twentieth of a class at a time, so that it seldom counts and writes.
+func (al *AuditLog) sweep(ctx context.Context) error {
+	al.mu.Lock()
+	defer al.mu.Unlock()
 	var cuts []auditCut
-	err := s.read(ctx, "looking for old audit events", func(t *tx) (err error) {
-		if cuts, err = outdatedAudit(t); err != nil {
+	err := al.db.read(ctx, "looking for old audit events", func(t *tx) (err error) {
+		if cuts, err = al.outdated(t); err != nil {
 			return err
 		}
-		excess, err := r.excess(t)
+		excess, err := al.excess(t)
 		cuts = append(cuts, excess...)
 		return err
 	})
 	if err != nil || len(cuts) == 0 {
 		return err
 	}
-	err = s.write(ctx, "removing old audit events", func(t *tx) error {
+	err = al.db.write(ctx, "removing old audit events", func(t *tx) error {
 		for _, cut := range cuts {
 			if err := cut.apply(t); err != nil {
 				return err
@@ -61,30 +53,29 @@ func (r *auditRetention) sweep(ctx context.Context, s *Store) error {
 		return nil
 	})
 	if err != nil {
-		r.nextCount = nil // count again
+		al.nextCount = nil // count again
 	}
 	return err
 }
 
-// outdatedAudit returns the cuts of events older than Options.AuditRetention.
-func outdatedAudit(t *tx) (cuts []auditCut, err error) {
+// outdated returns the cuts of events older than the age.
+func (al *AuditLog) outdated(t *tx) (cuts []auditCut, err error) {
 	return sqldb.List(t.Tx, func(cut *auditCut) []any {
 		cut.class = `id <> ''`
 		return []any{&cut.accountID, &cut.upTo}
 	}, `SELECT account_id, MAX(seq) FROM audit_events WHERE at <= $1 GROUP BY account_id ORDER BY account_id`,
-		micros(t.now.Add(-t.s.opt.AuditRetention)))
+		micros(t.now.Add(-al.age)))
 }
 
-// excess returns the cuts that leave Options.MaxAuditEvents of a class.
-func (r *auditRetention) excess(t *tx) (cuts []auditCut, err error) {
-	most := int64(t.s.opt.MaxAuditEvents)
-	slack := most / 20
+// excess returns the cuts that leave the most of a class.
+func (al *AuditLog) excess(t *tx) (cuts []auditCut, err error) {
+	most, slack := al.most, al.most/20
 	due := map[string]int64{} // the last number, by account
 	err = t.Each(func(from scanner) error {
 		var id string
 		var seq int64
 		err := from.Scan(&id, &seq)
-		if seq >= r.nextCount[id] {
+		if seq >= al.nextCount[id] {
 			due[id] = seq
 		}
 		return err
@@ -92,8 +83,8 @@ func (r *auditRetention) excess(t *tx) (cuts []auditCut, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if r.nextCount == nil {
-		r.nextCount = map[string]int64{}
+	if al.nextCount == nil {
+		al.nextCount = map[string]int64{}
 	}
 	for id, seq := range due {
 		var activity, all int64
@@ -113,7 +104,7 @@ func (r *auditRetention) excess(t *tx) (cuts []auditCut, err error) {
 			}
 			largest = max(largest, count)
 		}
-		r.nextCount[id] = seq + most + slack - largest + 1
+		al.nextCount[id] = seq + most + slack - largest + 1
 	}
 	return cuts, nil
 }

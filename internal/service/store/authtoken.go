@@ -37,17 +37,15 @@ var authtokens = credentialTable[account.Authtoken]{
 }
 
 // CreateAuthtoken implements account.Authtokens. CodeNotFound for an unknown account.
-func (s *Store) CreateAuthtoken(
+func (cr *Credentials) CreateAuthtoken(
 	ctx context.Context, by account.Caller, p account.AuthtokenPatch,
 ) (*account.Authtoken, error) {
 	secret := account.NewSecret(account.AuthtokenPrefix)
-	var token *account.Authtoken
-	err := s.write(ctx, "creating an authtoken", func(t *tx) (err error) {
-		if err := authtokens.checkLimit(t, by.AccountID, s.opt.MaxAuthtokens, deleteUnused); err != nil {
-			return err
+	token, err := writeResult(ctx, cr.db, "creating an authtoken", func(t *tx) (*account.Authtoken, error) {
+		if err := authtokens.checkLimit(t, by.AccountID, cr.maxTokens, deleteUnused); err != nil {
+			return nil, err
 		}
-		token, err = t.createAuthtoken(by, p, secret)
-		return err
+		return cr.createAuthtoken(t, by, p, secret)
 	})
 	if err != nil {
 		return nil, err
@@ -58,14 +56,14 @@ func (s *Store) CreateAuthtoken(
 
 // IssueAuthtoken is CreateAuthtoken for the commands: the secret is returned beside the token. No
 // rules mean account.DefaultACL.
-func (s *Store) IssueAuthtoken(
+func (cr *Credentials) IssueAuthtoken(
 	ctx context.Context, accountID, description string, acl []string,
 ) (token *account.Authtoken, secret string, err error) {
 	p := account.AuthtokenPatch{Description: &description}
 	if len(acl) > 0 {
 		p.ACL = &acl
 	}
-	token, err = s.CreateAuthtoken(ctx, account.Caller{AccountID: accountID}, p)
+	token, err = cr.CreateAuthtoken(ctx, account.Caller{AccountID: accountID}, p)
 	if err != nil {
 		return nil, "", err
 	}
@@ -73,8 +71,10 @@ func (s *Store) IssueAuthtoken(
 	return token, secret, nil
 }
 
-func (t *tx) createAuthtoken(by account.Caller, p account.AuthtokenPatch, secret string) (*account.Authtoken, error) {
-	if err := t.accountExists(by.AccountID); err != nil {
+func (cr *Credentials) createAuthtoken(
+	t *tx, by account.Caller, p account.AuthtokenPatch, secret string,
+) (*account.Authtoken, error) {
+	if err := cr.accounts.exists(t, by.AccountID); err != nil {
 		return nil, err
 	}
 	token, err := p.Apply(account.Authtoken{ID: account.NewID(account.PrefixCredential, t.now), AccountID: by.AccountID,
@@ -86,35 +86,36 @@ func (t *tx) createAuthtoken(by account.Caller, p account.AuthtokenPatch, secret
 }
 
 // Authtoken implements account.Authtokens.
-func (s *Store) Authtoken(ctx context.Context, accountID, id string) (*account.Authtoken, error) {
-	return readRow(ctx, s, &authtokens.table, accountID, id)
+func (cr *Credentials) Authtoken(ctx context.Context, accountID, id string) (*account.Authtoken, error) {
+	return readRow(ctx, cr.db, &authtokens.table, accountID, id)
 }
 
 // ListAuthtokens implements account.Authtokens.
-func (s *Store) ListAuthtokens(ctx context.Context, accountID string, p account.Page) (*account.AuthtokenPage, error) {
-	tokens, more, err := readPage(ctx, s, &authtokens.table, accountID, p)
-	if err != nil {
-		return nil, err
+func (cr *Credentials) ListAuthtokens(
+	ctx context.Context, accountID string, p account.Page,
+) (*account.AuthtokenPage, error) {
+	page := func(all []account.Authtoken, more bool) account.AuthtokenPage {
+		return account.AuthtokenPage{Authtokens: all, More: more}
 	}
-	return &account.AuthtokenPage{Authtokens: tokens, More: more}, nil
+	return readPage(ctx, cr.db, &authtokens.table, accountID, p, page)
 }
 
 // AllAuthtokens returns all authtokens of an account, newest first. CodeNotFound for an unknown
 // account.
-func (s *Store) AllAuthtokens(ctx context.Context, accountID string) ([]account.Authtoken, error) {
-	return authtokens.allOf(ctx, s, accountID)
+func (cr *Credentials) AllAuthtokens(ctx context.Context, accountID string) ([]account.Authtoken, error) {
+	return authtokens.allOf(ctx, cr, accountID)
 }
 
 // PatchAuthtoken implements account.Authtokens.
-func (s *Store) PatchAuthtoken(
+func (cr *Credentials) PatchAuthtoken(
 	ctx context.Context, by account.Caller, id string, p account.AuthtokenPatch,
 ) (*account.Authtoken, error) {
-	return patchRow(ctx, s, &authtokens.table, by, id, func(t *tx, a account.Authtoken) (account.Authtoken, error) {
+	return patchRow(ctx, cr.db, &authtokens.table, by, id, func(t *tx, a account.Authtoken) (account.Authtoken, error) {
 		return p.Apply(a, t.now)
 	})
 }
 
 // DeleteAuthtoken implements account.Authtokens.
-func (s *Store) DeleteAuthtoken(ctx context.Context, by account.Caller, id string) error {
-	return deleteRow(ctx, s, &authtokens.table, by, id, nil)
+func (cr *Credentials) DeleteAuthtoken(ctx context.Context, by account.Caller, id string) error {
+	return deleteRow(ctx, cr.db, &authtokens.table, by, id, nil)
 }

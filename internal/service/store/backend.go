@@ -33,6 +33,13 @@ var backends = newTable(table[account.Backend]{
 	details: func(b *account.Backend) map[string]string { return map[string]string{"description": b.Description} },
 })
 
+// Backends are the backends of accounts, and which child of a failover serves.
+type Backends struct {
+	db       *database
+	accounts *Accounts
+	max      int // max bounds the backends of an account.
+}
+
 // backendConfig is the JSON of what only some kinds of backends have, but the children, which are
 // rows of their own.
 type backendConfig struct{ *account.Backend }
@@ -60,18 +67,15 @@ func (c backendConfig) UnmarshalJSON(text []byte) error {
 }
 
 // saveChildren replaces the children of a backend.
-func (t *tx) saveChildren(b account.Backend) error {
+func (bs *Backends) saveChildren(t *tx, b account.Backend) error {
 	if err := t.Exec(`DELETE FROM backend_children WHERE parent_id = $1`, b.ID); err != nil {
 		return err
 	}
+	var children [][]any
 	for i, child := range childrenOf(b) {
-		err := t.Exec(`INSERT INTO backend_children (parent_id, position, child_id, weight) VALUES ($1, $2, $3, $4)`,
-			b.ID, i, child, b.Weights[child])
-		if err != nil {
-			return err
-		}
+		children = append(children, []any{b.ID, i, child, b.Weights[child]})
 	}
-	return nil
+	return t.insertRows(`backend_children (parent_id, position, child_id, weight)`, children)
 }
 
 // childrenOf returns the ids of a backend's children, in the order in which they are kept.
@@ -83,7 +87,7 @@ func childrenOf(b account.Backend) []string {
 }
 
 // addChildren reads the children of backends; the condition selects rows of backend_children.
-func (t *tx) addChildren(backends map[string]*account.Backend, condition string, args ...any) error {
+func (bs *Backends) addChildren(t *tx, backends map[string]*account.Backend, condition string, args ...any) error {
 	return t.Each(func(from scanner) error {
 		var parent, child string
 		var weight int
@@ -106,49 +110,32 @@ func (t *tx) addChildren(backends map[string]*account.Backend, condition string,
 }
 
 // CreateBackend implements account.Backends.
-func (s *Store) CreateBackend(ctx context.Context, by account.Caller, b account.Backend) (*account.Backend, error) {
+func (bs *Backends) CreateBackend(ctx context.Context, by account.Caller, b account.Backend) (*account.Backend, error) {
 	b.AccountID = by.AccountID
 	b, err := account.BackendPatch{}.Apply(b)
 	if err != nil {
 		return nil, err
 	}
-	err = s.write(ctx, "creating a backend", func(t *tx) error {
-		if err := t.lockAccount(b.AccountID); err != nil {
-			return err
+	return writeResult(ctx, bs.db, "creating a backend", func(t *tx) (*account.Backend, error) {
+		if err := bs.accounts.lock(t, b.AccountID); err != nil {
+			return nil, err
 		}
-		if err := backends.checkLimit(t, b.AccountID, s.opt.MaxBackends, deleteUnused); err != nil {
-			return err
+		if err := backends.checkLimit(t, b.AccountID, bs.max, deleteUnused); err != nil {
+			return nil, err
 		}
 		b.ID, b.CreatedAt, b.UpdatedAt = account.NewID(b.Kind.IDPrefix(), t.now), t.now, t.now
-		if err := t.checkChildren(b); err != nil {
-			return err
+		if err := bs.checkChildren(t, b); err != nil {
+			return nil, err
 		}
 		backends.audit(t, by, backends.created, &b)
 		if err := backends.insert(t, &b); err != nil {
-			return err
+			return nil, err
 		}
-		return t.saveChildren(b)
+		return &b, bs.saveChildren(t, b)
 	})
-	if err != nil {
-		return nil, err
-	}
-	return &b, nil
 }
 
-// lockAccount makes other changes of the account's backends and their users wait until this one is
-// done. Those who wait for changes of the account are woken after it.
-func (t *tx) lockAccount(accountID string) error {
-	found, err := t.Exists(`UPDATE accounts SET seq = seq WHERE id = $1 RETURNING id`, accountID)
-	if err == nil && !found {
-		return account.Errorf(account.CodeNotFound, "there is no account %q", account.Shorten(accountID))
-	}
-	if _, noted := t.changes[accountID]; err == nil && !noted {
-		t.changes[accountID] = nil
-	}
-	return err
-}
-
-func (t *tx) backend(accountID string, kind account.BackendKind, id string) (*account.Backend, error) {
+func (bs *Backends) get(t *tx, accountID string, kind account.BackendKind, id string) (*account.Backend, error) {
 	b, err := backends.first(t, `account_id = $1 AND kind = $2 AND id = $3`, accountID, string(kind), id)
 	if err != nil {
 		return nil, err
@@ -156,23 +143,23 @@ func (t *tx) backend(accountID string, kind account.BackendKind, id string) (*ac
 	if b == nil {
 		return nil, notFound(strings.ReplaceAll(string(kind), "_", " ")+" backend", id)
 	}
-	return b, t.addChildren(map[string]*account.Backend{id: b}, `parent_id = $1`, id)
+	return b, bs.addChildren(t, map[string]*account.Backend{id: b}, `parent_id = $1`, id)
 }
 
 // Backend implements account.Backends.
-func (s *Store) Backend(
+func (bs *Backends) Backend(
 	ctx context.Context, accountID string, kind account.BackendKind, id string,
 ) (*account.Backend, error) {
-	return result(ctx, s, "reading a backend", func(t *tx) (*account.Backend, error) {
-		return t.backend(accountID, kind, id)
+	return result(ctx, bs.db, "reading a backend", func(t *tx) (*account.Backend, error) {
+		return bs.get(t, accountID, kind, id)
 	})
 }
 
 // ListBackends implements account.Backends.
-func (s *Store) ListBackends(
+func (bs *Backends) ListBackends(
 	ctx context.Context, accountID string, kind account.BackendKind, p account.Page,
 ) (*account.BackendPage, error) {
-	return result(ctx, s, "listing backends", func(t *tx) (page *account.BackendPage, err error) {
+	return result(ctx, bs.db, "listing backends", func(t *tx) (page *account.BackendPage, err error) {
 		page = &account.BackendPage{}
 		page.Backends, page.More, err = backends.page(t, p, `account_id = $1 AND kind = $2`, accountID, string(kind))
 		if err != nil || len(page.Backends) == 0 {
@@ -183,58 +170,54 @@ func (s *Store) ListBackends(
 			byID[page.Backends[i].ID] = &page.Backends[i]
 		}
 		first, last := page.Backends[len(page.Backends)-1].ID, page.Backends[0].ID
-		return page, t.addChildren(byID, `parent_id BETWEEN $1 AND $2`, first, last)
+		return page, bs.addChildren(t, byID, `parent_id BETWEEN $1 AND $2`, first, last)
 	})
 }
 
 // PatchBackend implements account.Backends.
-func (s *Store) PatchBackend(
+func (bs *Backends) PatchBackend(
 	ctx context.Context, by account.Caller, kind account.BackendKind, id string, p account.BackendPatch,
 ) (*account.Backend, error) {
-	var patched account.Backend
-	err := s.write(ctx, "changing a backend", func(t *tx) error {
-		existing, err := t.backend(by.AccountID, kind, id)
+	return writeResult(ctx, bs.db, "changing a backend", func(t *tx) (*account.Backend, error) {
+		existing, err := bs.get(t, by.AccountID, kind, id)
+		if err == nil {
+			err = account.CheckUnchanged("backend "+id, existing.UpdatedAt, p.ExpectedUpdatedAt)
+		}
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if err := account.CheckUnchanged("backend "+id, existing.UpdatedAt, p.ExpectedUpdatedAt); err != nil {
-			return err
+		patched, err := p.Apply(*existing)
+		if err != nil || reflect.DeepEqual(patched, *existing) {
+			return &patched, err
 		}
-		if patched, err = p.Apply(*existing); err != nil || reflect.DeepEqual(patched, *existing) {
-			return err
-		}
-		if err := t.lockAccount(by.AccountID); err != nil {
-			return err
+		if err := bs.accounts.lock(t, by.AccountID); err != nil {
+			return nil, err
 		}
 		if !slices.Equal(childrenOf(patched), childrenOf(*existing)) {
-			if err := t.checkChildren(patched); err != nil {
-				return err
+			if err := bs.checkChildren(t, patched); err != nil {
+				return nil, err
 			}
 		}
 		patched.UpdatedAt = t.now
 		backends.audit(t, by, backends.updated, &patched)
 		if err := backends.update(t, &patched); err != nil {
-			return err
+			return nil, err
 		}
-		return t.saveChildren(patched)
+		return &patched, bs.saveChildren(t, patched)
 	})
-	if err != nil {
-		return nil, err
-	}
-	return &patched, nil
 }
 
 // DeleteBackend implements account.Backends.
-func (s *Store) DeleteBackend(ctx context.Context, by account.Caller, kind account.BackendKind, id string) error {
-	return s.write(ctx, "deleting a backend", func(t *tx) error {
-		if err := t.lockAccount(by.AccountID); err != nil {
+func (bs *Backends) DeleteBackend(ctx context.Context, by account.Caller, kind account.BackendKind, id string) error {
+	return bs.db.write(ctx, "deleting a backend", func(t *tx) error {
+		if err := bs.accounts.lock(t, by.AccountID); err != nil {
 			return err
 		}
-		existing, err := t.backend(by.AccountID, kind, id)
+		existing, err := bs.get(t, by.AccountID, kind, id)
 		if err != nil {
 			return err
 		}
-		if err := t.refuseUsed(id); err != nil {
+		if err := bs.refuseUsed(t, id); err != nil {
 			return err
 		}
 		backends.audit(t, by, backends.deleted, existing)
@@ -246,29 +229,19 @@ func (s *Store) DeleteBackend(ctx context.Context, by account.Caller, kind accou
 const maxUsers = 5
 
 // refuseUsed refuses to take away what others refer to, and names them.
-func (t *tx) refuseUsed(id string) error {
+func (bs *Backends) refuseUsed(t *tx, id string) error {
 	var users, ids []string
 	err := t.Each(func(from scanner) error {
 		var user, what string
 		err := from.Scan(&user, &what)
-		users, ids = append(users, strings.ReplaceAll(what, "_", " ")+" "+user), append(ids, user)
+		users, ids = append(users, what), append(ids, user)
 		return err
-	},
-		fmt.Sprintf(
-			`SELECT b.id, b.kind FROM backend_children c JOIN backends b ON b.id = c.parent_id
-			WHERE c.child_id = $1 ORDER BY b.id LIMIT %d`, maxUsers+1), id)
-	if err != nil {
-		return err
-	}
-	err = t.Each(func(from scanner) error {
-		var user, url string
-		err := from.Scan(&user, &url)
-		users, ids = append(users, "endpoint "+user+" ("+url+")"), append(ids, user)
-		return err
-	},
-		fmt.Sprintf(
-			`SELECT e.id, e.url FROM endpoint_backends r JOIN endpoints e ON e.id = r.endpoint_id
-			WHERE r.backend_id = $1 ORDER BY e.id LIMIT %d`, maxUsers+1), id)
+	}, `SELECT id, what FROM (
+			SELECT 1 AS kind, b.id, REPLACE(b.kind, '_', ' ') || ' ' || b.id AS what
+			FROM backend_children AS c JOIN backends AS b ON b.id = c.parent_id WHERE c.child_id = $1
+			UNION ALL SELECT 2, e.id, 'endpoint ' || e.id || ' (' || e.url || ')'
+			FROM endpoint_backends AS r JOIN endpoints AS e ON e.id = r.endpoint_id WHERE r.backend_id = $1) AS users
+		ORDER BY kind, id LIMIT $2`, id, maxUsers+1)
 	if err != nil || len(users) == 0 {
 		return err
 	}

@@ -19,8 +19,8 @@ type backendGraph struct {
 	parents  map[string][]string
 }
 
-// backendGraph reads the backends of an account. Who changes what they refer to holds lockAccount.
-func (t *tx) backendGraph(accountID string) (*backendGraph, error) {
+// graph reads the backends of an account. Who changes what they refer to holds Accounts.lock.
+func (bs *Backends) graph(t *tx, accountID string) (*backendGraph, error) {
 	g := &backendGraph{kinds: map[string]account.BackendKind{}, children: map[string][]string{},
 		parents: map[string][]string{}}
 	err := t.Each(func(from scanner) error {
@@ -106,12 +106,12 @@ const (
 
 // checkChildren checks a backend's place among the others: its children exist,
 // none leads back to it, nothing is nested too deep, and no tcp endpoint comes to an http_response.
-func (t *tx) checkChildren(b account.Backend) error {
+func (bs *Backends) checkChildren(t *tx, b account.Backend) error {
 	children := childrenOf(b)
 	if len(children) == 0 {
 		return nil
 	}
-	g, err := t.backendGraph(b.AccountID)
+	g, err := bs.graph(t, b.AccountID)
 	if err != nil {
 		return err
 	}
@@ -135,12 +135,12 @@ func (t *tx) checkChildren(b account.Backend) error {
 		return account.Invalid("backends", strings.Join(children, ","),
 			fmt.Sprintf("would nest backends %d deep; at most %d are allowed", n, account.MaxBackendDepth))
 	}
-	return t.refuseAnswersUnderTCP(g, b)
+	return bs.refuseAnswersUnderTCP(t, g, b)
 }
 
 // refuseAnswersUnderTCP looks for tcp endpoints that come to an http_response by the changed
 // backend.
-func (t *tx) refuseAnswersUnderTCP(g *backendGraph, b account.Backend) error {
+func (bs *Backends) refuseAnswersUnderTCP(t *tx, g *backendGraph, b account.Backend) error {
 	if !g.hasHTTPResponse(b.ID) {
 		return nil
 	}
@@ -159,8 +159,8 @@ func (t *tx) refuseAnswersUnderTCP(g *backendGraph, b account.Backend) error {
 }
 
 // BackendTree implements account.BackendTrees.
-func (s *Store) BackendTree(ctx context.Context, accountID, id string) (*account.BackendTree, error) {
-	return result(ctx, s, "reading backends", func(t *tx) (*account.BackendTree, error) {
+func (bs *Backends) BackendTree(ctx context.Context, accountID, id string) (*account.BackendTree, error) {
+	return result(ctx, bs.db, "reading backends", func(t *tx) (*account.BackendTree, error) {
 		const below = `WITH RECURSIVE below (id) AS (SELECT id FROM backends WHERE account_id = $1 AND id = $2
 			UNION SELECT c.child_id FROM backend_children c JOIN below ON c.parent_id = below.id) `
 		tree := &account.BackendTree{Root: id, All: map[string]account.Backend{}}
@@ -175,10 +175,49 @@ func (s *Store) BackendTree(ctx context.Context, accountID, id string) (*account
 		if found[id] == nil {
 			return nil, notFound("backend", id)
 		}
-		err = t.addChildren(found, `parent_id IN (`+below+`SELECT id FROM below)`, accountID, id)
+		err = bs.addChildren(t, found, `parent_id IN (`+below+`SELECT id FROM below)`, accountID, id)
 		for _, b := range found {
 			tree.All[b.ID] = *b
 		}
 		return tree, err
 	})
+}
+
+// mayForward reports whether the endpoint may refer to the backends, of its policy and of its own.
+func (bs *Backends) mayForward(t *tx, row *endpointRow, ofPolicy []string, own string) error {
+	if own != "" && len(ofPolicy) > 0 {
+		return account.Invalid("backend_id", own,
+			"the traffic_policy has a forward-backend action, of which backend_id is the short form; give one of "+
+				"the two")
+	}
+	if own == "" && len(ofPolicy) == 0 {
+		return nil
+	}
+	if err := bs.accounts.lock(t, row.e.AccountID); err != nil {
+		return err
+	}
+	g, err := bs.graph(t, row.e.AccountID)
+	if err != nil {
+		return err
+	}
+	var broken []account.FieldError
+	check := func(field, id string) {
+		switch _, known := g.kinds[id]; {
+		case !known:
+			broken = append(broken, account.FieldError{Field: field, Value: account.Shorten(id),
+				Rule: ruleUnknownBackend})
+		case row.e.Scheme == "tcp" && g.hasHTTPResponse(id):
+			broken = append(broken, account.FieldError{Field: field, Value: id, Rule: ruleTCPAnswer})
+		}
+	}
+	for _, id := range ofPolicy {
+		check("traffic_policy", id)
+	}
+	if own != "" {
+		check("backend_id", own)
+	}
+	if len(broken) > 0 {
+		return account.InvalidAll(broken)
+	}
+	return nil
 }

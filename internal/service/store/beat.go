@@ -24,27 +24,24 @@ const sweeperLock = `SELECT pg_try_advisory_lock($1, hashtext('sweeper of ' || C
 // beater keeps one replica of a store alive on a connection of its own. The connection's lock makes
 // one replica the sweeper of them all.
 type beater struct {
-	s        *Store
+	m        *Members
 	conn     *sqldb.Conn // conn is nil while it is lost.
 	observer beatObserver
-	clock    func() time.Duration
-	answered func(began time.Duration) // nil = not called
-	last     time.Duration             // clock before the last beat that was counted
-	counted  bool                      // a beat was counted
+	last     time.Duration // clock before the last beat that was counted
+	counted  bool          // a beat was counted
 }
 
 // Beat keeps this replica alive until ctx is done, which is no error, and fences others that are
 // dead. It returns ErrFenced when this one was. After each beat whose answer showed this replica
 // alive it calls answered, if not nil, with the time of Options.BeatClock before the beat was sent.
-func (s *Store) Beat(ctx context.Context, answered func(began time.Duration)) error {
-	b := &beater{s: s, observer: beatObserver{after: s.opt.BeatTimes.FenceAfter}, answered: answered,
-		clock: s.opt.BeatClock}
-	if opened := time.Now(); b.clock == nil {
-		b.clock = func() time.Duration { return time.Since(opened) }
+func (m *Members) Beat(ctx context.Context, answered func(began time.Duration)) error {
+	b := &beater{m: m, observer: beatObserver{after: m.times.FenceAfter}}
+	if opened := time.Now(); m.beatClock == nil {
+		m.beatClock = func() time.Duration { return time.Since(opened) }
 	}
 	defer b.disconnect()
-	for first := true; first || timer.Sleep(ctx, s.opt.BeatTimes.Interval); first = false {
-		dead, err := b.beat(ctx)
+	for first := true; first || timer.Sleep(ctx, m.times.Interval); first = false {
+		dead, err := b.beat(ctx, answered)
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -61,26 +58,26 @@ func (s *Store) Beat(ctx context.Context, answered func(began time.Duration)) er
 }
 
 // beat beats once. An error without an answer of the database has ended the connection.
-func (b *beater) beat(ctx context.Context) (dead map[string]int64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, b.s.opt.BeatTimes.Timeout)
+func (b *beater) beat(ctx context.Context, answered func(began time.Duration)) (dead map[string]int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, b.m.times.Timeout)
 	defer cancel()
 	if err := b.connect(ctx); err != nil {
 		return nil, err
 	}
-	began, sent := b.clock(), b.s.now()
+	began, sent := b.m.beatClock(), b.m.db.now()
 	var id, database string
 	var beats, micros int64
 	alive, counted, others := false, false, map[string]int64{}
 	err = b.conn.Each(ctx, func(from scanner) error {
 		err := from.Scan(&id, &beats, &counted, &micros, &database)
-		if id == b.s.opt.Replica.ID {
+		if id == b.m.replica.ID {
 			alive = counted
 		} else {
 			others[id] = beats
 		}
 		return err
-	}, beat+b.s.db.ProcessExpression()+
-		` FROM replica_beats AS b LEFT JOIN own ON own.replica_id = b.replica_id`, b.s.opt.Replica.ID)
+	}, beat+b.m.db.ProcessExpression()+
+		` FROM replica_beats AS b LEFT JOIN own ON own.replica_id = b.replica_id`, b.m.replica.ID)
 	switch {
 	case err != nil:
 		b.disconnect()
@@ -89,28 +86,27 @@ func (b *beater) beat(ctx context.Context) (dead map[string]int64, err error) {
 		return nil, b.rejoin(ctx) // the next beat is counted
 	}
 	b.last, b.counted = began, true
-	b.s.clockOffset.Store(int64(clockOffset(sent, b.s.now(), fromMicros(micros))))
-	if b.answered != nil {
-		b.answered(began)
+	b.m.clockOffset.Store(int64(clockOffset(sent, b.m.db.now(), fromMicros(micros))))
+	if answered != nil {
+		answered(began)
 	}
 	return b.observer.answered(time.Now(), database, others), nil
 }
 
 func (b *beater) connect(ctx context.Context) error {
-	if b.conn != nil {
-		return b.becomeSweeper(ctx)
+	if b.conn == nil {
+		conn, err := b.m.db.Connect(ctx)
+		if err != nil {
+			return err
+		}
+		b.conn = conn
 	}
-	conn, err := b.s.db.Connect(ctx)
-	if err != nil {
-		return err
-	}
-	b.conn = conn
 	return b.becomeSweeper(ctx)
 }
 
 // becomeSweeper asks for the sweeper's lock while this replica does not have it.
 func (b *beater) becomeSweeper(ctx context.Context) error {
-	if b.s.sweeper.Load() {
+	if b.m.sweeper.Load() {
 		return nil
 	}
 	var locked bool
@@ -119,12 +115,12 @@ func (b *beater) becomeSweeper(ctx context.Context) error {
 		b.disconnect()
 		return err
 	}
-	b.s.sweeper.Store(locked)
+	b.m.sweeper.Store(locked)
 	return nil
 }
 
 func (b *beater) disconnect() {
-	b.s.sweeper.Store(false)
+	b.m.sweeper.Store(false)
 	if b.conn == nil {
 		return
 	}
@@ -135,10 +131,10 @@ func (b *beater) disconnect() {
 // fenceDead fences a dead replica and ends its sessions. What fails is tried again at the next
 // beat, or by the next sweep.
 func (b *beater) fenceDead(ctx context.Context, id string, beats int64) {
-	if fenced, err := b.s.fence(ctx, id, beats); err != nil || !fenced {
+	if fenced, err := b.m.fence(ctx, id, beats); err != nil || !fenced {
 		return
 	}
-	_ = b.s.endLost(ctx, fmt.Sprintf("its server %s was lost", id))
+	_ = b.m.sessions.endLost(ctx, fmt.Sprintf("its server %s was lost", id))
 }
 
 // rejoin adds the replica's row again, which a standby that was promoted may lack if the replica
@@ -146,12 +142,12 @@ func (b *beater) fenceDead(ctx context.Context, id string, beats int64) {
 // another history than at the last beat that was counted, and less than fenceAfter has passed
 // since: so long a beat must be missing before a replica is fenced. ErrFenced otherwise.
 func (b *beater) rejoin(ctx context.Context) error {
-	if !b.counted || b.clock()-b.last >= b.s.opt.BeatTimes.FenceAfter {
+	if !b.counted || b.m.beatClock()-b.last >= b.m.times.FenceAfter {
 		return ErrFenced
 	}
 	var database string
 	err := b.conn.Each(ctx, func(from scanner) error { return from.Scan(&database) },
-		`SELECT `+b.s.db.ProcessExpression())
+		`SELECT `+b.m.db.ProcessExpression())
 	if err != nil {
 		b.disconnect()
 		return err
@@ -159,14 +155,14 @@ func (b *beater) rejoin(ctx context.Context) error {
 	if database == b.observer.database {
 		return ErrFenced
 	}
-	return b.s.rejoin(ctx)
+	return b.m.rejoin(ctx)
 }
 
 // rejoin adds the replica's row. ErrFenced when the store has come to be used otherwise.
-func (s *Store) rejoin(ctx context.Context) error {
-	own := *s.opt.Replica
-	own.Draining = s.draining.Load()
-	err := s.writes.Transact(ctx, func(t *tx) error {
+func (m *Members) rejoin(ctx context.Context) error {
+	own := *m.replica
+	own.Draining = m.draining.Load()
+	err := m.db.writes.Transact(ctx, func(t *tx) error {
 		t.joining = true
 		if err := t.Lock(); err != nil {
 			return err
@@ -181,12 +177,12 @@ func (s *Store) rejoin(ctx context.Context) error {
 		case mode != modeReplicas || otherURLs > 0:
 			return ErrFenced
 		}
-		return t.join(&own)
+		return m.join(t, &own)
 	})
 	if errors.Is(err, ErrFenced) {
 		return ErrFenced
 	}
-	return s.db.MapError("joining the other servers again", err)
+	return m.db.MapError("joining the other servers again", err)
 }
 
 // beatObserver decides which other replicas are dead: those whose number of beats has not changed

@@ -15,15 +15,23 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
+// Binds gives agents' sessions their endpoints.
+type Binds struct {
+	db         *database
+	endpoints  *Endpoints
+	domains    *Domains
+	clusterIDs *ClusterIDs
+}
+
 // Bind implements account.Binder.
-func (s *Store) Bind(ctx context.Context, r account.BindRequest) (*account.BindResult, error) {
+func (b *Binds) Bind(ctx context.Context, r account.BindRequest) (*account.BindResult, error) {
 	if err := r.Validate(); err != nil {
 		return nil, err
 	}
 	result := &account.BindResult{ResumeSecret: account.NewSecret(account.ResumePrefix)}
 	var row *endpointRow
-	err := s.writeShared(ctx, "binding an endpoint", func(t *tx) (err error) {
-		row, err = t.bind(r, result)
+	err := b.db.writeShared(ctx, "binding an endpoint", func(t *tx) (err error) {
+		row, err = b.bind(t, r, result)
 		return err
 	})
 	if err != nil {
@@ -34,28 +42,28 @@ func (s *Store) Bind(ctx context.Context, r account.BindRequest) (*account.BindR
 }
 
 // bind gives the session of the bind its row, and sets all of the result but the endpoint.
-func (t *tx) bind(r account.BindRequest, result *account.BindResult) (*endpointRow, error) {
-	at, err := t.placeOf(r)
+func (b *Binds) bind(t *tx, r account.BindRequest, result *account.BindResult) (*endpointRow, error) {
+	at, err := b.placeOf(t, r)
 	if err != nil {
 		return nil, err
 	}
-	if err := t.mayHaveHost(r.AccountID, r.Binding, r.URL); err != nil {
+	if err := b.domains.mayHaveHost(t, r.AccountID, r.Binding, r.URL); err != nil {
 		return nil, err
 	}
-	if err := t.claimClusterID(r); err != nil {
+	if err := b.clusterIDs.claim(t, r); err != nil {
 		return nil, err
 	}
-	if err := t.refuseOthers(r, at); err != nil {
+	if err := b.refuseOthers(t, r, at); err != nil {
 		return nil, err
 	}
-	chosen, err := t.chooseRow(r, at)
+	chosen, err := b.chooseRow(t, r, at)
 	if err != nil {
 		return nil, err
 	}
 	row, kind, before := chosen.row, account.Modified, account.Endpoint{}
 	if row == nil {
 		kind = account.Added
-		if row, err = t.newEndpoint(r, chosen.slot); err != nil {
+		if row, err = b.endpoints.newRow(t, r, chosen.slot); err != nil {
 			return nil, err
 		}
 	} else {
@@ -68,7 +76,7 @@ func (t *tx) bind(r account.BindRequest, result *account.BindResult) (*endpointR
 	}
 	row.slot = chosen.slot
 	row.assign(r, at.region, result.ResumeSecret, t.now)
-	newPolicy, replaced, err := t.bindPolicy(row, r, at.endpoints > 0)
+	newPolicy, replaced, err := b.bindPolicy(t, row, r, at.endpoints > 0)
 	if err != nil {
 		return nil, err
 	}
@@ -82,16 +90,16 @@ func (t *tx) bind(r account.BindRequest, result *account.BindResult) (*endpointR
 }
 
 // chooseRow chooses the row of the bind.
-func (t *tx) chooseRow(r account.BindRequest, at bindPlace) (c rowChoice, err error) {
+func (b *Binds) chooseRow(t *tx, r account.BindRequest, at bindPlace) (c rowChoice, err error) {
 	if r.Owner != nil {
-		return t.ownerRow(r, at)
+		return b.ownerRow(t, r, at)
 	}
 	if c.slot, err = requestedSlot(r, at.instanceID); err != nil || at.endpoints == 0 {
 		return c, err
 	}
-	c.row, err = t.rowFor(r, c.slot, poolMemberSlot(r.Name, at.instanceID))
+	c.row, err = b.rowFor(t, r, c.slot, poolMemberSlot(r.Name, at.instanceID))
 	if err == nil && c.row != nil {
-		c.replaced, err = t.checkHolder(c.row, r)
+		c.replaced, err = b.checkHolder(t, c.row, r)
 	}
 	return c, err
 }
@@ -105,7 +113,7 @@ type bindPlace struct {
 
 // placeOf reads what the bind finds by one statement. A session that has ended cannot bind: its
 // endpoint would stay online for ever.
-func (t *tx) placeOf(r account.BindRequest) (at bindPlace, err error) {
+func (b *Binds) placeOf(t *tx, r account.BindRequest) (at bindPlace, err error) {
 	cluster, object := ownerKey(r.Owner)
 	err = t.Row(`SELECT s.region, s.instance_id, COUNT(e.id),
 			COUNT(CASE WHEN e.scheme <> $6 OR e.type = $7 OR `+othersOwner(8)+` THEN 1 END)
@@ -122,106 +130,22 @@ func (t *tx) placeOf(r account.BindRequest) (at bindPlace, err error) {
 }
 
 // refuseOthers refuses a bind beside endpoints that do not share host and port.
-func (t *tx) refuseOthers(r account.BindRequest, at bindPlace) error {
+func (b *Binds) refuseOthers(t *tx, r account.BindRequest, at bindPlace) error {
 	if at.conflicts == 0 {
 		return nil
 	}
-	if err := t.refuseOtherScheme(r); err != nil {
+	if err := b.endpoints.refuseOtherScheme(t, r); err != nil {
 		return err
 	}
-	if err := t.refuseCloud(r); err != nil {
+	if err := b.refuseCloud(t, r); err != nil {
 		return err
 	}
-	return t.refuseOtherOwner(r)
-}
-
-// liveSession returns the region of a live session. An ended session may not bind: its rows would
-// never be deleted.
-func (t *tx) liveSession(accountID, sessionID string) (region string, err error) {
-	err = t.Row(`SELECT region FROM tunnel_sessions WHERE id = $1 AND account_id = $2`, sessionID, accountID).
-		Scan(&region)
-	if errors.Is(err, sql.ErrNoRows) {
-		return "", errSessionOver(sessionID)
-	}
-	return region, err
-}
-
-func errSessionOver(id string) error {
-	return account.Errorf(account.CodeNotFound, "tunnel session %s has ended", account.Shorten(id))
-}
-
-// refuseOtherScheme holds the rule that one host and port has one scheme in an account.
-func (t *tx) refuseOtherScheme(r account.BindRequest) error {
-	var id, url string
-	found, err := t.Row(`SELECT id, url FROM endpoints
-		WHERE account_id = $1 AND binding = $2 AND host = $3 AND port = $4 AND scheme <> $5 LIMIT 1`,
-		r.AccountID, r.Binding, r.URL.Host, r.URL.Port, r.URL.Scheme).Find(&id, &url)
-	if err != nil || !found {
-		return err
-	}
-	return &account.Error{Code: account.CodeURLTaken, Details: map[string]string{"endpoint_id": id, "url": url},
-		Msg: fmt.Sprintf(
-			"%s cannot be bound: host and port belong to %s (endpoint %s), and one host and port has one scheme; "+
-				"choose another port, or end that endpoint", r.URL, url, id)}
-}
-
-// newEndpoint makes the row of a slot that has none, with the ids that are reserved for the slot
-// and its hostname.
-func (t *tx) newEndpoint(r account.BindRequest, slot string) (*endpointRow, error) {
-	var count int
-	if err := t.Row(`SELECT endpoints FROM accounts WHERE id = $1`, r.AccountID).Scan(&count); err != nil {
-		return nil, err
-	}
-	if count += t.log.numbers[r.AccountID].owedEndpoints; count >= t.s.opt.MaxEndpoints {
-		return nil, account.Errorf(account.CodeLimit,
-			"the account has %d endpoints, which is its limit; end some of them first", count)
-	}
-	id, err := t.slotID(r, slot)
-	if err != nil {
-		return nil, err
-	}
-	projection, err := t.projectionID(r, id)
-	if err != nil {
-		return nil, err
-	}
-	return &endpointRow{e: account.Endpoint{
-		ID: id, AccountID: r.AccountID, URL: r.URL.String(), PublicURL: r.URL.String(), Proto: r.URL.Scheme,
-		Scheme:   r.URL.Scheme,
-		HostPort: r.URL.HostPort(), Host: r.URL.Host, Port: r.URL.Port, Type: account.TypeAgent,
-		Bindings:     []string{r.Binding},
-		ProjectionID: projection, CreatedAt: t.now, UpdatedAt: t.now,
-	}}, nil
-}
-
-// slotID returns the id reserved for the slot and ends the reservation, or makes an id.
-func (t *tx) slotID(r account.BindRequest, slot string) (string, error) {
-	var id string
-	var expires int64
-	_, err := t.Row(
-		`DELETE FROM slot_reservations WHERE account_id = $1 AND binding = $2 AND host = $3 AND port = $4 AND slot = $5
-		RETURNING endpoint_id, expires_at`, r.AccountID, r.Binding, r.URL.Host, r.URL.Port, slot).Find(&id, &expires)
-	if err == nil && expires <= micros(t.now) {
-		id = account.NewID(account.PrefixEndpoint, t.now)
-	}
-	return id, err
-}
-
-// projectionID returns the id that the hostname is projected by: that of its first endpoint. The
-// hostname is in use from now on.
-func (t *tx) projectionID(r account.BindRequest, endpointID string) (string, error) {
-	var projection string
-	err := t.Row(
-		`INSERT INTO hostnames (account_id, binding, host, projection_id, expires_at) VALUES ($1, $2, $3, $4, 0)
-		ON CONFLICT (account_id, binding, host) DO UPDATE SET expires_at = 0, projection_id =
-			CASE WHEN hostnames.expires_at <> 0 AND hostnames.expires_at <= $5
-				THEN excluded.projection_id ELSE hostnames.projection_id END
-		RETURNING projection_id`, r.AccountID, r.Binding, r.URL.Host, endpointID, micros(t.now)).Scan(&projection)
-	return projection, err
+	return b.refuseOtherOwner(t, r)
 }
 
 // checkHolder returns CodeURLTaken unless the session of the bind may take over the existing row.
 // tookFrom is the live session that loses it; "" = none.
-func (t *tx) checkHolder(row *endpointRow, r account.BindRequest) (tookFrom string, err error) {
+func (b *Binds) checkHolder(t *tx, row *endpointRow, r account.BindRequest) (tookFrom string, err error) {
 	if !row.online() {
 		return "", nil
 	}
@@ -230,7 +154,7 @@ func (t *tx) checkHolder(row *endpointRow, r account.BindRequest) (tookFrom stri
 		return "", nil // the answer to its own bind was lost, and with it the resume secret
 	}
 	if len(row.resumeHash) == 0 || subtle.ConstantTimeCompare(row.resumeHash, account.HashSecret(r.ResumeSecret)) != 1 {
-		return "", t.urlTaken(row, holder, r)
+		return "", b.urlTaken(t, row, holder, r)
 	}
 	if holder == r.SessionID {
 		return "", nil
@@ -239,7 +163,7 @@ func (t *tx) checkHolder(row *endpointRow, r account.BindRequest) (tookFrom stri
 }
 
 // urlTaken is the refusal of a bind at the URL of an endpoint without an owner that is online.
-func (t *tx) urlTaken(row *endpointRow, holder string, r account.BindRequest) error {
+func (b *Binds) urlTaken(t *tx, row *endpointRow, holder string, r account.BindRequest) error {
 	var ip string
 	_, err := t.Row(`SELECT ip FROM tunnel_sessions WHERE id = $1 AND account_id = $2`, holder, row.e.AccountID).
 		Find(&ip)
@@ -277,69 +201,34 @@ func (row *endpointRow) assign(r account.BindRequest, region, resumeSecret strin
 }
 
 // Unbind implements account.Binder.
-func (s *Store) Unbind(ctx context.Context, accountID, endpointID, sessionID string) error {
-	return s.writeShared(ctx, "unbinding an endpoint", func(t *tx) error {
-		row, err := t.endpointWhere(`account_id = $1 AND id = $2 AND session_id = $3`, accountID, endpointID, sessionID)
+func (b *Binds) Unbind(ctx context.Context, accountID, endpointID, sessionID string) error {
+	return b.db.writeShared(ctx, "unbinding an endpoint", func(t *tx) error {
+		row, err := b.endpoints.find(t, `account_id = $1 AND id = $2 AND session_id = $3`, accountID, endpointID,
+			sessionID)
 		if err != nil || row == nil || sessionID == "" {
 			return err
 		}
 		t.by = idOf(row.e.Principal)
-		if err := t.deleteEndpoint(row); err != nil || row.e.Owner == nil {
+		if err := b.endpoints.delete(t, row); err != nil || row.e.Owner == nil {
 			return err
 		}
-		return t.deleteLeftBehind(row)
+		return b.deleteLeftBehind(t, row)
 	})
 }
 
-// EndSession implements account.Binder.
-func (s *Store) EndSession(ctx context.Context, accountID, sessionID string, end account.SessionEnd) error {
-	return s.writeShared(ctx, "ending a tunnel session", func(t *tx) error {
-		return t.endSession(accountID, sessionID, end)
-	})
-}
-
-// endSession ends a session, its endpoints and its tunnels.
-func (t *tx) endSession(accountID, sessionID string, end account.SessionEnd) error {
-	if err := t.endSessions(end, `id = $1 AND account_id = $2`, sessionID, accountID); err != nil {
+// refuseCloud refuses an agent's bind of a URL that endpoints of type cloud have.
+func (b *Binds) refuseCloud(t *tx, r account.BindRequest) error {
+	rows, err := b.endpoints.atURL(t, r, `type = $5 ORDER BY id LIMIT 1`, account.TypeCloud)
+	if err != nil || len(rows) == 0 {
 		return err
 	}
-	if err := t.Exec(`DELETE FROM tunnels WHERE session_id = $1 AND account_id = $2`, sessionID,
-		accountID); err != nil {
-		return err
+	id := rows[0].e.ID
+	if owner := rows[0].e.Owner; owner != nil {
+		return &account.Error{Code: account.CodeURLTaken,
+			Details: map[string]string{"endpoint_id": id, "url": rows[0].e.URL, "owner": owner.String()},
+			Msg: fmt.Sprintf("%s is taken by %s, which no agent shares; choose another URL, or delete that object",
+				r.URL, owner)}
 	}
-	rows, err := t.endpointsWhere(heldBy, sessionID, accountID)
-	for _, row := range rows {
-		row.setOffline(t.now)
-		t.changed(account.Modified, row)
-	}
-	return err
-}
-
-// heldBy selects the endpoints that session $1 of account $2 holds.
-const heldBy = `session_id = $1 AND account_id = $2 AND online = 1 ORDER BY id`
-
-// deleteEndpoint deletes the row and reserves its id for the slot, and the hostname's projection id
-// when it was the last.
-func (t *tx) deleteEndpoint(row *endpointRow) error {
-	e := &row.e
-	if err := t.Exec(`DELETE FROM endpoints WHERE id = $1`, e.ID); err != nil {
-		return err
-	}
-	expires := micros(t.now.Add(t.s.opt.Reserve))
-	err := t.Exec(`INSERT INTO slot_reservations (account_id, binding, host, port, slot, endpoint_id, expires_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7)
-		ON CONFLICT (account_id, binding, host, port, slot)
-		DO UPDATE SET endpoint_id = excluded.endpoint_id, expires_at = excluded.expires_at`,
-		e.AccountID, e.Bindings[0], e.Host, e.Port, row.slot, e.ID, expires)
-	if err != nil {
-		return err
-	}
-	err = t.Exec(`UPDATE hostnames SET expires_at = $1 WHERE account_id = $2 AND binding = $3 AND host = $4
-		AND NOT EXISTS (SELECT 1 FROM endpoints WHERE account_id = $2 AND binding = $3 AND host = $4)`, expires,
-		e.AccountID, e.Bindings[0], e.Host)
-	if err != nil {
-		return err
-	}
-	t.changed(account.Deleted, row)
-	return nil
+	return taken(rows[0], "%s is a cloud endpoint (%s), which no agent shares; choose another URL, or delete it: "+
+		"fairlead api endpoints delete %s", r.URL, id, id)
 }

@@ -10,34 +10,43 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
+// CloudEndpoints makes and changes endpoints that no agent holds.
+type CloudEndpoints struct {
+	db         *database
+	accounts   *Accounts
+	endpoints  *Endpoints
+	domains    *Domains
+	clusterIDs *ClusterIDs
+}
+
 // CreateEndpoint implements account.CloudEndpoints.
-func (s *Store) CreateEndpoint(
+func (ce *CloudEndpoints) CreateEndpoint(
 	ctx context.Context, e account.Endpoint, facts account.PolicyFacts,
 ) (*account.Endpoint, error) {
 	if err := checkCloud(&e, e.TrafficPolicy, facts); err != nil {
 		return nil, err
 	}
 	var row *endpointRow
-	err := s.write(ctx, "creating an endpoint", func(t *tx) (err error) {
-		if err := t.lockAccount(e.AccountID); err != nil {
+	err := ce.db.write(ctx, "creating an endpoint", func(t *tx) (err error) {
+		if err := ce.accounts.lock(t, e.AccountID); err != nil {
 			return err
 		}
 		r := account.BindRequest{AccountID: e.AccountID, Binding: e.Bindings[0], Owner: e.Owner,
 			URL: account.EndpointURL{Scheme: e.Scheme, Host: e.Host, Port: e.Port}, Name: e.Name}
-		if err := t.mayHaveHost(r.AccountID, r.Binding, r.URL); err != nil {
+		if err := ce.domains.mayHaveHost(t, r.AccountID, r.Binding, r.URL); err != nil {
 			return err
 		}
-		if err := t.claimClusterID(r); err != nil {
+		if err := ce.clusterIDs.claim(t, r); err != nil {
 			return err
 		}
-		if err := t.refuseOtherScheme(r); err != nil {
+		if err := ce.endpoints.refuseOtherScheme(t, r); err != nil {
 			return err
 		}
-		if err := t.refuseAgents(r); err != nil {
+		if err := ce.refuseAgents(t, r); err != nil {
 			return err
 		}
 		slot := cloudSlot(&e)
-		if row, err = t.newEndpoint(r, slot); err != nil {
+		if row, err = ce.endpoints.newRow(t, r, slot); err != nil {
 			return err
 		}
 		row.slot, row.onlineSince = slot, t.now
@@ -46,14 +55,14 @@ func (s *Store) CreateEndpoint(
 		made.Owner, made.ServiceExport = e.Owner, e.ServiceExport.Normal()
 		made.Name, made.Description, made.Metadata, made.PoolingEnabled = e.Name, e.Description, e.Metadata,
 			e.PoolingEnabled
-		policy, err := t.newPolicy(e.TrafficPolicy, facts)
+		policy, err := ce.endpoints.newPolicy(t, e.TrafficPolicy, facts)
 		if err != nil {
 			return err
 		}
-		if _, err := t.setPolicy(row, policy, e.BackendID); err != nil {
+		if _, err := ce.endpoints.setPolicy(t, row, policy, e.BackendID); err != nil {
 			return err
 		}
-		if err := t.joinCloud(row); err != nil {
+		if err := ce.join(t, row); err != nil {
 			return err
 		}
 		t.changed(account.Added, row)
@@ -89,8 +98,8 @@ func checkCloud(e *account.Endpoint, policy string, facts account.PolicyFacts) e
 }
 
 // refuseAgents refuses a cloud endpoint at a URL that agents have.
-func (t *tx) refuseAgents(r account.BindRequest) error {
-	rows, err := t.rowsOf(r, `type <> $5`, account.TypeCloud)
+func (ce *CloudEndpoints) refuseAgents(t *tx, r account.BindRequest) error {
+	rows, err := ce.endpoints.atURL(t, r, `type <> $5 ORDER BY id LIMIT 1`, account.TypeCloud)
 	if err != nil || len(rows) == 0 {
 		return err
 	}
@@ -102,46 +111,14 @@ func (t *tx) refuseAgents(r account.BindRequest) error {
 	if row.e.OfflineSince != nil {
 		state = "is offline since " + row.e.OfflineSince.Format("2006-01-02T15:04:05Z07:00")
 	}
-	return &account.Error{Code: account.CodeURLTaken,
-		Details: map[string]string{"endpoint_id": row.e.ID, "url": row.e.URL},
-		Msg: fmt.Sprintf(
-			"%s is an agent's (endpoint %s, which %s); stop that agent, or choose another URL. An agent that is "+
-				"lost keeps "+
-				"its URL for %s", r.URL, row.e.ID, state, t.s.opt.Grace)}
+	return taken(row, "%s is an agent's (endpoint %s, which %s); stop that agent, or choose another URL. An agent "+
+		"that is lost keeps its URL for %s", r.URL, row.e.ID, state, ce.endpoints.grace)
 }
 
-// refuseCloud refuses an agent's bind of a URL that endpoints of type cloud have.
-func (t *tx) refuseCloud(r account.BindRequest) error {
-	rows, err := t.rowsOf(r, `type = $5`, account.TypeCloud)
-	if err != nil || len(rows) == 0 {
-		return err
-	}
-	id := rows[0].e.ID
-	if owner := rows[0].e.Owner; owner != nil {
-		return &account.Error{Code: account.CodeURLTaken,
-			Details: map[string]string{"endpoint_id": id, "url": rows[0].e.URL, "owner": owner.String()},
-			Msg: fmt.Sprintf("%s is taken by %s, which no agent shares; choose another URL, or delete that object",
-				r.URL, owner)}
-	}
-	return &account.Error{Code: account.CodeURLTaken,
-		Details: map[string]string{"endpoint_id": id, "url": rows[0].e.URL},
-		Msg: fmt.Sprintf(
-			"%s is a cloud endpoint (%s), which no agent shares; choose another URL, or delete it: fairlead api "+
-				"endpoints "+
-				"delete %s", r.URL, id, id)}
-}
-
-// rowsOf returns at most two endpoints of the URL of a bind that the condition selects.
-func (t *tx) rowsOf(r account.BindRequest, condition string, arg any) ([]*endpointRow, error) {
-	return t.endpointsWhere(`account_id = $1 AND binding = $2 AND host = $3 AND port = $4 AND `+condition+
-		` ORDER BY id LIMIT 2`,
-		r.AccountID, r.Binding, r.URL.Host, r.URL.Port, arg)
-}
-
-// joinCloud gives a row of type cloud its slot beside those that have the URL already: either all
+// join gives a row of type cloud its slot beside those that have the URL already: either all
 // of them pool or there is one, and the members of a pool have the same policy, and all of them a
 // backend or none.
-func (t *tx) joinCloud(row *endpointRow) error {
+func (ce *CloudEndpoints) join(t *tx, row *endpointRow) error {
 	e := &row.e
 	if row.slot = cloudSlot(e); row.slot == "" && e.PoolingEnabled {
 		row.slot = "id:" + e.ID
@@ -155,8 +132,7 @@ func (t *tx) joinCloud(row *endpointRow) error {
 		differs = ` AND (pooling_enabled = 0 OR slot = $6 OR policy_digest <> $7` + served + `)`
 		args = append(args, row.slot, row.digest)
 	}
-	others, err := t.endpointsWhere(`account_id = $1 AND binding = $2 AND host = $3 AND port = $4 AND id <> $5`+differs+
-		` ORDER BY id LIMIT 1`, args...)
+	others, err := ce.endpoints.all(t, ofURL+` AND id <> $5`+differs+` ORDER BY id LIMIT 1`, args...)
 	if err != nil || len(others) == 0 {
 		return err
 	}
@@ -185,17 +161,17 @@ func cloudName(e *account.Endpoint) string {
 }
 
 // PatchEndpoint implements account.CloudEndpoints.
-func (s *Store) PatchEndpoint(
+func (ce *CloudEndpoints) PatchEndpoint(
 	ctx context.Context, by account.Caller, id string, p account.EndpointPatch, facts account.PolicyFacts,
 ) (*account.Endpoint, error) {
 	var row *endpointRow
 	var now policy
-	err := s.write(ctx, "changing an endpoint", func(t *tx) (err error) {
-		if row, err = t.cloudEndpoint(by, id); err != nil {
+	err := ce.db.write(ctx, "changing an endpoint", func(t *tx) (err error) {
+		if row, err = ce.get(t, by, id); err != nil {
 			return err
 		}
 		before := row.e
-		if err := t.checkExpected(row, p); err != nil {
+		if err := ce.checkExpected(t, row, p); err != nil {
 			return err
 		}
 		after, err := p.Apply(before)
@@ -203,9 +179,9 @@ func (s *Store) PatchEndpoint(
 			return err
 		}
 		if p.TrafficPolicy == nil {
-			now, err = t.policyOf(row)
+			now, err = ce.endpoints.policyOf(t, row)
 		} else if err = checkCloud(&after, *p.TrafficPolicy, facts); err == nil {
-			now, err = t.newPolicy(*p.TrafficPolicy, facts)
+			now, err = ce.endpoints.newPolicy(t, *p.TrafficPolicy, facts)
 		}
 		if err != nil {
 			return err
@@ -213,11 +189,11 @@ func (s *Store) PatchEndpoint(
 		row.e.Description, row.e.Metadata, row.e.PoolingEnabled = after.Description, after.Metadata,
 			after.PoolingEnabled
 		row.e.Owner, row.e.ServiceExport = after.Owner, after.ServiceExport
-		changed, err := t.setPolicy(row, now, after.BackendID)
+		changed, err := ce.endpoints.setPolicy(t, row, now, after.BackendID)
 		if err != nil || !changed && !differs(before, row.e) {
 			return err
 		}
-		if err := t.joinCloud(row); err != nil {
+		if err := ce.join(t, row); err != nil {
 			return err
 		}
 		row.e.UpdatedAt = t.now
@@ -236,14 +212,14 @@ func (s *Store) PatchEndpoint(
 }
 
 // checkExpected returns CodeChanged if the row is not what the patch was made of.
-func (t *tx) checkExpected(row *endpointRow, p account.EndpointPatch) error {
+func (ce *CloudEndpoints) checkExpected(t *tx, row *endpointRow, p account.EndpointPatch) error {
 	if err := account.CheckUnchanged(row.e.URL, row.e.UpdatedAt, p.ExpectedUpdatedAt); err != nil {
 		return err
 	}
 	if p.ExpectedPolicy == nil {
 		return nil
 	}
-	now, err := t.policyOf(row)
+	now, err := ce.endpoints.policyOf(t, row)
 	if err == nil && now.text != *p.ExpectedPolicy {
 		err = account.Errorf(account.CodeChanged,
 			"the traffic policy of %s was changed meanwhile; read it, and send the change again", row.e.URL)
@@ -263,38 +239,29 @@ func onlyReadiness(a, b account.Endpoint) bool {
 }
 
 // DeleteEndpoint implements account.CloudEndpoints.
-func (s *Store) DeleteEndpoint(ctx context.Context, by account.Caller, id string) error {
-	return s.write(ctx, "deleting an endpoint", func(t *tx) error {
+func (ce *CloudEndpoints) DeleteEndpoint(ctx context.Context, by account.Caller, id string) error {
+	return ce.db.write(ctx, "deleting an endpoint", func(t *tx) error {
 		t.by = by.PrincipalID
-		row, err := t.deletableEndpoint(by, id)
+		row, err := ce.deletable(t, by, id)
 		if err != nil {
 			return err
 		}
-		return t.deleteEndpoint(row)
+		return ce.endpoints.delete(t, row)
 	})
 }
 
-// cloudEndpoint returns a row of type cloud.
-func (t *tx) cloudEndpoint(by account.Caller, id string) (*endpointRow, error) {
-	row, err := t.visibleEndpoint(by, id)
+// get returns a row of type cloud.
+func (ce *CloudEndpoints) get(t *tx, by account.Caller, id string) (*endpointRow, error) {
+	row, err := ce.endpoints.visible(t, by, id)
 	if err == nil && row.e.Type != account.TypeCloud {
 		err = errOfAgent(&row.e)
 	}
 	return row, err
 }
 
-// visibleEndpoint returns a row that the caller may read.
-func (t *tx) visibleEndpoint(by account.Caller, id string) (*endpointRow, error) {
-	row, err := t.endpointWhere(`account_id = $1 AND id = $2`, by.AccountID, id)
-	if err == nil && (row == nil || !by.MayKnow(&row.e)) {
-		return nil, notFound("endpoint", id)
-	}
-	return row, err
-}
-
-// deletableEndpoint returns a row of type cloud, or one of an owner that no session holds.
-func (t *tx) deletableEndpoint(by account.Caller, id string) (*endpointRow, error) {
-	row, err := t.visibleEndpoint(by, id)
+// deletable returns a row of type cloud, or one of an owner that no session holds.
+func (ce *CloudEndpoints) deletable(t *tx, by account.Caller, id string) (*endpointRow, error) {
+	row, err := ce.endpoints.visible(t, by, id)
 	switch {
 	case err != nil:
 		return nil, err

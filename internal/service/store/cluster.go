@@ -38,42 +38,44 @@ var clusters = newTable(table[account.Cluster]{
 	updatedAt: func(c *account.Cluster) *time.Time { return &c.UpdatedAt },
 })
 
+// Clusters are the clusters whose ServiceAccounts are trusted, and what their tokens do.
+type Clusters struct {
+	db       *database
+	accounts *Accounts
+	uses     *lastUsedTimes
+	max      int // max bounds the clusters of an account.
+}
+
 // CreateCluster implements account.Clusters. CodeNotFound for an unknown account.
-func (s *Store) CreateCluster(
+func (cs *Clusters) CreateCluster(
 	ctx context.Context, by account.Caller, p account.ClusterPatch,
-) (made *account.Cluster, err error) {
-	err = s.write(ctx, "creating a cluster", func(t *tx) error {
-		if err := t.accountExists(by.AccountID); err != nil {
-			return err
+) (*account.Cluster, error) {
+	return writeResult(ctx, cs.db, "creating a cluster", func(t *tx) (*account.Cluster, error) {
+		if err := cs.accounts.exists(t, by.AccountID); err != nil {
+			return nil, err
 		}
-		if err := clusters.checkLimit(t, by.AccountID, s.opt.MaxClusters, deleteUnused); err != nil {
-			return err
+		if err := clusters.checkLimit(t, by.AccountID, cs.max, deleteUnused); err != nil {
+			return nil, err
 		}
 		c, err := p.Apply(account.Cluster{ID: account.NewID(account.PrefixCluster, t.now), AccountID: by.AccountID,
 			Issuer: account.DefaultIssuer, Subjects: []account.ClusterSubject{}, CreatedAt: t.now,
 			UpdatedAt: t.now}, t.now)
+		if err == nil {
+			err = cs.check(t, &c)
+		}
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if err := t.checkCluster(&c); err != nil {
-			return err
-		}
-		made = &c
 		clusters.audit(t, by, clusters.created, &c)
 		if err := clusters.insert(t, &c); err != nil {
-			return err
+			return nil, err
 		}
-		return t.indexCluster(&c)
+		return &c, cs.index(t, &c)
 	})
-	if err != nil {
-		return nil, err
-	}
-	return made, nil
 }
 
-// checkCluster returns CodeInUse when another cluster of the account has the name or one of the
-// keys.
-func (t *tx) checkCluster(c *account.Cluster) error {
+// check returns CodeInUse when another cluster of the account has the name or one of the keys.
+func (cs *Clusters) check(t *tx, c *account.Cluster) error {
 	other, err := clusters.first(t, `account_id = $1 AND name = $2 AND id <> $3`, c.AccountID, c.Name, c.ID)
 	if err != nil {
 		return err
@@ -99,27 +101,25 @@ func (t *tx) checkCluster(c *account.Cluster) error {
 	return nil
 }
 
-// indexCluster makes the cluster known by its keys and subjects, and by no others.
-func (t *tx) indexCluster(c *account.Cluster) error {
-	if err := t.unindexCluster(c); err != nil {
+// index makes the cluster known by its keys and subjects, and by no others.
+func (cs *Clusters) index(t *tx, c *account.Cluster) error {
+	if err := cs.unindex(t, c); err != nil {
 		return err
 	}
+	var keys, subjects [][]any
 	for _, k := range c.JWKS.Keys {
-		if err := t.Exec(`INSERT INTO cluster_keys (account_id, key_id, cluster_id) VALUES ($1, $2, $3)`, c.AccountID,
-			k.KeyID, c.ID); err != nil {
-			return err
-		}
+		keys = append(keys, []any{c.AccountID, k.KeyID, c.ID})
 	}
 	for _, subject := range c.Subjects {
-		if err := t.Exec(`INSERT INTO cluster_subjects (id, cluster_id) VALUES ($1, $2)`, subject.ID,
-			c.ID); err != nil {
-			return err
-		}
+		subjects = append(subjects, []any{subject.ID, c.ID})
 	}
-	return nil
+	if err := t.insertRows(`cluster_keys (account_id, key_id, cluster_id)`, keys); err != nil {
+		return err
+	}
+	return t.insertRows(`cluster_subjects (id, cluster_id)`, subjects)
 }
 
-func (t *tx) unindexCluster(c *account.Cluster) error {
+func (cs *Clusters) unindex(t *tx, c *account.Cluster) error {
 	if err := t.Exec(`DELETE FROM cluster_keys WHERE cluster_id = $1`, c.ID); err != nil {
 		return err
 	}
@@ -127,36 +127,63 @@ func (t *tx) unindexCluster(c *account.Cluster) error {
 }
 
 // Cluster implements account.Clusters.
-func (s *Store) Cluster(ctx context.Context, accountID, id string) (*account.Cluster, error) {
-	return readRow(ctx, s, &clusters, accountID, id)
+func (cs *Clusters) Cluster(ctx context.Context, accountID, id string) (*account.Cluster, error) {
+	return readRow(ctx, cs.db, &clusters, accountID, id)
 }
 
 // ListClusters implements account.Clusters.
-func (s *Store) ListClusters(ctx context.Context, accountID string, p account.Page) (*account.ClusterPage, error) {
-	found, more, err := readPage(ctx, s, &clusters, accountID, p)
-	if err != nil {
-		return nil, err
-	}
-	return &account.ClusterPage{Clusters: found, More: more}, nil
+func (cs *Clusters) ListClusters(ctx context.Context, accountID string, p account.Page) (*account.ClusterPage, error) {
+	return readPage(ctx, cs.db, &clusters, accountID, p, func(all []account.Cluster, more bool) account.ClusterPage {
+		return account.ClusterPage{Clusters: all, More: more}
+	})
 }
 
 // PatchCluster implements account.Clusters.
-func (s *Store) PatchCluster(
+func (cs *Clusters) PatchCluster(
 	ctx context.Context, by account.Caller, id string, p account.ClusterPatch,
 ) (*account.Cluster, error) {
-	return patchRow(ctx, s, &clusters, by, id, func(t *tx, c account.Cluster) (account.Cluster, error) {
+	return patchRow(ctx, cs.db, &clusters, by, id, func(t *tx, c account.Cluster) (account.Cluster, error) {
 		patched, err := p.Apply(c, t.now)
 		if err == nil {
-			err = t.checkCluster(&patched)
+			err = cs.check(t, &patched)
 		}
 		if err == nil {
-			err = t.indexCluster(&patched)
+			err = cs.index(t, &patched)
 		}
 		return patched, err
 	})
 }
 
 // DeleteCluster implements account.Clusters.
-func (s *Store) DeleteCluster(ctx context.Context, by account.Caller, id string) error {
-	return deleteRow(ctx, s, &clusters, by, id, (*tx).unindexCluster)
+func (cs *Clusters) DeleteCluster(ctx context.Context, by account.Caller, id string) error {
+	return deleteRow(ctx, cs.db, &clusters, by, id, cs.unindex)
+}
+
+// trusted reads the clusters of all accounts.
+func (cs *Clusters) trusted(t *tx) ([]Credential, error) {
+	names := map[string]string{}
+	err := t.Each(func(from scanner) error {
+		var id, name string
+		err := from.Scan(&id, &name)
+		names[id] = name
+		return err
+	}, `SELECT id, name FROM accounts`)
+	if err != nil {
+		return nil, err
+	}
+	found, err := clusters.all(t, `id <> '' ORDER BY id`)
+	all := make([]Credential, 0, len(found))
+	for _, c := range found {
+		one := Credential{Kind: "cluster", ID: c.ID, Account: names[c.AccountID], Description: c.Name,
+			Rules: []string{"issuer:" + c.Issuer}, CreatedAt: c.CreatedAt}
+		for _, k := range c.JWKS.Keys {
+			one.Rules = append(one.Rules, "key:"+k.KeyID)
+		}
+		for _, s := range c.Subjects {
+			one.Rules = append(one.Rules, string(s.Role)+":"+s.Namespace+"/"+s.ServiceAccount)
+			one.Rules = append(one.Rules, s.ACL...)
+		}
+		all = append(all, one)
+	}
+	return all, err
 }

@@ -6,6 +6,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -16,10 +17,19 @@ import (
 // may take to use their keys after a server's start.
 const clusterSweep = time.Hour
 
-// claimClusterID makes the cluster of the bind's owner the one that has the cluster id of its URL,
+// ClusterIDs are the ids under which clusters export Services.
+type ClusterIDs struct {
+	db        *database
+	endpoints *Endpoints
+	uses      *lastUsedTimes
+	grace     time.Duration // grace is how long exports of a vanished cluster are kept.
+	due       atomic.Int64  // due is when these are looked for next, in microseconds.
+}
+
+// claim makes the cluster of the bind's owner the one that has the cluster id of its URL,
 // if the binding is BindingClusterset. CodeInUse when another cluster has that id, or the cluster
 // has another one, and has endpoints of BindingClusterset; an id without any is free.
-func (t *tx) claimClusterID(r account.BindRequest) error {
+func (ci *ClusterIDs) claim(t *tx, r account.BindRequest) error {
 	if r.Binding != account.BindingClusterset {
 		return nil
 	}
@@ -31,7 +41,7 @@ func (t *tx) claimClusterID(r account.BindRequest) error {
 		return err
 	}
 	for _, c := range claims {
-		if err := t.endClaim(accountID, c, clusterClaim{id, uid}); err != nil {
+		if err := ci.endClaim(t, accountID, c, clusterClaim{id, uid}); err != nil {
 			return err
 		}
 	}
@@ -44,8 +54,8 @@ type clusterClaim struct{ id, uid string }
 
 // endClaim deletes a claim that is in the way of another one. CodeInUse when its cluster has
 // endpoints of BindingClusterset.
-func (t *tx) endClaim(accountID string, held, wanted clusterClaim) error {
-	row, err := t.endpointWhere(`account_id = $1 AND owner_cluster <> '' AND owner_cluster = $2 AND binding = $3
+func (ci *ClusterIDs) endClaim(t *tx, accountID string, held, wanted clusterClaim) error {
+	row, err := ci.endpoints.find(t, `account_id = $1 AND owner_cluster <> '' AND owner_cluster = $2 AND binding = $3
 		ORDER BY id LIMIT 1`, accountID, held.uid, account.BindingClusterset)
 	if err != nil {
 		return err
@@ -66,36 +76,36 @@ func (t *tx) endClaim(accountID string, held, wanted clusterClaim) error {
 			"list --binding clusterset --owner-cluster %s", held.id, held.uid, row.e.ID, held.uid)}
 }
 
-// sweepClusters deletes exports that are older than OwnedGrace if no credential of their cluster
+// sweep deletes exports that are older than OwnedGrace if no credential of their cluster
 // was used for as long. After a server's start it waits clusterSweep, so that exporters can use
 // theirs after an outage of any length.
-func (s *Store) sweepClusters(ctx context.Context) error {
-	now := s.now()
-	if micros(now) < s.clustersDue.Load() {
+func (ci *ClusterIDs) sweep(ctx context.Context) error {
+	now := ci.db.now()
+	if micros(now) < ci.due.Load() {
 		return nil
 	}
-	before := micros(now.Add(-s.opt.OwnedGrace))
-	if err := s.recordClusterUses(ctx, before); err != nil {
+	before := micros(now.Add(-ci.grace))
+	if err := ci.recordUses(ctx, before); err != nil {
 		return err
 	}
-	s.clustersDue.Store(micros(now.Add(clusterSweep)))
-	return s.deleteEndpoints(ctx, "deleting the exports of vanished clusters", `binding = $2 AND type = $3
+	ci.due.Store(micros(now.Add(clusterSweep)))
+	return ci.endpoints.deleteAll(ctx, "deleting the exports of vanished clusters", `binding = $2 AND type = $3
 		AND owner_cluster <> '' AND created_at <= $1 AND EXISTS (SELECT 1 FROM cluster_ids AS c
 			WHERE c.account_id = endpoints.account_id AND c.cluster_uid = endpoints.owner_cluster AND c.seen_at <= $1)`,
 		`id`, before, account.BindingClusterset, account.TypeCloud)
 }
 
-// recordClusterUses writes when a credential of each cluster was used last, which outlives the
+// recordUses writes when a credential of each cluster was used last, which outlives the
 // credential, and deletes the ids of unused clusters without endpoints.
-func (s *Store) recordClusterUses(ctx context.Context, before int64) error {
-	some, err := s.exists(ctx, `SELECT 1 FROM cluster_ids LIMIT 1`)
+func (ci *ClusterIDs) recordUses(ctx context.Context, before int64) error {
+	some, err := ci.db.exists(ctx, `SELECT 1 FROM cluster_ids LIMIT 1`)
 	if err != nil || !some {
 		return err
 	}
-	if err := s.flushLastUsed(ctx); err != nil {
+	if err := ci.uses.flush(ctx, true); err != nil {
 		return err
 	}
-	return s.write(ctx, "noting when clusters were seen", func(t *tx) error {
+	return ci.db.write(ctx, "noting when clusters were seen", func(t *tx) error {
 		const keysOf = `FROM (SELECT account_id, cluster_uid, last_used_at FROM api_keys
 				UNION ALL SELECT account_id, cluster_uid, last_used_at FROM clusters) AS k
 			WHERE k.account_id = cluster_ids.account_id AND k.cluster_uid = cluster_ids.cluster_uid`

@@ -11,9 +11,9 @@ import (
 )
 
 // ClusterByKey implements account.ClusterTokens.
-func (s *Store) ClusterByKey(ctx context.Context, accountID, keyID string) (*account.Cluster, error) {
-	return result(ctx, s, "looking for the cluster of a key", func(t *tx) (*account.Cluster, error) {
-		if err := t.accountExists(accountID); err != nil {
+func (cs *Clusters) ClusterByKey(ctx context.Context, accountID, keyID string) (*account.Cluster, error) {
+	return result(ctx, cs.db, "looking for the cluster of a key", func(t *tx) (*account.Cluster, error) {
+		if err := cs.accounts.exists(t, accountID); err != nil {
 			return nil, err
 		}
 		c, err := clusters.first(t, `account_id = $1 AND id IN
@@ -29,54 +29,46 @@ func (s *Store) ClusterByKey(ctx context.Context, accountID, keyID string) (*acc
 
 // PinServiceAccount implements account.ClusterTokens. Transactions that write follow one another,
 // so of two ServiceAccounts one finds the uid of the other.
-func (s *Store) PinServiceAccount(
+func (cs *Clusters) PinServiceAccount(
 	ctx context.Context, accountID, subjectID, uid string,
-) (c *account.Cluster, err error) {
-	err = s.write(ctx, "pinning the uid of a ServiceAccount", func(t *tx) (err error) {
-		if c, err = t.clusterOfSubject(accountID, subjectID); err != nil {
-			return err
+) (*account.Cluster, error) {
+	return writeResult(ctx, cs.db, "pinning the uid of a ServiceAccount", func(t *tx) (*account.Cluster, error) {
+		c, err := cs.ofSubject(t, accountID, subjectID)
+		if err != nil {
+			return nil, err
 		}
 		subject := c.Subject(subjectID)
 		switch subject.UID {
 		case uid:
-			return nil
+			return c, nil
 		case "":
 			subject.UID = uid
-			return t.updateCluster(c, account.Caller{AccountID: accountID, PrincipalID: subjectID},
+			return c, cs.update(t, c, account.Caller{AccountID: accountID, PrincipalID: subjectID},
 				map[string]string{"subject_id": subjectID, "uid": uid})
 		}
-		return account.ErrOtherUID(c, subject)
+		return nil, account.ErrOtherUID(c, subject)
 	})
-	if err != nil {
-		return nil, err
-	}
-	return c, nil
 }
 
 // HandOverKeys implements account.ClusterKeys.
-func (s *Store) HandOverKeys(
+func (cs *Clusters) HandOverKeys(
 	ctx context.Context, by account.Caller, token account.ServiceAccountToken, keys account.KeySet,
-) (result *account.KeyHandover, err error) {
-	err = s.write(ctx, "handing over keys of a cluster", func(t *tx) error {
-		c, err := t.clusterOfSubject(by.AccountID, by.PrincipalID)
+) (*account.KeyHandover, error) {
+	return writeResult(ctx, cs.db, "handing over keys of a cluster", func(t *tx) (*account.KeyHandover, error) {
+		c, err := cs.ofSubject(t, by.AccountID, by.PrincipalID)
 		if account.CodeOf(err) == account.CodeNotFound {
-			return account.Errorf(account.CodeScope, "%s is no ServiceAccount of a cluster: keys are handed over with "+
-				"a ServiceAccount token of the role operator", by.PrincipalID)
+			return nil, account.Errorf(account.CodeScope, "%s is no ServiceAccount of a cluster: keys are handed over "+
+				"with a ServiceAccount token of the role operator", by.PrincipalID)
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
-		result, err = t.handOverKeys(c, by, token, keys)
-		return err
+		return cs.handOverKeys(t, c, by, token, keys)
 	})
-	if err != nil {
-		return nil, err
-	}
-	return result, nil
 }
 
-func (t *tx) handOverKeys(
-	c *account.Cluster, by account.Caller, token account.ServiceAccountToken, keys account.KeySet,
+func (cs *Clusters) handOverKeys(
+	t *tx, c *account.Cluster, by account.Caller, token account.ServiceAccountToken, keys account.KeySet,
 ) (*account.KeyHandover, error) {
 	subject := c.Subject(by.PrincipalID)
 	switch {
@@ -98,24 +90,24 @@ func (t *tx) handOverKeys(
 		return result, nil
 	}
 	result.Added = added
-	return result, t.updateKeys(&learned, by, map[string]string{"subject_id": subject.ID,
+	return result, cs.updateKeys(t, &learned, by, map[string]string{"subject_id": subject.ID,
 		"added_keys": account.Shorten(strings.Join(added, " ")), "vouched_by_key": token.KeyID})
 }
 
-// updateKeys is updateCluster for a cluster whose keys have changed.
-func (t *tx) updateKeys(c *account.Cluster, by account.Caller, details map[string]string) error {
-	if err := t.checkCluster(c); err != nil {
+// updateKeys is update for a cluster whose keys have changed.
+func (cs *Clusters) updateKeys(t *tx, c *account.Cluster, by account.Caller, details map[string]string) error {
+	if err := cs.check(t, c); err != nil {
 		return err
 	}
-	if err := t.indexCluster(c); err != nil {
+	if err := cs.index(t, c); err != nil {
 		return err
 	}
-	return t.updateCluster(c, by, details)
+	return cs.update(t, c, by, details)
 }
 
 // IssuerClusters implements account.IssuerKeys.
-func (s *Store) IssuerClusters(ctx context.Context, accountID, issuer string) ([]account.Cluster, error) {
-	return result(ctx, s, "looking for clusters of an issuer", func(t *tx) ([]account.Cluster, error) {
+func (cs *Clusters) IssuerClusters(ctx context.Context, accountID, issuer string) ([]account.Cluster, error) {
+	return result(ctx, cs.db, "looking for clusters of an issuer", func(t *tx) ([]account.Cluster, error) {
 		q := query{text: `key_source = $1`, args: []any{string(account.KeysFromIssuer)}}
 		if accountID != "" {
 			q.andIf(true, `account_id = `, accountID)
@@ -126,8 +118,8 @@ func (s *Store) IssuerClusters(ctx context.Context, accountID, issuer string) ([
 }
 
 // LearnPublished implements account.IssuerKeys.
-func (s *Store) LearnPublished(ctx context.Context, read *account.Cluster, keys account.KeySet) error {
-	return s.write(ctx, "taking the keys of an issuer", func(t *tx) error {
+func (cs *Clusters) LearnPublished(ctx context.Context, read *account.Cluster, keys account.KeySet) error {
+	return cs.db.write(ctx, "taking the keys of an issuer", func(t *tx) error {
 		c, err := clusters.get(t, read.AccountID, read.ID)
 		if err != nil || c.KeySource != account.KeysFromIssuer || c.Issuer != read.Issuer {
 			return err
@@ -136,14 +128,14 @@ func (s *Store) LearnPublished(ctx context.Context, read *account.Cluster, keys 
 		if err != nil || len(added) == 0 && len(learned.JWKS.Keys) == len(c.JWKS.Keys) {
 			return err
 		}
-		return t.updateKeys(&learned, account.Caller{AccountID: c.AccountID}, map[string]string{
+		return cs.updateKeys(t, &learned, account.Caller{AccountID: c.AccountID}, map[string]string{
 			"issuer": account.Shorten(c.Issuer), "added_keys": account.Shorten(strings.Join(added, " "))})
 	})
 }
 
 // pinSubject is PinCluster for a subject.
-func (t *tx) pinSubject(accountID, subjectID, clusterUID string) error {
-	c, err := t.clusterOfSubject(accountID, subjectID)
+func (cs *Clusters) pinSubject(t *tx, accountID, subjectID, clusterUID string) error {
+	c, err := cs.ofSubject(t, accountID, subjectID)
 	if err != nil {
 		return err
 	}
@@ -154,14 +146,14 @@ func (t *tx) pinSubject(accountID, subjectID, clusterUID string) error {
 		return nil
 	case c.ClusterUID == "":
 		c.ClusterUID = clusterUID
-		return t.updateCluster(c, account.Caller{AccountID: accountID, PrincipalID: subjectID},
+		return cs.update(t, c, account.Caller{AccountID: accountID, PrincipalID: subjectID},
 			map[string]string{"cluster_uid": clusterUID})
 	}
 	return account.ErrOtherCluster(subjectID, c.ClusterUID, clusterUID)
 }
 
-// clusterOfSubject returns the account's cluster that has the subject; CodeNotFound when none has.
-func (t *tx) clusterOfSubject(accountID, subjectID string) (*account.Cluster, error) {
+// ofSubject returns the account's cluster that has the subject; CodeNotFound when none has.
+func (cs *Clusters) ofSubject(t *tx, accountID, subjectID string) (*account.Cluster, error) {
 	c, err := clusters.first(t, `account_id = $1 AND id IN (SELECT cluster_id FROM cluster_subjects WHERE id = $2)`,
 		accountID, subjectID)
 	if err == nil && c == nil {
@@ -170,19 +162,19 @@ func (t *tx) clusterOfSubject(accountID, subjectID string) (*account.Cluster, er
 	return c, err
 }
 
-// updateCluster writes what the use of a cluster's token has changed, with an audit event.
-func (t *tx) updateCluster(c *account.Cluster, by account.Caller, details map[string]string) error {
+// update writes what the use of a cluster's token has changed, with an audit event.
+func (cs *Clusters) update(t *tx, c *account.Cluster, by account.Caller, details map[string]string) error {
 	c.UpdatedAt = t.now
 	t.audit(by, clusters.updated, c.ID, details)
 	return clusters.update(t, c)
 }
 
 // MarkClusterUsed implements account.ClusterTokens.
-func (s *Store) MarkClusterUsed(id string) { s.recordUse(clusterUsed, id) }
+func (cs *Clusters) MarkClusterUsed(id string) { cs.uses.record(clusterUsed, id) }
 
 // eachLiveSubject calls do with those of the subjects in use that exist and whose token is admitted.
-func (t *tx) eachLiveSubject(
-	uses []account.CredentialUse, do func(*account.Cluster, *account.ClusterSubject, account.CredentialUse),
+func (cs *Clusters) eachLiveSubject(
+	t *tx, uses []account.CredentialUse, do func(*account.Cluster, *account.ClusterSubject, account.CredentialUse),
 ) error {
 	ids := make([]string, len(uses))
 	for i, use := range uses {

@@ -5,66 +5,70 @@ package store
 
 import (
 	"context"
+	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
+// SignIns are the sessions of the dashboard, each with an API key.
+type SignIns struct {
+	db   *database
+	uses *lastUsedTimes
+}
+
 // SignIn implements account.DashboardSessions.
-func (s *Store) SignIn(ctx context.Context, key *account.APIKey, tokenHash []byte) (*account.DashboardSession, error) {
-	session := &account.DashboardSession{}
-	err := s.write(ctx, "signing in to the dashboard", func(t *tx) error {
-		current, err := apiKeys.get(t, key.AccountID, key.ID)
-		if account.CodeOf(err) == account.CodeNotFound || err == nil && !current.Valid(t.now) {
-			return errSignedOut()
-		}
+func (ds *SignIns) SignIn(
+	ctx context.Context, key *account.APIKey, tokenHash []byte,
+) (*account.DashboardSession, error) {
+	return writeResult(ctx, ds.db, "signing in to the dashboard", func(t *tx) (*account.DashboardSession, error) {
+		session, err := sessionOfKey(t, key.AccountID, key.ID, t.now.Add(account.DashboardLife))
 		if err != nil {
-			return err
+			return nil, err
 		}
-		session.Key, session.ExpiresAt = *current, t.now.Add(account.DashboardLife)
-		return t.Exec(
+		return session, t.Exec(
 			`INSERT INTO dashboard_sessions (token_hash, account_id, api_key_id, expires_at) VALUES ($1, $2, $3, $4)`,
-			notNil(tokenHash), current.AccountID, current.ID, micros(session.ExpiresAt))
+			notNil(tokenHash), key.AccountID, key.ID, micros(session.ExpiresAt))
 	})
-	if err != nil {
+}
+
+// sessionOfKey returns a session of the dashboard whose API key is valid.
+func sessionOfKey(t *tx, accountID, keyID string, expires time.Time) (*account.DashboardSession, error) {
+	key, err := apiKeys.get(t, accountID, keyID)
+	switch {
+	case account.CodeOf(err) == account.CodeNotFound || err == nil && !key.Valid(t.now):
+		return nil, errSignedOut()
+	case err != nil:
 		return nil, err
 	}
-	return session, nil
+	return &account.DashboardSession{Key: *key, ExpiresAt: expires}, nil
 }
 
 // DashboardSession implements account.DashboardSessions.
-func (s *Store) DashboardSession(ctx context.Context, tokenHash []byte) (*account.DashboardSession, error) {
-	session := &account.DashboardSession{}
-	err := s.read(ctx, "looking for a dashboard session", func(t *tx) error {
+func (ds *SignIns) DashboardSession(ctx context.Context, tokenHash []byte) (*account.DashboardSession, error) {
+	const doing = "looking for a dashboard session"
+	session, err := result(ctx, ds.db, doing, func(t *tx) (*account.DashboardSession, error) {
 		var accountID, keyID string
 		var expires int64
 		_, err := t.Row(`SELECT account_id, api_key_id, expires_at FROM dashboard_sessions WHERE token_hash = $1`,
 			notNil(tokenHash)).Find(&accountID, &keyID, &expires)
-		if err != nil {
-			return err
-		}
-		if expires <= micros(t.now) { // or there is none
-			return errSignedOut()
-		}
-		key, err := apiKeys.get(t, accountID, keyID)
-		if account.CodeOf(err) == account.CodeNotFound || err == nil && !key.Valid(t.now) {
-			return errSignedOut()
+		if err == nil && expires <= micros(t.now) { // or there is none
+			err = errSignedOut()
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
-		session.Key, session.ExpiresAt = *key, fromMicros(expires)
-		return nil
+		return sessionOfKey(t, accountID, keyID, fromMicros(expires))
 	})
 	if err != nil {
 		return nil, err
 	}
-	s.recordUse(apiKeyUsed, session.Key.ID)
+	ds.uses.record(apiKeyUsed, session.Key.ID)
 	return session, nil
 }
 
 // SignOut implements account.DashboardSessions.
-func (s *Store) SignOut(ctx context.Context, tokenHash []byte) error {
-	return s.write(ctx, "signing out of the dashboard", func(t *tx) error {
+func (ds *SignIns) SignOut(ctx context.Context, tokenHash []byte) error {
+	return ds.db.write(ctx, "signing out of the dashboard", func(t *tx) error {
 		return t.Exec(`DELETE FROM dashboard_sessions WHERE token_hash = $1`, notNil(tokenHash))
 	})
 }

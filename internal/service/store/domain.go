@@ -13,49 +13,48 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/sqldb"
 )
 
+// Domains are the grants of domains to accounts, which their public endpoints follow.
+type Domains struct {
+	db        *database
+	accounts  *Accounts
+	endpoints *Endpoints
+	ownHosts  []string // ownHosts are those of the service's own URLs, which no endpoint gets.
+}
+
 // GrantDomain implements account.Domains.
-func (s *Store) GrantDomain(ctx context.Context, accountID, raw string) (*account.Domain, error) {
+func (ds *Domains) GrantDomain(ctx context.Context, accountID, raw string) (*account.Domain, error) {
 	pattern, err := account.ParseDomainPattern(raw)
 	if err != nil {
 		return nil, err
 	}
-	d := &account.Domain{Pattern: pattern, AccountID: accountID}
-	err = s.write(ctx, "granting a domain", func(t *tx) error {
-		d.CreatedAt = t.now
-		if err := t.accountExists(accountID); err != nil {
-			return err
+	return writeResult(ctx, ds.db, "granting a domain", func(t *tx) (*account.Domain, error) {
+		d := &account.Domain{Pattern: pattern, AccountID: accountID, CreatedAt: t.now}
+		if err := ds.accounts.exists(t, accountID); err != nil {
+			return nil, err
 		}
-		var made int64
 		granted, err := t.Row(`SELECT created_at FROM domains WHERE account_id = $1 AND pattern = $2`, accountID,
-			pattern).Find(&made)
-		if granted {
-			d.CreatedAt = fromMicros(made)
-		}
+			pattern).Find(timeField(&d.CreatedAt))
 		if err != nil || granted {
-			return err
+			return d, err
 		}
-		if err := t.refuseOwnHost(pattern); err != nil {
-			return err
+		if err := ds.refuseOwnHost(t, pattern); err != nil {
+			return nil, err
 		}
-		if err := t.refuseOverlap(accountID, pattern); err != nil {
-			return err
+		if err := ds.refuseOverlap(t, accountID, pattern); err != nil {
+			return nil, err
 		}
 		err = t.Exec(`INSERT INTO domains (pattern, account_id, created_at) VALUES ($1, $2, $3)`, pattern, accountID,
 			micros(t.now))
 		if err != nil {
-			return err
+			return nil, err
 		}
 		t.audit(account.Caller{AccountID: accountID}, account.AuditDomainGranted, pattern, map[string]string{})
-		return t.followGrants(accountID)
+		return d, ds.followGrants(t, accountID)
 	})
-	if err != nil {
-		return nil, err
-	}
-	return d, nil
 }
 
 // refuseOwnHost refuses a host of the server's own URLs, as the server has recorded them.
-func (t *tx) refuseOwnHost(pattern string) error {
+func (ds *Domains) refuseOwnHost(t *tx, pattern string) error {
 	var own string
 	if err := t.Row(`SELECT own_hosts FROM store`).Scan(&own); err != nil {
 		return err
@@ -68,7 +67,7 @@ func (t *tx) refuseOwnHost(pattern string) error {
 }
 
 // refuseOverlap holds the rule that a host belongs to one account at most.
-func (t *tx) refuseOverlap(accountID, pattern string) error {
+func (ds *Domains) refuseOverlap(t *tx, accountID, pattern string) error {
 	q := query{args: []any{accountID}, text: `account_id <> $1`}
 	overlaps := q.in(`pattern`, account.DomainPatterns(pattern)) // itself, and the wildcards above it
 	if below, ok := strings.CutPrefix(pattern, "*"); ok {
@@ -89,12 +88,12 @@ func (t *tx) refuseOverlap(accountID, pattern string) error {
 }
 
 // RevokeDomain implements account.Domains.
-func (s *Store) RevokeDomain(ctx context.Context, accountID, raw string) error {
+func (ds *Domains) RevokeDomain(ctx context.Context, accountID, raw string) error {
 	pattern, err := account.ParseDomainPattern(raw)
 	if err != nil {
 		return err
 	}
-	return s.write(ctx, "revoking a domain", func(t *tx) error {
+	return ds.db.write(ctx, "revoking a domain", func(t *tx) error {
 		found, err := t.Exists(`DELETE FROM domains WHERE account_id = $1 AND pattern = $2 RETURNING pattern`,
 			accountID, pattern)
 		if err == nil && !found {
@@ -104,19 +103,19 @@ func (s *Store) RevokeDomain(ctx context.Context, accountID, raw string) error {
 			return err
 		}
 		t.audit(account.Caller{AccountID: accountID}, account.AuditDomainRevoked, pattern, map[string]string{})
-		return t.followGrants(accountID)
+		return ds.followGrants(t, accountID)
 	})
 }
 
 // followGrants applies the account's grants to its public endpoints: those without one go offline;
 // endpoints of type cloud, which have no agent to bring them back, are online again when theirs is
 // back.
-func (t *tx) followGrants(accountID string) error {
-	granted, err := t.grantsOf(accountID)
+func (ds *Domains) followGrants(t *tx, accountID string) error {
+	granted, err := ds.grantsOf(t, accountID)
 	if err != nil {
 		return err
 	}
-	rows, err := t.endpointsWhere(`account_id = $1 AND binding = $2 ORDER BY id`, accountID, account.BindingPublic)
+	rows, err := ds.endpoints.all(t, `account_id = $1 AND binding = $2 ORDER BY id`, accountID, account.BindingPublic)
 	if err != nil {
 		return err
 	}
@@ -136,7 +135,7 @@ func (t *tx) followGrants(accountID string) error {
 }
 
 // grantsOf returns a function that reports whether the account may have a host.
-func (t *tx) grantsOf(accountID string) (func(host string) bool, error) {
+func (ds *Domains) grantsOf(t *tx, accountID string) (func(host string) bool, error) {
 	patterns := map[string]bool{}
 	err := t.Each(func(from scanner) error {
 		var p string
@@ -145,18 +144,14 @@ func (t *tx) grantsOf(accountID string) (func(host string) bool, error) {
 		return err
 	}, `SELECT pattern FROM domains WHERE account_id = $1 ORDER BY pattern`, accountID)
 	return func(host string) bool {
-		return !t.s.reserved(host) && slices.ContainsFunc(account.DomainPatterns(host), func(p string) bool {
-			return patterns[p]
-		})
+		granted := slices.ContainsFunc(account.DomainPatterns(host), func(p string) bool { return patterns[p] })
+		return granted && !slices.Contains(ds.ownHosts, host)
 	}, err
 }
 
-// reserved reports whether the host is the service's own.
-func (s *Store) reserved(host string) bool { return slices.Contains(s.opt.OwnHosts, host) }
-
 // ListDomains implements account.Domains.
-func (s *Store) ListDomains(ctx context.Context, accountID string) ([]account.Domain, error) {
-	return result(ctx, s, "listing domains", func(t *tx) ([]account.Domain, error) {
+func (ds *Domains) ListDomains(ctx context.Context, accountID string) ([]account.Domain, error) {
+	return result(ctx, ds.db, "listing domains", func(t *tx) ([]account.Domain, error) {
 		return sqldb.List(t.Tx, func(d *account.Domain) []any {
 			return []any{&d.Pattern, &d.AccountID, timeField(&d.CreatedAt)}
 		}, `SELECT pattern, account_id, created_at FROM domains WHERE account_id = $1 OR $1 = '' ORDER BY pattern`,
@@ -172,11 +167,11 @@ const ruleUngranted = "the host is not under a domain that is granted to this ac
 
 // mayHaveHost refuses a URL of the public binding whose host the account may not have. Whether
 // another account has it makes no difference, and is not looked up. Other bindings have no grants.
-func (t *tx) mayHaveHost(accountID, binding string, u account.EndpointURL) error {
+func (ds *Domains) mayHaveHost(t *tx, accountID, binding string, u account.EndpointURL) error {
 	if binding != account.BindingPublic {
 		return nil
 	}
-	owner, err := t.ownerOf(u.Host)
+	owner, err := ds.ownerOf(t, u.Host)
 	if err == nil && (owner != accountID || owner == "") {
 		return account.Invalid("url", account.Shorten(u.String()), ruleUngranted)
 	}
@@ -184,8 +179,8 @@ func (t *tx) mayHaveHost(accountID, binding string, u account.EndpointURL) error
 }
 
 // ownerOf returns the account that may have the public host, "" for none.
-func (t *tx) ownerOf(host string) (accountID string, err error) {
-	if t.s.reserved(host) {
+func (ds *Domains) ownerOf(t *tx, host string) (accountID string, err error) {
+	if slices.Contains(ds.ownHosts, host) {
 		return "", nil
 	}
 	var q query
@@ -195,9 +190,9 @@ func (t *tx) ownerOf(host string) (accountID string, err error) {
 }
 
 // GrantedHosts implements account.PublicHosts.
-func (s *Store) GrantedHosts(ctx context.Context, accountID string, hosts []string) (map[string]bool, error) {
-	return result(ctx, s, "reading grants of domains", func(t *tx) (map[string]bool, error) {
-		may, err := t.grantsOf(accountID)
+func (ds *Domains) GrantedHosts(ctx context.Context, accountID string, hosts []string) (map[string]bool, error) {
+	return result(ctx, ds.db, "reading grants of domains", func(t *tx) (map[string]bool, error) {
+		may, err := ds.grantsOf(t, accountID)
 		granted := make(map[string]bool, len(hosts))
 		for _, h := range hosts {
 			granted[h] = may(h)
@@ -207,13 +202,13 @@ func (s *Store) GrantedHosts(ctx context.Context, accountID string, hosts []stri
 }
 
 // PublicEndpoint implements account.PublicHosts.
-func (s *Store) PublicEndpoint(ctx context.Context, host string, port int) (*account.Endpoint, error) {
-	return result(ctx, s, "finding a public endpoint", func(t *tx) (*account.Endpoint, error) {
-		owner, err := t.ownerOf(host)
+func (ds *Domains) PublicEndpoint(ctx context.Context, host string, port int) (*account.Endpoint, error) {
+	return result(ctx, ds.db, "finding a public endpoint", func(t *tx) (*account.Endpoint, error) {
+		owner, err := ds.ownerOf(t, host)
 		if err != nil {
 			return nil, err
 		}
-		row, err := t.endpointWhere(
+		row, err := ds.endpoints.find(t,
 			`account_id = $1 AND binding = $2 AND host = $3 AND port = $4 ORDER BY online DESC, id LIMIT 1`,
 			owner, account.BindingPublic, host, port)
 		if err != nil {
@@ -223,7 +218,7 @@ func (s *Store) PublicEndpoint(ctx context.Context, host string, port int) (*acc
 			return nil, account.Errorf(account.CodeNotFound, "there is no public endpoint at %s:%d",
 				account.Shorten(host), port)
 		}
-		p, err := t.policyOf(row) // an endpoint without its policy must not be served
+		p, err := ds.endpoints.policyOf(t, row) // an endpoint without its policy must not be served
 		row.e.TrafficPolicy = p.text
 		return &row.e, err
 	})

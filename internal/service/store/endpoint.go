@@ -5,16 +5,28 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"reflect"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/seal"
 )
+
+// Endpoints are the endpoints with their traffic policies, and the reservations of their ids.
+type Endpoints struct {
+	db       *database
+	key      *seal.Key // key seals policies; nil for commands.
+	backends *Backends
+	max      int // max bounds the endpoints of an account.
+	// grace is how long the row of a lost endpoint is kept, ownedGrace how long the last one of an
+	// owner, and reserve how long the ids of a deleted endpoint and of its hostname.
+	grace, ownedGrace, reserve time.Duration
+	ownedDue                   atomic.Int64 // ownedDue is when endpoints with an owner are looked for next.
+}
 
 // endpointRow is an endpoint with what only the store knows of it.
 type endpointRow struct {
@@ -92,8 +104,8 @@ func serviceExportField(export **account.ServiceExport) converted[string] {
 	}
 }
 
-// saveEndpoint writes the row and its policy.
-func (t *tx) saveEndpoint(kind account.EventType, r *endpointRow) error {
+// save writes the row and its policy.
+func (r *endpointRow) save(t *tx, kind account.EventType) error {
 	var err error
 	r.storeOwner()
 	if kind == account.Added {
@@ -104,7 +116,7 @@ func (t *tx) saveEndpoint(kind account.EventType, r *endpointRow) error {
 	if err != nil {
 		return err
 	}
-	return t.savePolicy(r)
+	return r.savePolicy(t)
 }
 
 func (r *endpointRow) online() bool { return r.e.Status == account.StatusOnline }
@@ -128,17 +140,17 @@ func differs(a, b account.Endpoint) bool {
 	return !reflect.DeepEqual(a, b)
 }
 
-// endpointWhere returns the one endpoint that the condition selects, or nil.
-func (t *tx) endpointWhere(condition string, args ...any) (*endpointRow, error) {
-	rows, err := t.endpointsWhere(condition, args...)
+// find returns the one endpoint that the condition selects, or nil.
+func (es *Endpoints) find(t *tx, condition string, args ...any) (*endpointRow, error) {
+	rows, err := es.all(t, condition, args...)
 	if err != nil || len(rows) == 0 {
 		return nil, err
 	}
 	return rows[0], nil
 }
 
-// endpointsWhere returns all endpoints that the condition selects.
-func (t *tx) endpointsWhere(condition string, args ...any) ([]*endpointRow, error) {
+// all returns all endpoints that the condition selects.
+func (es *Endpoints) all(t *tx, condition string, args ...any) ([]*endpointRow, error) {
 	found, err := endpoints.all(t, condition, args...)
 	rows := make([]*endpointRow, len(found))
 	for i := range found {
@@ -153,47 +165,47 @@ func (t *tx) endpointsWhere(condition string, args ...any) ([]*endpointRow, erro
 }
 
 // Endpoint implements account.Endpoints.
-func (s *Store) Endpoint(ctx context.Context, accountID, id string) (*account.Endpoint, error) {
-	return result(ctx, s, "reading endpoint", func(t *tx) (*account.Endpoint, error) {
-		row, err := t.endpointWhere(`account_id = $1 AND id = $2`, accountID, id)
+func (es *Endpoints) Endpoint(ctx context.Context, accountID, id string) (*account.Endpoint, error) {
+	return result(ctx, es.db, "reading endpoint", func(t *tx) (*account.Endpoint, error) {
+		row, err := es.find(t, `account_id = $1 AND id = $2`, accountID, id)
 		if err != nil {
 			return nil, err
 		}
 		if row == nil {
 			return nil, notFound("endpoint", id)
 		}
-		p, err := t.policyOf(row)
+		p, err := es.policyOf(t, row)
 		row.e.TrafficPolicy = p.text
 		return &row.e, err
 	})
 }
 
 // EndpointReserved implements account.Endpoints.
-func (s *Store) EndpointReserved(ctx context.Context, accountID, id string) (bool, error) {
-	return result(ctx, s, "looking for a reservation", func(t *tx) (bool, error) {
+func (es *Endpoints) EndpointReserved(ctx context.Context, accountID, id string) (bool, error) {
+	return result(ctx, es.db, "looking for a reservation", func(t *tx) (bool, error) {
 		return t.Exists(`SELECT 1 FROM slot_reservations
 			WHERE account_id = $1 AND endpoint_id = $2 AND expires_at > $3`, accountID, id, micros(t.now))
 	})
 }
 
 // ListEndpoints implements account.Endpoints.
-func (s *Store) ListEndpoints(
+func (es *Endpoints) ListEndpoints(
 	ctx context.Context, accountID string, f account.EndpointFilter, p account.Page,
 ) (*account.EndpointPage, error) {
 	limit := pageLimit(p)
-	return result(ctx, s, "listing endpoints", func(t *tx) (*account.EndpointPage, error) {
+	return result(ctx, es.db, "listing endpoints", func(t *tx) (*account.EndpointPage, error) {
 		seq, _, err := t.counters(accountID, "seq", "compacted_seq")
 		if err != nil {
 			return nil, err
 		}
-		page := &account.EndpointPage{StoreID: s.storeID, Version: t.version(seq)}
+		page := &account.EndpointPage{StoreID: es.db.storeID, Version: t.version(seq)}
 		q := query{args: []any{accountID}, text: `account_id = $1`}
 		q.andIf(p.BeforeID != "", `id < `, p.BeforeID)
 		q.andIn(`binding`, f.Bindings)
 		q.andIf(f.Type != "", `type = `, f.Type)
 		q.andIf(f.URL != "", `url = `, f.URL)
 		q.andIf(f.OwnerCluster != "", `owner_cluster <> '' AND owner_cluster = `, f.OwnerCluster)
-		rows, err := t.endpointsWhere(q.text+fmt.Sprintf(` ORDER BY id DESC LIMIT %d`, limit+1), q.args...)
+		rows, err := es.all(t, q.text+fmt.Sprintf(` ORDER BY id DESC LIMIT %d`, limit+1), q.args...)
 		if err != nil {
 			return nil, err
 		}
@@ -204,16 +216,6 @@ func (s *Store) ListEndpoints(
 		}
 		return page, nil
 	})
-}
-
-// counters reads two of the account's version numbers, and the epoch that they are of.
-func (t *tx) counters(accountID, current, compacted string) (seq, compactedSeq int64, err error) {
-	err = t.Row(`SELECT a.`+current+`, a.`+compacted+`, s.epoch FROM accounts AS a, store AS s WHERE a.id = $1`,
-		accountID).Scan(&seq, &compactedSeq, &t.epoch)
-	if errors.Is(err, sql.ErrNoRows) {
-		return 0, 0, notFound("account", accountID)
-	}
-	return seq, compactedSeq, err
 }
 
 func pageLimit(p account.Page) int {
@@ -247,4 +249,91 @@ func notNil(b []byte) []byte {
 		return []byte{}
 	}
 	return b
+}
+
+// refuseOtherScheme holds the rule that one host and port has one scheme in an account.
+func (es *Endpoints) refuseOtherScheme(t *tx, r account.BindRequest) error {
+	var id, url string
+	found, err := t.Row(`SELECT id, url FROM endpoints
+		WHERE account_id = $1 AND binding = $2 AND host = $3 AND port = $4 AND scheme <> $5 LIMIT 1`,
+		r.AccountID, r.Binding, r.URL.Host, r.URL.Port, r.URL.Scheme).Find(&id, &url)
+	if err != nil || !found {
+		return err
+	}
+	return &account.Error{Code: account.CodeURLTaken, Details: map[string]string{"endpoint_id": id, "url": url},
+		Msg: fmt.Sprintf(
+			"%s cannot be bound: host and port belong to %s (endpoint %s), and one host and port has one scheme; "+
+				"choose another port, or end that endpoint", r.URL, url, id)}
+}
+
+// ofURL selects the endpoints with a host and port.
+const ofURL = `account_id = $1 AND binding = $2 AND host = $3 AND port = $4`
+
+// atURL returns the endpoints with host and port of a bind that the condition selects.
+func (es *Endpoints) atURL(t *tx, r account.BindRequest, condition string, args ...any) ([]*endpointRow, error) {
+	return es.all(t, ofURL+` AND `+condition, append([]any{r.AccountID, r.Binding, r.URL.Host, r.URL.Port}, args...)...)
+}
+
+// taken is the refusal of a URL that an endpoint has.
+func taken(row *endpointRow, format string, args ...any) error {
+	return &account.Error{Code: account.CodeURLTaken, Msg: fmt.Sprintf(format, args...),
+		Details: map[string]string{"endpoint_id": row.e.ID, "url": row.e.URL}}
+}
+
+// visible returns a row that the caller may read.
+func (es *Endpoints) visible(t *tx, by account.Caller, id string) (*endpointRow, error) {
+	row, err := es.find(t, `account_id = $1 AND id = $2`, by.AccountID, id)
+	if err == nil && (row == nil || !by.MayKnow(&row.e)) {
+		return nil, notFound("endpoint", id)
+	}
+	return row, err
+}
+
+// sweepGrace deletes the endpoints of agents whose grace has ended.
+func (es *Endpoints) sweepGrace(ctx context.Context) error {
+	return es.deleteExpired(ctx, `online = 0 AND owner_cluster = '' AND grace_from <= $1 AND type = $2`)
+}
+
+// sweepOwned does the same for endpoints with an owner. Their grace is OwnedGrace, but Grace beside
+// another one of the owner that has been online for as long.
+func (es *Endpoints) sweepOwned(ctx context.Context) error {
+	now := es.db.now()
+	if micros(now) < es.ownedDue.Load() {
+		return nil
+	}
+	es.ownedDue.Store(micros(now.Add(ownedSweep)))
+	return es.deleteExpired(ctx, `online = 0 AND owner_cluster <> '' AND grace_from <= $1 AND type = $2
+		AND (grace_from <= $3 OR EXISTS (SELECT 1 FROM endpoints AS o
+			WHERE o.account_id = endpoints.account_id AND o.binding = endpoints.binding AND o.host = endpoints.host
+			AND o.port = endpoints.port AND o.owner_cluster = endpoints.owner_cluster
+			AND o.owner_object = endpoints.owner_object AND o.online = 1 AND o.online_since <= $1))`,
+		micros(now.Add(-es.ownedGrace)))
+}
+
+// deleteExpired deletes the endpoints that the condition selects; $1 is the time before Grace, $2
+// the type of agents' endpoints.
+func (es *Endpoints) deleteExpired(ctx context.Context, condition string, more ...any) error {
+	args := append([]any{micros(es.db.now().Add(-es.grace)), account.TypeAgent}, more...)
+	return es.deleteAll(ctx, "deleting endpoints after their grace", condition, `grace_from, id`, args...)
+}
+
+// deleteAll deletes the endpoints that the condition selects, in batches.
+func (es *Endpoints) deleteAll(ctx context.Context, doing, condition, order string, args ...any) error {
+	batch := condition + fmt.Sprintf(` ORDER BY %s LIMIT %d`, order, sweepBatch)
+	return es.db.writeWhile(ctx, doing, func(t *tx) error { return es.deleteRows(t, batch, args...) },
+		`SELECT 1 FROM endpoints WHERE `+condition+` LIMIT 1`, args...)
+}
+
+// deleteRows deletes the endpoints that the condition selects.
+func (es *Endpoints) deleteRows(t *tx, condition string, args ...any) error {
+	rows, err := es.all(t, condition, args...)
+	if err != nil {
+		return err
+	}
+	for _, row := range rows {
+		if err := es.delete(t, row); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
@@ -14,8 +15,14 @@ import (
 // maxEvents is how many events one call of EndpointEvents returns at most.
 const maxEvents = 1000
 
+// EventLog has the events of endpoints, until they are compacted.
+type EventLog struct {
+	db        *database
+	retention time.Duration // retention is how long events are kept.
+}
+
 // EndpointEvents implements account.EventLog.
-func (s *Store) EndpointEvents(ctx context.Context, accountID string, v account.ResourceVersion,
+func (el *EventLog) EndpointEvents(ctx context.Context, accountID string, v account.ResourceVersion,
 	f account.EndpointFilter, limit int) (
 	[]account.EndpointEvent, account.ResourceVersion, error) {
 	if limit <= 0 || limit > maxEvents {
@@ -23,20 +30,14 @@ func (s *Store) EndpointEvents(ctx context.Context, accountID string, v account.
 	}
 	var found []account.EndpointEvent
 	var upTo account.ResourceVersion
-	err := s.read(ctx, "reading events", func(t *tx) error {
-		seq, compacted, err := t.counters(accountID, "seq", "compacted_seq")
-		if err != nil {
+	err := el.db.read(ctx, "reading events", func(t *tx) (err error) {
+		if upTo, err = t.newestAfter(v, accountID, "seq", "compacted_seq"); err != nil {
 			return err
 		}
-		if err := t.checkVersion(v, seq, compacted); err != nil {
-			return err
+		var more bool
+		if found, more, err = el.after(t, accountID, v.Seq, f, limit); more {
+			upTo = found[limit-1].ResourceVersion
 		}
-		upTo = t.version(seq)
-		events, more, err := t.eventsAfter(accountID, v.Seq, f, limit)
-		if more {
-			upTo = events[limit-1].ResourceVersion
-		}
-		found = events
 		return err
 	})
 	if err != nil {
@@ -45,11 +46,11 @@ func (s *Store) EndpointEvents(ctx context.Context, accountID string, v account.
 	return found, upTo, nil
 }
 
-// eventsAfter returns at most limit events of endpoints that match the filter. more reports that
+// after returns at most limit events of endpoints that match the filter. more reports that
 // there are as many, so that others may follow. Rows do not tell the type of the endpoint, so those
 // of other types count as read, and do not count for the limit.
-func (t *tx) eventsAfter(
-	accountID string, after int64, f account.EndpointFilter, limit int,
+func (el *EventLog) after(
+	t *tx, accountID string, after int64, f account.EndpointFilter, limit int,
 ) (found []account.EndpointEvent, more bool, err error) {
 	for {
 		q := query{args: []any{accountID, after}, text: `account_id = $1 AND seq > $2`}
@@ -60,7 +61,7 @@ func (t *tx) eventsAfter(
 			if read++; len(found) == limit {
 				return nil
 			}
-			e, err := t.scanEvent(from)
+			e, err := el.scan(t, from)
 			if after = e.ResourceVersion.Seq; err == nil && (f.Type == "" || e.Endpoint.Type == f.Type) {
 				found = append(found, e)
 			}
@@ -73,23 +74,7 @@ func (t *tx) eventsAfter(
 	}
 }
 
-func (t *tx) checkVersion(v account.ResourceVersion, seq, compacted int64) error {
-	var why string
-	switch {
-	case v.Epoch != t.epoch:
-		why = "is of another store, or of this one before it was restored"
-	case v.Seq > seq:
-		why = "lies in the future"
-	case v.Seq < compacted:
-		why = "is too old: the events after it were compacted"
-	default:
-		return nil
-	}
-	return account.Errorf(account.CodeGone, "resource_version %s %s; list again and watch from the list's version", v,
-		why)
-}
-
-func (t *tx) scanEvent(from scanner) (account.EndpointEvent, error) {
+func (el *EventLog) scan(t *tx, from scanner) (account.EndpointEvent, error) {
 	var e account.EndpointEvent
 	var seq int64
 	var kind, snapshot string
@@ -101,4 +86,35 @@ func (t *tx) scanEvent(from scanner) (account.EndpointEvent, error) {
 		return e, fmt.Errorf("decoding event %d: %w", seq, err)
 	}
 	return e, nil
+}
+
+// Subscribe implements account.EventLog.
+func (el *EventLog) Subscribe(accountID string) (wake <-chan struct{}, cancel func()) {
+	return el.db.wakes.Subscribe(accountID)
+}
+
+func (el *EventLog) sweep(ctx context.Context) error {
+	before := micros(el.db.now().Add(-el.retention))
+	compact := func(t *tx) error { return el.compact(t, before) }
+	return el.db.writeWhile(ctx, "compacting events", compact, `SELECT 1 FROM events WHERE at <= $1 LIMIT 1`, before)
+}
+
+// compact removes a batch of one account's oldest events. What stays is a whole tail of the log,
+// whatever the clock did.
+func (el *EventLog) compact(t *tx, before int64) error {
+	var accountID string
+	var last, first int64
+	err := t.Row(`SELECT account_id, MAX(seq) FROM events WHERE at <= $1 GROUP BY account_id LIMIT 1`, before).
+		Scan(&accountID, &last)
+	if err != nil {
+		return err
+	}
+	if err := t.Row(`SELECT MIN(seq) FROM events WHERE account_id = $1`, accountID).Scan(&first); err != nil {
+		return err
+	}
+	last = min(last, first+50*sweepBatch)
+	if err := t.Exec(`DELETE FROM events WHERE account_id = $1 AND seq <= $2`, accountID, last); err != nil {
+		return err
+	}
+	return t.Exec(`UPDATE accounts SET compacted_seq = $1 WHERE id = $2`, last, accountID)
 }

@@ -10,7 +10,7 @@ import (
 
 // SetBeatTimes is called before Beat.
 func (s *Store) SetBeatTimes(interval, timeout, fenceAfter time.Duration) {
-	s.opt.BeatTimes = BeatTimes{interval, timeout, fenceAfter}
+	s.times = BeatTimes{interval, timeout, fenceAfter}
 }
 
 // SetPollInterval is called before Listen.
@@ -18,18 +18,18 @@ func (s *Store) SetPollInterval(d time.Duration) { s.pollInterval = d }
 
 // HoldTurn waits for the turn to write and keeps it until release is called, so that calls wait.
 func (s *Store) HoldTurn(ctx context.Context) (release func(), err error) {
-	return s.writes.Hold(ctx)
+	return s.db.writes.Hold(ctx)
 }
 
 // WaitingCalls returns how many calls wait for the turn to write.
-func (s *Store) WaitingCalls() int { return s.writes.Waiting() }
+func (s *Store) WaitingCalls() int { return s.db.writes.Waiting() }
 
 // MaxBatchEvents bounds a batch.
 const MaxBatchEvents = maxBatchEvents
 
 // ClusterIDs returns how many cluster ids are claimed.
 func (s *Store) ClusterIDs(ctx context.Context) (n int, err error) {
-	err = s.read(ctx, "counting cluster ids", func(t *tx) error {
+	err = s.db.read(ctx, "counting cluster ids", func(t *tx) error {
 		return t.Row(`SELECT COUNT(*) FROM cluster_ids`).Scan(&n)
 	})
 	return n, err

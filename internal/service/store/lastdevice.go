@@ -65,18 +65,18 @@ func (d *lastDevices) remove(ids []string, devices map[string]lastDevice) {
 }
 
 // RecordDevice implements account.Logins.
-func (s *Store) RecordDevice(l *account.LiveSession, d account.Device) {
-	if due, changed := l.LastUse.Compare(d, s.now()); due {
-		s.devices.add(l.ID, lastDevice{l.AccountID, d, changed, s.now()})
+func (as *UserSessions) RecordDevice(l *account.LiveSession, d account.Device) {
+	if due, changed := l.LastUse.Compare(d, as.db.now()); due {
+		as.devices.add(l.ID, lastDevice{l.AccountID, d, changed, as.db.now()})
 	}
 }
 
 // flush writes the devices that are held. What cannot be written stays for the next time.
-func (d *lastDevices) flush(ctx context.Context, s *Store) error {
+func (d *lastDevices) flush(ctx context.Context, db *database) error {
 	byAccount, devices := d.byAccount()
 	for _, ids := range byAccount {
 		for some := range slices.Chunk(slices.Sorted(slices.Values(ids)), sweepBatch) {
-			err := s.write(ctx, "writing which devices use sessions", func(t *tx) error {
+			err := db.write(ctx, "writing which devices use sessions", func(t *tx) error {
 				for _, id := range some {
 					if err := devices[id].save(t, id); err != nil {
 						return err

@@ -18,6 +18,7 @@ const lastUsedInterval = 10 * time.Second
 // lastUsedTimes collects when credentials were used and operators seen, until they are written in a
 // batch, without events.
 type lastUsedTimes struct {
+	db      *database
 	mu      sync.Mutex
 	pending map[lastUsedKey]time.Time
 	flushed time.Time
@@ -40,37 +41,34 @@ const (
 	operatorSeen  = `UPDATE operators SET last_seen_at = $1 WHERE id = $2 AND last_seen_at < $1`
 )
 
-// recordUse notes that the object with the id was used now; statement is one of the above.
-func (s *Store) recordUse(statement, id string) {
-	now := s.now()
-	s.lastUsed.mu.Lock()
-	defer s.lastUsed.mu.Unlock()
-	if s.lastUsed.pending == nil {
-		s.lastUsed.pending = map[lastUsedKey]time.Time{}
+// record notes that the object with the id was used now; statement is one of the above.
+func (u *lastUsedTimes) record(statement, id string) {
+	now := u.db.now()
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.pending == nil {
+		u.pending = map[lastUsedKey]time.Time{}
 	}
-	s.lastUsed.pending[lastUsedKey{statement, id}] = now
+	u.pending[lastUsedKey{statement, id}] = now
 }
 
-func (s *Store) flushLastUsedIfDue(ctx context.Context) error {
-	s.lastUsed.mu.Lock()
-	due := len(s.lastUsed.pending) > 0 && s.now().Sub(s.lastUsed.flushed) >= lastUsedInterval
-	s.lastUsed.mu.Unlock()
-	if !due {
-		return nil
+// flush writes the pending times when lastUsedInterval has passed since the last time, or now. After
+// an error they are lost.
+func (u *lastUsedTimes) flush(ctx context.Context, now bool) error {
+	at := u.db.now()
+	u.mu.Lock()
+	pending := u.pending
+	if !now && at.Sub(u.flushed) < lastUsedInterval {
+		pending = nil
 	}
-	return s.flushLastUsed(ctx)
-}
-
-// flushLastUsed writes the pending times. After an error they are lost.
-func (s *Store) flushLastUsed(ctx context.Context) error {
-	s.lastUsed.mu.Lock()
-	pending := s.lastUsed.pending
-	s.lastUsed.pending, s.lastUsed.flushed = nil, s.now()
-	s.lastUsed.mu.Unlock()
+	if len(pending) > 0 {
+		u.pending, u.flushed = nil, at
+	}
+	u.mu.Unlock()
 	if len(pending) == 0 {
 		return nil
 	}
-	return s.write(ctx, "writing last-used times", func(t *tx) error {
+	return u.db.write(ctx, "writing last-used times", func(t *tx) error {
 		for _, key := range slices.SortedFunc(maps.Keys(pending), compareLastUsed) {
 			if err := t.Exec(key.statement, micros(pending[key]), key.id); err != nil {
 				return err

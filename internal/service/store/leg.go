@@ -13,20 +13,20 @@ import (
 )
 
 // addLeg records that a session has connections with this replica.
-func (t *tx) addLeg(sessionID string) error {
+func (ss *TunnelSessions) addLeg(t *tx, sessionID string) error {
 	return t.Exec(`INSERT INTO legs (session_id, replica_id) VALUES ($1, $2) ON CONFLICT DO NOTHING`, sessionID,
-		t.s.opt.Replica.ID)
+		ss.db.replicaID)
 }
 
 // JoinSession implements account.SessionLegs. A session without a leg is over: its endpoints may
 // have gone offline in part.
-func (s *Store) JoinSession(
+func (ss *TunnelSessions) JoinSession(
 	ctx context.Context, id string, joinHash []byte,
 ) (joined *account.TunnelSession, err error) {
-	if s.opt.Replica == nil || len(joinHash) == 0 {
+	if ss.db.replicaID == "" || len(joinHash) == 0 {
 		return nil, errSessionOver(id)
 	}
-	err = s.writeShared(ctx, "joining a tunnel session", func(t *tx) (err error) {
+	err = ss.db.writeShared(ctx, "joining a tunnel session", func(t *tx) (err error) {
 		joined, err = tunnelSessions.first(t, `id = $1 AND id IN (SELECT session_id FROM legs)`, id)
 		switch {
 		case err != nil:
@@ -34,7 +34,7 @@ func (s *Store) JoinSession(
 		case joined == nil || subtle.ConstantTimeCompare(joined.JoinHash, joinHash) != 1:
 			return errSessionOver(id)
 		}
-		return t.addLeg(id)
+		return ss.addLeg(t, id)
 	})
 	if err != nil {
 		return nil, err
@@ -43,21 +43,20 @@ func (s *Store) JoinSession(
 }
 
 // LeaveSession implements account.SessionLegs. A fenced server has left all sessions.
-func (s *Store) LeaveSession(ctx context.Context, accountID, id string, end account.SessionEnd) error {
-	if s.opt.Replica == nil {
-		return s.EndSession(ctx, accountID, id, end)
+func (ss *TunnelSessions) LeaveSession(ctx context.Context, accountID, id string, end account.SessionEnd) error {
+	if ss.db.replicaID == "" {
+		return ss.EndSession(ctx, accountID, id, end)
 	}
-	err := s.writeShared(ctx, "leaving a tunnel session", func(t *tx) error {
+	err := ss.db.writeShared(ctx, "leaving a tunnel session", func(t *tx) error {
 		err := t.Exec(`DELETE FROM legs WHERE session_id = $1 AND replica_id = $2
-			AND session_id IN (SELECT id FROM tunnel_sessions WHERE account_id = $3)`, id, s.opt.Replica.ID, accountID)
+			AND session_id IN (SELECT id FROM tunnel_sessions WHERE account_id = $3)`, id, ss.db.replicaID, accountID)
 		if err != nil {
 			return err
 		}
-		var others int
-		if err := t.Row(`SELECT COUNT(*) FROM legs WHERE session_id = $1`, id).Scan(&others); err != nil || others > 0 {
+		if others, err := t.Exists(`SELECT 1 FROM legs WHERE session_id = $1`, id); err != nil || others {
 			return err
 		}
-		return t.endSession(accountID, id, end)
+		return ss.endSession(t, accountID, id, end)
 	})
 	if errors.Is(err, ErrFenced) {
 		return nil
@@ -66,16 +65,16 @@ func (s *Store) LeaveSession(ctx context.Context, accountID, id string, end acco
 }
 
 // SessionHoldings implements account.SessionLegs.
-func (s *Store) SessionHoldings(ctx context.Context, accountID, id string) (*account.SessionHoldings, error) {
-	return result(ctx, s, "reading what a tunnel session holds", func(t *tx) (*account.SessionHoldings, error) {
-		if _, err := t.liveSession(accountID, id); err != nil {
+func (ss *TunnelSessions) SessionHoldings(ctx context.Context, accountID, id string) (*account.SessionHoldings, error) {
+	return result(ctx, ss.db, "reading what a tunnel session holds", func(t *tx) (*account.SessionHoldings, error) {
+		if _, err := ss.live(t, accountID, id); err != nil {
 			return nil, err
 		}
-		policies, err := t.policiesHeldBy(accountID, id)
+		policies, err := ss.endpoints.policiesHeldBy(t, accountID, id)
 		if err != nil {
 			return nil, err
 		}
-		rows, err := t.endpointsWhere(heldBy, id, accountID)
+		rows, err := ss.endpoints.all(t, heldBy, id, accountID)
 		if err != nil {
 			return nil, err
 		}
@@ -92,26 +91,12 @@ func (s *Store) SessionHoldings(ctx context.Context, accountID, id string) (*acc
 	})
 }
 
-// policiesHeldBy returns the traffic policies of the endpoints that a session holds, by endpoint.
-func (t *tx) policiesHeldBy(accountID, sessionID string) (map[string]string, error) {
-	policies := map[string]string{}
-	return policies, t.Each(func(from scanner) error {
-		var id string
-		var sealed []byte
-		err := from.Scan(&id, &sealed)
-		if err == nil {
-			policies[id], err = t.unseal(sealed, id)
-		}
-		return err
-	}, `SELECT id, traffic_policy FROM endpoints WHERE policy_digest <> '' AND `+heldBy, sessionID, accountID)
-}
-
 // HoldingsVersions implements account.SessionLegs.
-func (s *Store) HoldingsVersions(
+func (ss *TunnelSessions) HoldingsVersions(
 	ctx context.Context, ids []string,
 ) (map[string]account.HoldingsVersion, error) {
 	const doing = "comparing what tunnel sessions hold"
-	return result(ctx, s, doing, func(t *tx) (map[string]account.HoldingsVersion, error) {
+	return result(ctx, ss.db, doing, func(t *tx) (map[string]account.HoldingsVersion, error) {
 		versions := make(map[string]account.HoldingsVersion, len(ids))
 		return versions, t.EachIn(ids, 1, func(from scanner) error {
 			var id string
@@ -129,31 +114,31 @@ func (s *Store) HoldingsVersions(
 }
 
 // OwnLegs implements account.SessionLegs.
-func (s *Store) OwnLegs(ctx context.Context) (own account.OwnLegs, err error) {
-	if s.opt.Replica == nil {
-		return own, nil
+func (ss *TunnelSessions) OwnLegs(ctx context.Context) (account.OwnLegs, error) {
+	if ss.db.replicaID == "" {
+		return account.OwnLegs{}, nil
 	}
-	err = s.read(ctx, "reading the connections of tunnel sessions", func(t *tx) (err error) {
+	const doing = "reading the connections of tunnel sessions"
+	return result(ctx, ss.db, doing, func(t *tx) (own account.OwnLegs, err error) {
 		if own.History, err = t.History(); err != nil {
-			return err
+			return own, err
 		}
 		own.SessionIDs, err = sqldb.Values[string](t.Tx, `SELECT session_id FROM legs WHERE replica_id = $1`,
-			s.opt.Replica.ID)
-		return err
+			ss.db.replicaID)
+		return own, err
 	})
-	return own, err
 }
 
 // CorrectLegs implements account.SessionLegs.
-func (s *Store) CorrectLegs(ctx context.Context, add, remove []string) error {
-	if s.opt.Replica == nil {
+func (ss *TunnelSessions) CorrectLegs(ctx context.Context, add, remove []string) error {
+	if ss.db.replicaID == "" {
 		return nil
 	}
-	return s.write(ctx, "correcting the connections of tunnel sessions", func(t *tx) error {
-		if err := t.EachIn(add, s.opt.Replica.ID, nil, `INSERT INTO legs (session_id, replica_id)
+	return ss.db.write(ctx, "correcting the connections of tunnel sessions", func(t *tx) error {
+		if err := t.EachIn(add, ss.db.replicaID, nil, `INSERT INTO legs (session_id, replica_id)
 			SELECT id, CAST($1 AS TEXT) FROM tunnel_sessions WHERE id IN IDS ON CONFLICT DO NOTHING`); err != nil {
 			return err
 		}
-		return t.EachIn(remove, s.opt.Replica.ID, nil, `DELETE FROM legs WHERE replica_id = $1 AND session_id IN IDS`)
+		return t.EachIn(remove, ss.db.replicaID, nil, `DELETE FROM legs WHERE replica_id = $1 AND session_id IN IDS`)
 	})
 }

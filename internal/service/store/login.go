@@ -4,184 +4,175 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"maps"
-	"slices"
+	"strings"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/seal"
 )
 
+// Logins makes sessions of people, unless they were revoked.
+type Logins struct {
+	db       *database
+	key      *seal.Key
+	people   *People
+	sessions *UserSessions
+}
+
 // Login implements account.Logins.
-func (s *Store) Login(ctx context.Context, accountID string, l account.NewLogin) (*account.LiveSession, error) {
-	if s.opt.Key == nil {
-		return nil, s.db.MapError("logging in", errNoKey)
-	}
+func (ls *Logins) Login(ctx context.Context, accountID string, l account.NewLogin) (*account.LiveSession, error) {
 	if len(l.TokenHash) == 0 || l.Key == "" {
-		return nil, s.db.MapError("logging in", errors.New("a login has a key and the hash of a secret"))
+		return nil, ls.db.MapError("logging in", errors.New("a login has a key and the hash of a secret"))
 	}
 	device, err := json.Marshal(l.Device)
 	if err != nil {
-		return nil, s.db.MapError("encoding a device", err)
+		return nil, ls.db.MapError("encoding a device", err)
 	}
-	var session *account.LiveSession
-	err = s.write(ctx, "logging in", func(t *tx) error {
-		if err := t.mayLogIn(accountID, l); err != nil {
-			return err
+	return writeSealed(ctx, ls, "logging in", func(t *tx) (*account.LiveSession, error) {
+		if err := ls.mayLogIn(t, accountID, l); err != nil {
+			return nil, err
 		}
-		userID, err := t.saveUser(accountID, l)
+		userID, err := ls.people.save(t, accountID, l)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		l.Identity.ID = userID
-		replaced, err := t.endReplaced(accountID, l)
+		replaced, err := ls.sessions.endReplaced(t, accountID, l)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if session, err = t.saveSession(accountID, l, string(device)); err == nil {
+		session, err := ls.sessions.create(t, accountID, l, string(device))
+		if err == nil {
 			session.ReplacedSessionID = replaced
 		}
-		return err
+		return session, err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return session, nil
 }
 
-// saveUser makes the user at the first login, and updates what the provider reports.
-func (t *tx) saveUser(accountID string, l account.NewLogin) (id string, err error) {
-	key, who := t.s.identityKey(accountID, l.Key), l.Identity
-	name, url, providerID := providerText(l.Provider.Name), providerText(l.Provider.URL),
-		providerText(who.ProviderUserID)
-	username, email, fullName := providerText(who.Username), providerText(who.Email), providerText(who.Name)
-	known, err := t.Row(`SELECT id FROM app_users WHERE account_id = $1 AND identity_key = $2`, accountID, key).
-		Find(&id)
-	switch {
-	case err == nil && !known:
-		if err := t.checkLimit("app_users", "application users", accountID, t.s.opt.MaxUsers,
-			deleteUnused); err != nil {
-			return "", err
+// writeSealed is writeResult for what needs the secret key.
+func writeSealed[V any](ctx context.Context, ls *Logins, doing string, fn func(*tx) (V, error)) (made V, err error) {
+	if ls.key == nil {
+		return made, ls.db.MapError(doing, errNoKey)
+	}
+	return writeResult(ctx, ls.db, doing, fn)
+}
+
+// providerSkew is how far the clock of an identity provider may be ahead of ours.
+const providerSkew = time.Minute
+
+// audience returns the value of a session's column issuer: the issuer and client whose logouts end
+// it.
+func audience(issuer, client string) string {
+	if issuer == "" || client == "" {
+		return issuer
+	}
+	return issuer + " " + client
+}
+
+// logoutKeys are the keyed digests of what a provider's logout may name: its session, its subject.
+func (ls *Logins) logoutKeys(accountID, issuer, providerSession, subject string) []string {
+	var keys []string
+	for _, named := range [][2]string{{"sid", providerSession}, {"sub", subject}} {
+		if issuer != "" && named[1] != "" {
+			keys = append(keys,
+				ls.key.Digest(strings.Join([]string{"logout", accountID, named[0], issuer, named[1]}, "\x00")))
 		}
-		id = account.NewID(account.PrefixUser, t.now)
-		err = t.Exec(
-			`INSERT INTO app_users (id, account_id, identity_key, provider_name, provider_url, provider_user_id,
-			username, email, name, search, provider_search, created_at, last_active, last_login)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $12, $12)`,
-			id, accountID, key, name, url, providerID,
-			username, email, fullName, userSearch(id, name, providerID, username, email, fullName), searchable(name),
-			micros(t.now))
-	case err == nil:
-		err = t.Exec(
-			`UPDATE app_users SET provider_name = $1, provider_url = $2, provider_user_id = $3, username = $4,
-			email = $5, name = $6, search = $7, provider_search = $8, last_active = $9, last_login = $9 WHERE id = $10`,
-			name, url, providerID, username, email, fullName,
-			userSearch(id, name, providerID, username, email, fullName), searchable(name), micros(t.now), id)
 	}
-	return id, err
+	return keys
 }
 
-// saveSession makes the session. From here on its row is updated or deleted, and never made again.
-func (t *tx) saveSession(accountID string, l account.NewLogin, device string) (*account.LiveSession, error) {
-	identity, err := json.Marshal(l.Identity)
-	if err != nil {
-		return nil, fmt.Errorf("encoding an identity: %w", err)
-	}
-	if len(identity) > account.MaxIdentity {
-		return nil, account.Errorf(account.CodeLoginFailed,
-			"the identity provider sends %d bytes about this person; at most %d are stored; let it send fewer "+
-				"groups or "+
-				"attributes", len(identity), account.MaxIdentity)
-	}
-	life := lifetime{lastActive: micros(t.now), endsAt: micros(sessionEnd(l, t.now)), idle: l.Idle.Microseconds()}
-	if life.expires() <= micros(t.now) {
-		return nil, account.Errorf(account.CodeLoginFailed,
-			"what the identity provider confirmed has expired already; sign in again")
-	}
-	live := account.LiveSession{ID: account.NewID(account.PrefixAppSession, t.now), UserID: l.Identity.ID,
-		AccountID: accountID, Scope: l.Scope,
-		Identity: l.Identity, Provider: l.Provider, ExpiresAt: fromMicros(life.expires()),
-		LastUse: account.LastUse{Device: l.Device}}
-	if err := t.endLeastUsed(accountID, l); err != nil {
-		return nil, err
-	}
-	issuer, subject, providerSession := audience(l.Issuer, l.Client), l.Subject, l.SessionID
-	err = t.Exec(
-		`INSERT INTO app_sessions (id, account_id, user_id, token_hash, bound, endpoint_id, url, issuer, subject,
-		provider_session, identity, device, last_device, search, created_at, last_active, idle, ends_at, expires_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $12, $13, $14, $14, $15, $16, $17)`,
-		live.ID, accountID, live.UserID, l.TokenHash, l.Scope, l.EndpointID, l.URL, issuer, subject, providerSession,
-		t.s.opt.Key.Seal(string(identity), live.ID), device,
-		searchable(l.URL, l.Device.IPAddress), micros(t.now), life.idle, life.endsAt, life.expires())
-	if err != nil {
-		return nil, err
-	}
-	t.audit(account.Caller{AccountID: accountID, PrincipalID: live.UserID}, account.AuditAppSessionCreated, live.ID,
-		map[string]string{
-			"user_id": live.UserID, "url": l.URL, "provider": providerText(l.Provider.Name),
-			"provider_user_id": providerText(l.Identity.ProviderUserID), "ip": l.Device.IPAddress})
-	return &live,
-		t.Exec(`INSERT INTO app_accesses (user_id, url, endpoint_id, first_at, last_at) VALUES ($1, $2, $3, $4, $4)
-		ON CONFLICT (user_id, url) DO UPDATE SET endpoint_id = excluded.endpoint_id, last_at = excluded.last_at`,
-			live.UserID, l.URL, l.EndpointID, micros(t.now))
-}
-
-// sessionEnd returns when the session ends, whether it is used or not.
-func sessionEnd(l account.NewLogin, now time.Time) time.Time {
-	ends := now.Add(min(cmp.Or(l.MaxDuration, account.DefaultSessionDuration), account.MaxSessionDuration))
-	if !l.NotAfter.IsZero() && l.NotAfter.Before(ends) {
-		return l.NotAfter
-	}
-	return ends
-}
-
-// endReplaced ends the session that the login replaces, if there is one, and returns its id.
-// l.Identity.ID is the user's.
-func (t *tx) endReplaced(accountID string, l account.NewLogin) (id string, err error) {
-	if len(l.Replaces) == 0 {
-		return "", nil
-	}
-	by := account.Caller{AccountID: accountID, PrincipalID: l.Identity.ID}
-	err = t.auditSessions(by, account.RevokedByNewLogin, `s.token_hash = $1 AND s.account_id = $2 AND s.bound = $3`,
-		l.Replaces, accountID, l.Scope)
-	if err != nil {
-		return "", err
-	}
-	var done account.Revocation
-	err = t.endAppSessions(&done, `token_hash = $1 AND account_id = $2 AND bound = $3`, l.Replaces, accountID, l.Scope)
-	if err != nil || len(done.SessionIDs) == 0 {
-		return "", err
-	}
-	return done.SessionIDs[0], nil
-}
-
-// endLeastUsed ends the user's least recently used sessions, each with an audit event, until one
-// more is within the limit. l.Identity.ID is the user's.
-func (t *tx) endLeastUsed(accountID string, l account.NewLogin) error {
-	userID, most := l.Identity.ID, t.s.opt.MaxUserSessions
-	ended := map[string]string{} // URLs by session id
-	err := t.Each(func(from scanner) error {
-		var id, url string
-		err := from.Scan(&id, &url)
-		ended[id] = url
-		return err
-	},
-		`DELETE FROM app_sessions WHERE id IN (SELECT id FROM app_sessions WHERE user_id = $1
-			ORDER BY last_active DESC, id DESC LIMIT $2 OFFSET $3) RETURNING id, url`,
-		userID, 10*most, most-1)
+// mayLogIn compares a login with the tombstones, in the transaction that makes the session: of a
+// login and a revocation one is first, and either the revocation ends the session or the login sees
+// the tombstone. A login is refused when it began before the revocation was stored. After a
+// revocation of the person, or of one of their sessions, the provider must have asked them since,
+// too: it was told to (ForceReauth), or reports an AuthTime later than the revocation by more than
+// providerSkew. A provider that reports none has to ask again. A provider that ended its own
+// session, by a back-channel logout, asks without being told.
+func (ls *Logins) mayLogIn(t *tx, accountID string, l account.NewLogin) error {
+	again := account.Errorf(account.CodeLoginAgain,
+		"sessions of this person were revoked; the identity provider has to ask again")
+	revoked, err := ls.tombstone(t, accountID, ls.people.identityKey(accountID, l.Key))
 	if err != nil {
 		return err
 	}
-	for _, id := range slices.Sorted(maps.Keys(ended)) {
-		t.audit(account.Caller{AccountID: accountID, PrincipalID: userID}, account.AuditAppSessionRevoked, id,
-			map[string]string{
-				"reason": account.RevokedByLimit, "sessions": "1", "user_id": userID, "url": ended[id],
-				"provider":         providerText(l.Provider.Name),
-				"provider_user_id": providerText(l.Identity.ProviderUserID)})
+	if !revoked.IsZero() && (!l.StartedAt.After(revoked) || !l.ForceReauth &&
+		!l.AuthTime.After(revoked.Add(providerSkew))) {
+		return again
+	}
+	for _, key := range ls.logoutKeys(accountID, audience(l.Issuer, l.Client), l.SessionID, l.Subject) {
+		if revoked, err = ls.tombstone(t, accountID, key); err != nil {
+			return err
+		}
+		if !revoked.IsZero() && !l.StartedAt.After(revoked) {
+			return again
+		}
 	}
 	return nil
+}
+
+// tombstone returns when what the key stands for was revoked; zero = never, or long ago.
+func (ls *Logins) tombstone(t *tx, accountID, key string) (time.Time, error) {
+	var at int64
+	_, err := t.Row(`SELECT revoked_at FROM login_tombstones
+		WHERE account_id = $1 AND identity_key = $2 AND until > $3`, accountID, key, micros(t.now)).Find(&at)
+	return fromMicros(at), err
+}
+
+// writeTombstone records a revocation, as the last thing of the transaction, so that its time is
+// not before anything that the transaction has waited for.
+func (ls *Logins) writeTombstone(t *tx, accountID, key string) error {
+	now, err := t.clock()
+	if err != nil {
+		return err
+	}
+	return t.Exec(`INSERT INTO login_tombstones (account_id, identity_key, revoked_at, until) VALUES ($1, $2, $3, $4)
+		ON CONFLICT (account_id, identity_key) DO UPDATE SET revoked_at = excluded.revoked_at, until = excluded.until`,
+		accountID, key, micros(now), micros(now.Add(account.MaxSessionDuration)))
+}
+
+// Time implements account.Logins.
+func (ls *Logins) Time(ctx context.Context) (time.Time, error) {
+	return result(ctx, ls.db, "reading the store's clock", (*tx).clock)
+}
+
+// RevokedSince implements account.Logins.
+func (ls *Logins) RevokedSince(ctx context.Context, accountID, key string) (time.Time, error) {
+	if ls.key == nil {
+		return time.Time{}, ls.db.MapError("looking for a revocation", errNoKey)
+	}
+	return result(ctx, ls.db, "looking for a revocation", func(t *tx) (time.Time, error) {
+		return ls.tombstone(t, accountID, ls.people.identityKey(accountID, key))
+	})
+}
+
+// sweep writes when sessions were used, and drops what is over. Nothing reads a session
+// that is over; its row stays a minute longer, for uses that are still to be written.
+func (ls *Logins) sweep(ctx context.Context) error {
+	if err := ls.sessions.flush(ctx, false); err != nil {
+		return err
+	}
+	now := micros(ls.db.now())
+	ended := now - ls.sessions.retention()
+	return ls.db.writeWhile(ctx, "dropping sessions that are over", func(t *tx) error { return ls.drop(t, ended, now) },
+		`SELECT 1 WHERE EXISTS (SELECT 1 FROM app_sessions WHERE expires_at <= $1)
+		OR EXISTS (SELECT 1 FROM login_tombstones WHERE until <= $2)
+		OR EXISTS (SELECT 1 FROM login_once WHERE until <= $2)
+		OR EXISTS (SELECT 1 FROM login_tickets WHERE until <= $2)
+		OR EXISTS (SELECT 1 FROM dashboard_sessions WHERE expires_at <= $2)`, ended, now)
+}
+
+// drop deletes a batch of the sessions that had ended, and what else was over at the time.
+func (ls *Logins) drop(t *tx, ended, now int64) error {
+	err := t.Exec(`DELETE FROM app_sessions WHERE id IN
+		(SELECT id FROM app_sessions WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2)`, ended, 5*sweepBatch)
+	for _, over := range []string{`login_tombstones WHERE until`, `login_once WHERE until`, `login_tickets WHERE until`,
+		`dashboard_sessions WHERE expires_at`} {
+		if err == nil {
+			err = t.Exec(`DELETE FROM `+over+` <= $1`, now)
+		}
+	}
+	return err
 }

@@ -5,7 +5,10 @@ package store
 
 import (
 	"context"
+	"sync"
 	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/service/sqldb"
 )
 
 const (
@@ -33,27 +36,31 @@ type Monitored struct {
 
 // Monitored reads the rows that metrics show. It reads whole tables: call it once a minute.
 func (s *Store) Monitored(ctx context.Context) (m Monitored, err error) {
-	err = s.read(ctx, "counting operators and credentials", func(t *tx) error {
-		if err := t.countOperators(&m); err != nil {
+	err = s.db.read(ctx, "counting operators and credentials", func(t *tx) error {
+		if err := m.countOperators(t); err != nil {
 			return err
 		}
-		for table, expiry := range map[string]*time.Time{"api_keys": &m.APIKeyExpiry,
-			"authtokens": &m.AuthtokenExpiry} {
-			if err := t.nextExpiry(table, expiry); err != nil {
+		if err := nextExpiry(t, apiKeys.name, &m.APIKeyExpiry); err != nil {
+			return err
+		}
+		if err := nextExpiry(t, authtokens.name, &m.AuthtokenExpiry); err != nil {
+			return err
+		}
+		for class, oldest := range map[string]*time.Time{securityEvent: &m.OldestSecurityEvent,
+			activityEvent: &m.OldestActivityEvent} {
+			row := t.Row(`SELECT at FROM audit_events WHERE ` + class + ` ORDER BY at LIMIT 1`)
+			if _, err := row.Find(timeField(oldest)); err != nil {
 				return err
 			}
 		}
-		if err := t.oldestAudit(securityEvent, &m.OldestSecurityEvent); err != nil {
-			return err
-		}
-		return t.oldestAudit(activityEvent, &m.OldestActivityEvent)
+		return nil
 	})
 	return m, err
 }
 
 // countOperators counts the operators of clusters; others, which register only once, are never
 // silent.
-func (t *tx) countOperators(m *Monitored) error {
+func (m *Monitored) countOperators(t *tx) error {
 	return t.Row(`SELECT COALESCE(SUM(CASE WHEN last_seen_at > $1 THEN 1 ELSE 0 END), 0),
 		COALESCE(SUM(CASE WHEN last_seen_at <= $1 AND last_seen_at > $2 THEN 1 ELSE 0 END), 0),
 		COALESCE(SUM(CASE WHEN last_seen_at <= $2 THEN 1 ELSE 0 END), 0)
@@ -63,7 +70,7 @@ func (t *tx) countOperators(m *Monitored) error {
 }
 
 // nextExpiry reads the earliest expiry in a table of credentials.
-func (t *tx) nextExpiry(table string, expiry *time.Time) error {
+func nextExpiry(t *tx, table string, expiry *time.Time) error {
 	var at int64
 	err := t.Row(`SELECT COALESCE(MIN(expires_at), 0) FROM `+table+` WHERE expires_at > $1 AND last_used_at > $2
 		AND expires_at - created_at >= $3`, micros(t.now.Add(-expiredFor)), micros(t.now.Add(-credentialUse)),
@@ -74,8 +81,46 @@ func (t *tx) nextExpiry(table string, expiry *time.Time) error {
 	return err
 }
 
-// oldestAudit reads when the oldest audit event of a class occurred.
-func (t *tx) oldestAudit(class string, oldest *time.Time) error {
-	_, err := t.Row(`SELECT at FROM audit_events WHERE ` + class + ` ORDER BY at LIMIT 1`).Find(timeField(oldest))
+const (
+	probeEvery = time.Second
+	probeSize  = 16 << 10 // bytes, which need pages of their own
+)
+
+// probe is the outcome of the last write that a Ping made.
+type probe struct {
+	lock *sqldb.ServerLock
+	mu   sync.Mutex
+	at   time.Time
+	err  error
+}
+
+// Ping checks that the store reads and writes: nil, or CodeUnavailable with the reason. It writes
+// at most once in probeEvery. A write that has not ended when ctx does counts as none: the store is
+// busy.
+func (s *Store) Ping(ctx context.Context) error {
+	if err := s.probe.lock.Check(); err != nil {
+		return err
+	}
+	var one int
+	if err := s.db.Row(ctx, `SELECT 1 FROM store`).Scan(&one); err != nil {
+		return s.db.MapError("asking the store", err)
+	}
+	p := &s.probe
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := s.db.now()
+	if since := now.Sub(p.at); since >= 0 && since < probeEvery {
+		return p.err
+	}
+	err := s.db.write(ctx, "asking the store to write", func(t *tx) error {
+		if err := t.Exec(`INSERT INTO write_probes (data) VALUES ($1)`, make([]byte, probeSize)); err != nil {
+			return err
+		}
+		return t.Exec(`DELETE FROM write_probes`)
+	})
+	if ctx.Err() != nil {
+		return nil
+	}
+	p.at, p.err = now, err
 	return err
 }

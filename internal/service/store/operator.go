@@ -6,6 +6,7 @@ package store
 import (
 	"context"
 	"reflect"
+	"sync/atomic"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -41,6 +42,15 @@ var operators = newTable(table[account.Operator]{
 	updatedAt: func(o *account.Operator) *time.Time { return &o.UpdatedAt },
 })
 
+// Operators are the Kubernetes operators that have registered.
+type Operators struct {
+	db   *database
+	uses *lastUsedTimes
+	max  int           // max bounds the operators of an account.
+	keep time.Duration // keep is how long operators are kept after they were last seen; 0 = for ever.
+	due  atomic.Int64  // due is when vanished operators are looked for next, in microseconds.
+}
+
 // normaliseOperator gives equal operators one form, so that they can be compared.
 func normaliseOperator(o *account.Operator) {
 	o.EnabledFeatures = append([]string{}, o.EnabledFeatures...)
@@ -57,24 +67,23 @@ func normaliseOperator(o *account.Operator) {
 }
 
 // UpsertOperator implements account.Operators.
-func (s *Store) UpsertOperator(ctx context.Context, o account.Operator) (*account.Operator, bool, error) {
+func (ops *Operators) UpsertOperator(ctx context.Context, o account.Operator) (*account.Operator, bool, error) {
 	normaliseOperator(&o)
 	if err := o.Validate(); err != nil {
 		return nil, false, err
 	}
-	if same, err := s.unchangedOperator(ctx, &o); err != nil || same {
+	if same, err := ops.unchanged(ctx, &o); err != nil || same {
 		return &o, false, err
 	}
 	created := false
-	err := s.write(ctx, "registering an operator", func(t *tx) error {
-		existing, err := t.registeredOperator(o)
+	err := ops.db.write(ctx, "registering an operator", func(t *tx) error {
+		existing, err := ops.registered(t, o)
 		if err != nil {
 			return err
 		}
 		what, save := operators.updated, operators.update
 		if created = existing == nil; created {
-			if err := operators.checkLimit(t, o.AccountID, t.s.opt.MaxOperators,
-				"delete those that are gone"); err != nil {
+			if err := operators.checkLimit(t, o.AccountID, ops.max, "delete those that are gone"); err != nil {
 				return err
 			}
 			what, save = operators.created, func(t *tx, o *account.Operator) error { return operators.insert(t, o) }
@@ -92,11 +101,11 @@ func (s *Store) UpsertOperator(ctx context.Context, o account.Operator) (*accoun
 	return &o, created, nil
 }
 
-// unchangedOperator reports whether o is registered with the same values. It then sets the fields
+// unchanged reports whether o is registered with the same values. It then sets the fields
 // of o that the store keeps and records that the operator was seen, without a write.
-func (s *Store) unchangedOperator(ctx context.Context, o *account.Operator) (same bool, err error) {
-	err = s.read(ctx, "reading operator", func(t *tx) error {
-		existing, err := t.registeredOperator(*o)
+func (ops *Operators) unchanged(ctx context.Context, o *account.Operator) (same bool, err error) {
+	err = ops.db.read(ctx, "reading operator", func(t *tx) error {
+		existing, err := ops.registered(t, *o)
 		if err != nil || existing == nil {
 			return err
 		}
@@ -110,13 +119,13 @@ func (s *Store) unchangedOperator(ctx context.Context, o *account.Operator) (sam
 		return nil
 	})
 	if same {
-		s.recordUse(operatorSeen, o.ID)
+		ops.uses.record(operatorSeen, o.ID)
 	}
 	return same, err
 }
 
-// registeredOperator returns the operator with the cluster uid, namespace and name of o, or nil.
-func (t *tx) registeredOperator(o account.Operator) (*account.Operator, error) {
+// registered returns the operator with the cluster uid, namespace and name of o, or nil.
+func (ops *Operators) registered(t *tx, o account.Operator) (*account.Operator, error) {
 	if o.ClusterUID == "" {
 		return nil, nil
 	}
@@ -126,24 +135,25 @@ func (t *tx) registeredOperator(o account.Operator) (*account.Operator, error) {
 }
 
 // Operator implements account.Operators.
-func (s *Store) Operator(ctx context.Context, accountID, id string) (*account.Operator, error) {
-	return readRow(ctx, s, &operators, accountID, id)
+func (ops *Operators) Operator(ctx context.Context, accountID, id string) (*account.Operator, error) {
+	return readRow(ctx, ops.db, &operators, accountID, id)
 }
 
 // ListOperators implements account.Operators.
-func (s *Store) ListOperators(ctx context.Context, accountID string, p account.Page) (*account.OperatorPage, error) {
-	found, more, err := readPage(ctx, s, &operators, accountID, p)
-	if err != nil {
-		return nil, err
+func (ops *Operators) ListOperators(
+	ctx context.Context, accountID string, p account.Page,
+) (*account.OperatorPage, error) {
+	page := func(all []account.Operator, more bool) account.OperatorPage {
+		return account.OperatorPage{Operators: all, More: more}
 	}
-	return &account.OperatorPage{Operators: found, More: more}, nil
+	return readPage(ctx, ops.db, &operators, accountID, p, page)
 }
 
 // PatchOperator implements account.Operators.
-func (s *Store) PatchOperator(
+func (ops *Operators) PatchOperator(
 	ctx context.Context, by account.Caller, id string, p account.OperatorPatch,
 ) (*account.Operator, error) {
-	return patchRow(ctx, s, &operators, by, id, func(_ *tx, existing account.Operator) (account.Operator, error) {
+	return patchRow(ctx, ops.db, &operators, by, id, func(_ *tx, existing account.Operator) (account.Operator, error) {
 		patched, err := p.Apply(existing)
 		normaliseOperator(&patched)
 		return patched, err
@@ -151,33 +161,25 @@ func (s *Store) PatchOperator(
 }
 
 // DeleteOperator implements account.Operators.
-func (s *Store) DeleteOperator(ctx context.Context, by account.Caller, id string) error {
-	return deleteRow(ctx, s, &operators, by, id, nil)
+func (ops *Operators) DeleteOperator(ctx context.Context, by account.Caller, id string) error {
+	return deleteRow(ctx, ops.db, &operators, by, id, nil)
 }
 
 // MarkOperatorSeen records that an operator is in use, even if its manager has not registered for
 // long.
-func (s *Store) MarkOperatorSeen(id string) { s.recordUse(operatorSeen, id) }
+func (ops *Operators) MarkOperatorSeen(id string) { ops.uses.record(operatorSeen, id) }
 
-// sweepOperators deletes the operators that were not seen for longer than they are kept. Those
+// sweep deletes the operators that were not seen for longer than they are kept. Those
 // without a cluster uid register only once, so they stay. After the start of a server it waits
 // operatorSweep, so that operators can register again after an outage of any length.
-func (s *Store) sweepOperators(ctx context.Context) error {
+func (ops *Operators) sweep(ctx context.Context) error {
 	const vanished = `cluster_uid <> '' AND last_seen_at <= $1`
-	now := s.now()
-	if s.opt.KeepOperators <= 0 || micros(now) < s.operatorsDue.Load() {
+	now := ops.db.now()
+	if ops.keep <= 0 || micros(now) < ops.due.Load() {
 		return nil
 	}
-	before := micros(now.Add(-s.opt.KeepOperators))
-	some, err := s.exists(ctx, `SELECT 1 FROM operators WHERE `+vanished+` LIMIT 1`, before)
-	if err != nil {
-		return err
-	}
-	s.operatorsDue.Store(micros(now.Add(operatorSweep)))
-	if !some {
-		return nil
-	}
-	return s.write(ctx, "deleting operators that were not seen for long", func(t *tx) error {
+	before := micros(now.Add(-ops.keep))
+	err := ops.db.writeWhile(ctx, "deleting operators that were not seen for long", func(t *tx) error {
 		gone, err := operators.all(t, vanished, before)
 		if err != nil {
 			return err
@@ -188,5 +190,9 @@ func (s *Store) sweepOperators(ctx context.Context) error {
 			t.audit(account.Caller{AccountID: o.AccountID}, operators.deleted, o.ID, details)
 		}
 		return t.Exec(`DELETE FROM operators WHERE `+vanished, before)
-	})
+	}, `SELECT 1 FROM operators WHERE `+vanished+` LIMIT 1`, before)
+	if err == nil {
+		ops.due.Store(micros(now.Add(operatorSweep)))
+	}
+	return err
 }

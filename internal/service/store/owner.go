@@ -57,14 +57,13 @@ type rowChoice struct {
 
 // ownerRow chooses the row of a bind with an owner: the one that its session holds or its resume
 // secret fits, else the oldest that is offline, else a new one, in the first slot that is free.
-func (t *tx) ownerRow(r account.BindRequest, at bindPlace) (c rowChoice, err error) {
+func (b *Binds) ownerRow(t *tx, r account.BindRequest, at bindPlace) (c rowChoice, err error) {
 	if at.endpoints == 0 {
 		c.slot = ownerSlot(r.Owner, 0)
 		return c, nil
 	}
 	cluster, object := ownerKey(r.Owner)
-	rows, err := t.endpointsWhere(`account_id = $1 AND binding = $2 AND host = $3 AND port = $4
-		AND owner_cluster = $5 AND owner_object = $6 ORDER BY created_at, slot`,
+	rows, err := b.endpoints.all(t, ofURL+` AND owner_cluster = $5 AND owner_object = $6 ORDER BY created_at, slot`,
 		r.AccountID, r.Binding, r.URL.Host, r.URL.Port, cluster, object)
 	if err != nil {
 		return c, err
@@ -101,21 +100,12 @@ func (t *tx) ownerRow(r account.BindRequest, at bindPlace) (c rowChoice, err err
 // deleteLeftBehind deletes what the owner of an unbound row has at its URL and no session holds: rows
 // of replicas that are gone. The owner is, too, or does not want the URL, so that no replica would
 // take them.
-func (t *tx) deleteLeftBehind(unbound *endpointRow) error {
+func (b *Binds) deleteLeftBehind(t *tx, unbound *endpointRow) error {
 	e := &unbound.e
 	cluster, object := ownerKey(e.Owner)
-	rows, err := t.endpointsWhere(`account_id = $1 AND binding = $2 AND host = $3 AND port = $4
+	return b.endpoints.deleteRows(t, ofURL+`
 		AND owner_cluster = $5 AND owner_object = $6 AND online = 0 ORDER BY id`,
 		e.AccountID, e.Bindings[0], e.Host, e.Port, cluster, object)
-	if err != nil {
-		return err
-	}
-	for _, row := range rows {
-		if err := t.deleteEndpoint(row); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // othersOwner selects the endpoints at a URL that a bind or an endpoint of the owner in parameters
@@ -127,25 +117,23 @@ func othersOwner(n int) string {
 
 // refuseOtherOwner refuses a bind beside an endpoint of another owner, or a bind with an owner
 // beside an endpoint without one, unless both pool.
-func (t *tx) refuseOtherOwner(r account.BindRequest) error {
+func (b *Binds) refuseOtherOwner(t *tx, r account.BindRequest) error {
 	cluster, object := ownerKey(r.Owner)
-	row, err := t.endpointWhere(`account_id = $1 AND binding = $2 AND host = $3 AND port = $4 AND `+othersOwner(5)+
-		` ORDER BY online DESC, id LIMIT 1`,
-		r.AccountID, r.Binding, r.URL.Host, r.URL.Port, cluster, object, r.PoolingEnabled)
-	if err != nil || row == nil {
+	rows, err := b.endpoints.atURL(t, r, othersOwner(5)+` ORDER BY online DESC, id LIMIT 1`, cluster, object,
+		r.PoolingEnabled)
+	if err != nil || len(rows) == 0 {
 		return err
 	}
+	row := rows[0]
 	if row.e.Owner != nil {
 		return ownerTaken(row, ownerRemedy(r.Owner, row.e.PoolingEnabled, r.PoolingEnabled))
 	}
 	if row.online() {
-		return t.urlTaken(row, idOf(row.e.TunnelSession), r)
+		return b.urlTaken(t, row, idOf(row.e.TunnelSession), r)
 	}
-	return &account.Error{Code: account.CodeURLTaken,
-		Details: map[string]string{"endpoint_id": row.e.ID, "url": row.e.URL},
-		Msg: fmt.Sprintf("%s is taken by endpoint %s of an agent, which is offline since %s and keeps its URL for %s; "+
-			"wait until then, or choose another URL", row.e.URL, row.e.ID, row.e.OfflineSince.Format(time.RFC3339),
-			t.s.opt.Grace)}
+	return taken(row, "%s is taken by endpoint %s of an agent, which is offline since %s and keeps its URL for %s; "+
+		"wait until then, or choose another URL", row.e.URL, row.e.ID, row.e.OfflineSince.Format(time.RFC3339),
+		b.endpoints.grace)
 }
 
 // ownerTaken is the refusal of a bind, or of a cloud endpoint, at the URL of an endpoint with an

@@ -4,8 +4,6 @@
 package store
 
 import (
-	"fmt"
-
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
@@ -41,9 +39,8 @@ func requestedSlot(r account.BindRequest, instanceID string) (string, error) {
 // memberSlot is the agent's slot in a pool, whether or not it asks for pooling: an agent that stops
 // pooling keeps its row when that is the pool's only one, and an agent that starts pooling adopts
 // the unpooled row of the URL.
-func (t *tx) rowFor(r account.BindRequest, slot, memberSlot string) (*endpointRow, error) {
-	const ofURL = `account_id = $1 AND binding = $2 AND host = $3 AND port = $4`
-	rows, err := t.endpointsWhere(ofURL+` AND slot IN ('', $5)`, r.AccountID, r.Binding, r.URL.Host, r.URL.Port, slot)
+func (b *Binds) rowFor(t *tx, r account.BindRequest, slot, memberSlot string) (*endpointRow, error) {
+	rows, err := b.endpoints.all(t, ofURL+` AND slot IN ('', $5)`, r.AccountID, r.Binding, r.URL.Host, r.URL.Port, slot)
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +50,7 @@ func (t *tx) rowFor(r account.BindRequest, slot, memberSlot string) (*endpointRo
 	if r.PoolingEnabled {
 		return nil, nil
 	}
-	rows, err = t.endpointsWhere(ofURL+` ORDER BY id LIMIT 2`, r.AccountID, r.Binding, r.URL.Host, r.URL.Port)
+	rows, err = b.endpoints.all(t, ofURL+` ORDER BY id LIMIT 2`, r.AccountID, r.Binding, r.URL.Host, r.URL.Port)
 	switch {
 	case err != nil || len(rows) == 0:
 		return nil, err
@@ -66,12 +63,9 @@ func (t *tx) rowFor(r account.BindRequest, slot, memberSlot string) (*endpointRo
 	if err != nil {
 		return nil, err
 	}
-	return nil, &account.Error{Code: account.CodeURLTaken,
-		Details: map[string]string{"endpoint_id": rows[0].e.ID, "url": rows[0].e.URL},
-		Msg: fmt.Sprintf(
-			"%s is shared by a pool (endpoints: %d, online: %d); join it with --pooling-enabled, or choose another URL",
-			r.URL,
-			members, online)}
+	return nil, taken(rows[0],
+		"%s is shared by a pool (endpoints: %d, online: %d); join it with --pooling-enabled, or choose another URL",
+		r.URL, members, online)
 }
 
 // remedy returns what to do about a row without an owner that another session holds.
@@ -93,4 +87,55 @@ func remedy(holderPools bool, r account.BindRequest) string {
 		return "that agent does not share it: start it with --pooling-enabled, too, or stop it, or choose another URL"
 	}
 	return "stop that agent, choose another URL, or share this one: start both agents with --pooling-enabled"
+}
+
+// bindPolicy gives the row of an agent the policy of its bind. others reports whether more
+// endpoints have its URL. replaced reports that such endpoints got the policy, too.
+func (b *Binds) bindPolicy(
+	t *tx, row *endpointRow, r account.BindRequest, others bool,
+) (changed, replaced bool, err error) {
+	p, err := b.endpoints.newPolicy(t, r.TrafficPolicy, r.PolicyFacts)
+	if err != nil {
+		return false, false, err
+	}
+	if changed, err = b.endpoints.setPolicy(t, row, p, ""); err != nil || !others {
+		return changed, false, err
+	}
+	replaced, err = b.agreePolicy(t, row, p, r.ReplacePoolPolicy)
+	return changed, replaced, err
+}
+
+// agreePolicy holds the rule that all members of a pool have one policy. The others of the row's
+// owner, and with replace all others, get that of the row, in the same transaction.
+func (b *Binds) agreePolicy(t *tx, row *endpointRow, p policy, replace bool) (replaced bool, err error) {
+	e := &row.e
+	others, err := b.endpoints.all(t,
+		ofURL+` AND id <> $5 AND policy_digest <> $6 ORDER BY id`,
+		e.AccountID, e.Bindings[0], e.Host, e.Port, e.ID, row.digest)
+	if err != nil || len(others) == 0 {
+		return false, err
+	}
+	for _, other := range others {
+		if !replace && (e.Owner == nil || !e.Owner.Is(other.e.Owner)) {
+			return false, otherPolicy(other, e.Owner)
+		}
+	}
+	for _, other := range others {
+		if _, err := b.endpoints.setPolicy(t, other, p, ""); err != nil {
+			return false, err
+		}
+		other.e.UpdatedAt = t.now
+		t.changed(account.Modified, other)
+	}
+	return true, nil
+}
+
+// otherPolicy is the refusal of a bind in a pool with another traffic policy.
+func otherPolicy(other *endpointRow, by *account.Owner) error {
+	remedy := "or replace theirs by --replace-pool-policy"
+	if by != nil {
+		remedy = "or choose another URL"
+	}
+	return taken(other, "%s is shared by a pool whose members have another traffic policy (endpoint %s); "+
+		"give the same one, %s", other.e.URL, other.e.ID, remedy)
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"sync/atomic"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -56,8 +57,22 @@ var ErrFenced = errors.New("this server was taken for dead by another one, after
 // one, and until a replica whose beats are missing is fenced.
 type BeatTimes struct{ Interval, Timeout, FenceAfter time.Duration }
 
+// Members are the servers of the store, and what they do to be or become one of them.
+type Members struct {
+	db          *database
+	sessions    *TunnelSessions
+	replica     *Replica // replica is this server; nil where one is alone.
+	lock        *sqldb.ServerLock
+	times       BeatTimes
+	beatClock   func() time.Duration // beatClock is nil for the time since Beat was called.
+	anyMode     bool                 // anyMode admits a server that is alone to a store of replicas.
+	clockOffset atomic.Int64         // clockOffset is in nanoseconds.
+	draining    atomic.Bool          // draining is set once SetDraining was called.
+	sweeper     atomic.Bool          // sweeper is set while this replica sweeps for all.
+}
+
 // join adds the replica to the servers of the store. It is in a write transaction.
-func (t *tx) join(r *Replica) error {
+func (m *Members) join(t *tx, r *Replica) error {
 	err := t.Exec(`INSERT INTO replicas (`+replicaColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
 		r.ID, r.Address, r.AddressMAC, r.RelayAddress, r.BaseURL, r.Version, r.Draining, micros(t.now))
 	if err != nil {
@@ -66,63 +81,57 @@ func (t *tx) join(r *Replica) error {
 	return t.Exec(`INSERT INTO replica_beats (replica_id, beats) VALUES ($1, 0)`, r.ID)
 }
 
-// Leave writes everything that waits for a batch, and ends that this server is one of the
-// store's, at the end of its work. It cannot write from then on.
-func (s *Store) Leave(ctx context.Context) error {
-	if s.opt.Replica == nil {
-		return nil
-	}
-	return errors.Join(s.flush(ctx), s.write(ctx, "leaving the store", func(t *tx) error {
-		return t.Exec(`DELETE FROM replicas WHERE id = $1`, s.opt.Replica.ID)
-	}))
+// leave ends that this server is one of the store's. It cannot write from then on.
+func (m *Members) leave(ctx context.Context) error {
+	return m.db.write(ctx, "leaving the store", func(t *tx) error {
+		return t.Exec(`DELETE FROM replicas WHERE id = $1`, m.replica.ID)
+	})
 }
 
 // fence ends that a replica can write, unless it has beaten since. The transaction has the turn to
 // write, so that no write of the replica is under way.
-func (s *Store) fence(ctx context.Context, id string, beats int64) (fenced bool, err error) {
-	err = s.write(ctx, "fencing a server", func(t *tx) (err error) {
-		fenced, err = t.Exists(`DELETE FROM replicas
+func (m *Members) fence(ctx context.Context, id string, beats int64) (fenced bool, err error) {
+	return writeResult(ctx, m.db, "fencing a server", func(t *tx) (bool, error) {
+		return t.Exists(`DELETE FROM replicas
 			WHERE id = $1 AND EXISTS (SELECT 1 FROM replica_beats WHERE replica_id = $1 AND beats = $2) RETURNING id`,
 			id, beats)
-		return err
 	})
-	return fenced, err
 }
 
 // Replicas returns the servers of the store that are not fenced and not known to be dead, in the order
 // of their start; none where one server is alone by its configuration.
-func (s *Store) Replicas(ctx context.Context) ([]Replica, error) {
-	return result(ctx, s, "listing the servers", func(t *tx) ([]Replica, error) {
+func (m *Members) Replicas(ctx context.Context) ([]Replica, error) {
+	return result(ctx, m.db, "listing the servers", func(t *tx) ([]Replica, error) {
 		return sqldb.List(t.Tx, (*Replica).fields, `SELECT `+replicaColumns+` FROM replicas
 			WHERE relay_address <> '' ORDER BY started_at, id`)
 	})
 }
 
 // SetDraining records that this replica is about to stop.
-func (s *Store) SetDraining(ctx context.Context) error {
-	if s.opt.Replica == nil {
+func (m *Members) SetDraining(ctx context.Context) error {
+	if m.replica == nil {
 		return nil
 	}
-	s.draining.Store(true)
-	return s.write(ctx, "recording that the server is about to stop", func(t *tx) error {
-		return t.Exec(`UPDATE replicas SET draining = 1 WHERE id = $1`, s.opt.Replica.ID)
+	m.draining.Store(true)
+	return m.db.write(ctx, "recording that the server is about to stop", func(t *tx) error {
+		return t.Exec(`UPDATE replicas SET draining = 1 WHERE id = $1`, m.replica.ID)
 	})
 }
 
 // checkMode refuses a server of one mode on a store of the other. A store of one server becomes one
 // of replicas with the first of them. Administration that holds the lock alone is admitted to
 // either: all replicas are dead.
-func (t *tx) checkMode() error {
+func (m *Members) checkMode(t *tx) error {
 	var mode string
 	if err := t.Row(`SELECT mode FROM store`).Scan(&mode); err != nil {
 		return err
 	}
 	switch {
-	case t.s.opt.Replica != nil && mode == "":
+	case m.replica != nil && mode == "":
 		return t.Exec(`UPDATE store SET mode = $1`, modeReplicas)
-	case t.s.opt.anyMode:
+	case m.anyMode:
 		return t.Exec(`DELETE FROM replicas`)
-	case t.s.opt.Replica == nil && mode != "":
+	case m.replica == nil && mode != "":
 		return account.Errorf(account.CodeInUse, "the store is used by several servers: start this one with "+
 			"--relay-address, too; or stop all servers and run `fairlead-server store single` first")
 	}
@@ -132,11 +141,11 @@ func (t *tx) checkMode() error {
 // UseOneServer ends that the store is used by several servers, whose sessions end. It refuses while
 // one lives. changed is false when it was used by one already.
 func UseOneServer(ctx context.Context, opt Options) (changed bool, err error) {
-	err = administer(ctx, opt, func(s *Store) error {
-		return s.write(ctx, "changing to one server", func(t *tx) (err error) {
-			changed, err = t.Exists(`UPDATE store SET mode = '' WHERE mode <> '' RETURNING id`)
-			return err
+	err = administer(ctx, opt, func(s *Store) (err error) {
+		changed, err = writeResult(ctx, s.db, "changing to one server", func(t *tx) (bool, error) {
+			return t.Exists(`UPDATE store SET mode = '' WHERE mode <> '' RETURNING id`)
 		})
+		return err
 	})
 	return changed, err
 }
@@ -159,90 +168,57 @@ func administer(ctx context.Context, opt Options, fn func(*Store) error) (err er
 	return fn(s)
 }
 
-// Conditions of what has no leg: its servers are no longer there. A server without replicas has no
-// legs, and none of its own sessions when it starts.
-const (
-	sessionLost = `NOT EXISTS (SELECT 1 FROM legs WHERE legs.session_id = tunnel_sessions.id)`
-	holderLost  = `session_id NOT IN (SELECT session_id FROM legs)`
-)
-
-// endLost ends the sessions of servers that are no longer there; their endpoints go offline.
-func (s *Store) endLost(ctx context.Context, reason string) error {
-	for more := true; more; {
-		err := s.write(ctx, "ending sessions of a lost server", func(t *tx) error {
-			rows, err := t.endpointsWhere(`online = 1 AND type = $1 AND `+holderLost+` ORDER BY id LIMIT $2`,
-				account.TypeAgent, 5*sweepBatch)
-			for _, row := range rows {
-				row.setOffline(t.now)
-				t.changed(account.Modified, row)
-			}
-			if more = len(rows) > 0; more || err != nil {
-				return err
-			}
-			if err := t.Exec(`DELETE FROM tunnels WHERE ` + holderLost); err != nil {
-				return err
-			}
-			return t.endSessions(account.SessionEnd{Reason: reason}, sessionLost)
-		})
-		if err != nil {
-			return fmt.Errorf("ending the sessions of lost servers: %w", err)
-		}
-	}
-	return nil
-}
-
 // MaxClockOffset is how far the clock of a replica may be from the database's when it joins.
 const MaxClockOffset = time.Second
 
 // beginTerm takes the next term, or joins the replicas: the first of them takes a term, too, so
 // that a server that was alone cannot write.
-func (s *Store) beginTerm(ctx context.Context) error {
-	if !s.opt.Lock.HasTerms() {
+func (m *Members) beginTerm(ctx context.Context) error {
+	if !m.lock.HasTerms() {
 		return nil
 	}
-	var term int64
-	err := s.write(ctx, "taking the store over", func(t *tx) error {
-		err := t.checkMode()
-		if err == nil && s.opt.Replica != nil {
-			err = t.joinOthers(s.opt.Replica)
+	term, err := writeResult(ctx, m.db, "taking the store over", func(t *tx) (int64, error) {
+		err := m.checkMode(t)
+		if err == nil && m.replica != nil {
+			err = m.joinOthers(t, m.replica)
 		}
-		if err == nil {
-			term, err = t.NextTerm()
+		if err != nil {
+			return 0, err
 		}
-		return err
+		return t.NextTerm()
 	})
 	if err != nil {
 		return err
 	}
-	if s.joined.Store(s.opt.Replica != nil); s.opt.Replica == nil {
-		s.opt.Lock.BeginTerm(term)
+	if m.db.joined.Store(m.replica != nil); m.replica == nil {
+		m.lock.BeginTerm(term)
 	}
 	return nil
 }
 
 // joinOthers adds the replica to those that it may join.
-func (t *tx) joinOthers(r *Replica) error {
-	if err := t.checkClock(); err != nil {
+func (m *Members) joinOthers(t *tx, r *Replica) error {
+	if err := m.checkClock(t); err != nil {
 		return err
 	}
-	if err := t.markPredecessors(r.RelayAddress); err != nil {
+	if err := m.markPredecessors(t, r.RelayAddress); err != nil {
 		return err
 	}
-	if err := t.checkBaseURL(r.BaseURL); err != nil {
+	if err := m.checkBaseURL(t, r.BaseURL); err != nil {
 		return err
 	}
-	return t.join(r)
+	return m.join(t, r)
 }
 
 // checkClock refuses a clock that is too far from the database's: replicas compare times that
 // others wrote with their own.
-func (t *tx) checkClock() error {
-	before := t.s.now()
+func (m *Members) checkClock(t *tx) error {
+	before := t.db.now()
 	database, err := t.Time()
 	if err != nil {
 		return err
 	}
-	offset, direction := clockOffset(before, t.s.now(), database), "ahead of"
+	offset, direction := clockOffset(before, t.db.now(), database), "ahead of"
 	if offset < 0 {
 		offset, direction = -offset, "behind"
 	}
@@ -269,13 +245,13 @@ func clockOffset(asked, answered, database time.Time) time.Duration {
 
 // ClockOffset returns how far a replica's clock was ahead of the database's at its last beat, negative
 // when it was behind.
-func (s *Store) ClockOffset() time.Duration { return time.Duration(s.clockOffset.Load()) }
+func (m *Members) ClockOffset() time.Duration { return time.Duration(m.clockOffset.Load()) }
 
 // markPredecessors records of earlier processes at the relay address of this one, which listens
 // there, that they do not, if they have no connection with the database any more: they are dead.
 // Only IP addresses prove it: several machines may share a name. Their sessions are left to the
 // beats, as the agents may have joined other replicas.
-func (t *tx) markPredecessors(relayAddress string) error {
+func (m *Members) markPredecessors(t *tx, relayAddress string) error {
 	if _, err := netip.ParseAddrPort(relayAddress); err != nil {
 		return nil //nolint:nilerr // a name, or none
 	}
@@ -285,7 +261,7 @@ func (t *tx) markPredecessors(relayAddress string) error {
 
 // checkBaseURL refuses another base URL than that of the live replicas: clients reach all by one.
 // Rows of replicas that died are removed when none is left.
-func (t *tx) checkBaseURL(baseURL string) error {
+func (m *Members) checkBaseURL(t *tx, baseURL string) error {
 	var id, theirs string
 	differs, err := t.Row(`SELECT id, base_url FROM replicas WHERE base_url <> $1 ORDER BY started_at, id LIMIT 1`,
 		baseURL).Find(&id, &theirs)
@@ -302,4 +278,13 @@ func (t *tx) checkBaseURL(baseURL string) error {
 			"minute)", theirs, id))
 	}
 	return t.Exec(`DELETE FROM replicas`)
+}
+
+// alone reports whether there is no other replica.
+func (m *Members) alone(t *tx) (bool, error) {
+	if m.replica == nil {
+		return true, nil
+	}
+	others, err := t.Exists(`SELECT 1 FROM replicas WHERE id <> $1`, m.replica.ID)
+	return !others, err
 }

@@ -5,7 +5,6 @@ package store
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -87,86 +86,23 @@ func NewEpoch(ctx context.Context, opt Options) (*Restored, error) {
 // renew gives the store an epoch above its own and the given one, and reads what is valid then.
 func (r *Restored) renew(ctx context.Context, opt Options, above int64) error {
 	return administer(ctx, opt, func(s *Store) error {
-		return s.write(ctx, "beginning a new epoch", func(t *tx) error {
+		return s.db.write(ctx, "beginning a new epoch", func(t *tx) error {
 			err := t.beginEpoch(above)
 			if err == nil {
-				err = t.endLogins()
+				err = s.revokeAll(t)
 			}
 			if err == nil {
-				r.Valid, err = t.credentials(newKeyRules)
+				r.Valid, err = s.Credentials.valid(t, newKeyRules)
 			}
 			if err != nil {
 				return err
 			}
 			r.Epoch = t.epoch
-			trusted, err := t.clusterCredentials()
+			trusted, err := s.Clusters.trusted(t)
 			r.Valid = append(r.Valid, trusted...)
 			return err
 		})
 	})
-}
-
-const (
-	newKeyRules = `k.acl, k.cluster_uid`
-	oldKeyRules = `'[]', ''` // for schemas without these columns
-)
-
-// credentials reads the API keys and authtokens of all accounts that have not expired.
-// keyRules are the columns of the keys' rules and clusters.
-func (t *tx) credentials(keyRules string) (all []Credential, err error) {
-	err = t.Each(func(from scanner) error {
-		var c Credential
-		var made, expires int64
-		var rules, acl, clusterUID string
-		if err := from.Scan(&c.Kind, &c.ID, &c.Account, &c.Description, &rules, &acl, &clusterUID, &made,
-			&expires); err != nil {
-			return err
-		}
-		var more []string
-		if err := errors.Join(json.Unmarshal([]byte(rules), &c.Rules), json.Unmarshal([]byte(acl), &more)); err != nil {
-			return fmt.Errorf("reading the rules of %s: %w", c.ID, err)
-		}
-		if c.Rules = append(c.Rules, more...); clusterUID != "" {
-			c.Rules = append(c.Rules, "cluster:"+clusterUID)
-		}
-		c.CreatedAt, c.ExpiresAt = fromMicros(made), timePointer(expires)
-		all = append(all, c)
-		return nil
-	}, `SELECT 'api-key' AS kind, k.id, a.name, k.description, k.scopes, `+keyRules+`, k.created_at, k.expires_at
-			FROM api_keys AS k JOIN accounts AS a ON a.id = k.account_id WHERE k.expires_at = 0 OR k.expires_at > $1
-		UNION ALL SELECT 'authtoken', k.id, a.name, k.description, k.acl, '[]', '', k.created_at, k.expires_at
-			FROM authtokens AS k JOIN accounts AS a ON a.id = k.account_id WHERE k.expires_at = 0 OR k.expires_at > $1
-		ORDER BY 1, 2`, micros(t.now))
-	return all, err
-}
-
-// clusterCredentials reads the clusters of all accounts.
-func (t *tx) clusterCredentials() ([]Credential, error) {
-	names := map[string]string{}
-	err := t.Each(func(from scanner) error {
-		var id, name string
-		err := from.Scan(&id, &name)
-		names[id] = name
-		return err
-	}, `SELECT id, name FROM accounts`)
-	if err != nil {
-		return nil, err
-	}
-	found, err := clusters.all(t, `id <> '' ORDER BY id`)
-	all := make([]Credential, 0, len(found))
-	for _, c := range found {
-		one := Credential{Kind: "cluster", ID: c.ID, Account: names[c.AccountID], Description: c.Name,
-			Rules: []string{"issuer:" + c.Issuer}, CreatedAt: c.CreatedAt}
-		for _, k := range c.JWKS.Keys {
-			one.Rules = append(one.Rules, "key:"+k.KeyID)
-		}
-		for _, s := range c.Subjects {
-			one.Rules = append(one.Rules, string(s.Role)+":"+s.Namespace+"/"+s.ServiceAccount)
-			one.Rules = append(one.Rules, s.ACL...)
-		}
-		all = append(all, one)
-	}
-	return all, err
 }
 
 // readCredentials reads the credentials of a store that is to be replaced: it may be old or
@@ -177,8 +113,8 @@ func readCredentials(ctx context.Context, dataDir string) (all []Credential, epo
 		return nil, 0, err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	s := &Store{db: db}
-	err = s.read(ctx, "reading the replaced store", func(t *tx) (err error) {
+	s := newStore(&database{DB: db}, &Options{})
+	err = s.db.read(ctx, "reading the replaced store", func(t *tx) (err error) {
 		if err := t.Row(`SELECT epoch FROM store`).Scan(&epoch); err != nil {
 			return err
 		}
@@ -190,14 +126,14 @@ func readCredentials(ctx context.Context, dataDir string) (all []Credential, epo
 		if hasRules {
 			rules = newKeyRules
 		}
-		if all, err = t.credentials(rules); err != nil {
+		if all, err = s.Credentials.valid(t, rules); err != nil {
 			return err
 		}
 		hasClusters, err := t.Exists(`SELECT 1 FROM sqlite_master WHERE name = 'clusters'`)
 		if err != nil || !hasClusters {
 			return err
 		}
-		trusted, err := t.clusterCredentials()
+		trusted, err := s.Clusters.trusted(t)
 		all = append(all, trusted...)
 		return err
 	})

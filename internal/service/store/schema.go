@@ -25,22 +25,22 @@ const (
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-func (s *Store) schema() sqldb.Schema {
+func (d *database) schema() sqldb.Schema {
 	return sqldb.Schema{Migrations: migrations, Version: schemaVersion, Tables: []string{"store", "accounts"},
-		CompatibleFrom: `SELECT compatible_from FROM store`, Owner: owner{s}}
+		CompatibleFrom: `SELECT compatible_from FROM store`, Owner: d}
 }
 
 // Migrated makes the row of a fresh store, and folds what older ones search.
-func (o owner) Migrated(begun sqldb.Tx, version int, fresh bool) error {
-	t := o.Begin(begun)
+func (d *database) Migrated(begun sqldb.Tx, version int, fresh bool) error {
+	now := d.now()
 	switch {
 	case version == foldedSearchVersion:
-		return t.foldUsers()
+		return foldUsers(begun)
 	case version == schemaVersion && fresh:
 		// The epoch begins with the clock, so that versions of a store that was lost and made anew
 		// are foreign here.
-		return t.Exec(`INSERT INTO store (id, store_id, epoch, compatible_from) VALUES (1, $1, $2, $3)`,
-			account.NewID(account.PrefixStore, t.now), t.now.Unix(), compatibleFrom)
+		return begun.Exec(`INSERT INTO store (id, store_id, epoch, compatible_from) VALUES (1, $1, $2, $3)`,
+			account.NewID(account.PrefixStore, now), now.Unix(), compatibleFrom)
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/text/unicode/norm"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/sqldb"
 )
 
 // query is a growing WHERE clause with its arguments.
@@ -91,7 +92,7 @@ func userSearch(id, provider, providerUserID, username, email, name string) stri
 }
 
 // foldUsers rewrites the searched text of all users.
-func (t *tx) foldUsers() error {
+func foldUsers(t sqldb.Tx) error {
 	for last := ""; ; {
 		var rows strings.Builder
 		var args []any

@@ -58,8 +58,8 @@ func useSlack(idle int64) int64 {
 
 // isOver reports whether a session has ended. Of several replicas none refuses one that another may
 // have seen used within its idle time.
-func (s *Store) isOver(l lifetime, now int64) bool {
-	if s.opt.Replica != nil && l.idle > 0 {
+func (as *UserSessions) isOver(l lifetime, now int64) bool {
+	if as.db.replicaID != "" && l.idle > 0 {
 		l.lastActive += useSlack(l.idle)
 	}
 	return l.expires() <= now
@@ -67,8 +67,8 @@ func (s *Store) isOver(l lifetime, now int64) bool {
 
 // retention returns how long the row of an ended session is kept, for uses that are not written
 // yet: with several replicas also for uses within the slack.
-func (s *Store) retention() int64 {
-	if s.opt.Replica != nil {
+func (as *UserSessions) retention() int64 {
+	if as.db.replicaID != "" {
 		return 2 * activeEvery.Microseconds()
 	}
 	return activeEvery.Microseconds()
@@ -124,11 +124,11 @@ func (u *sessionUses) due(now time.Time, all bool) map[string]use {
 }
 
 // written forgets the uses that are in the rows now, unless there were more meanwhile.
-func (u *sessionUses) written(done map[string]use) {
+func (u *sessionUses) written(ids []string, uses map[string]use) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	for id, was := range done {
-		if now := u.pending[id]; now.at == was.at {
+	for _, id := range ids {
+		if u.pending[id].at == uses[id].at {
 			delete(u.pending, id)
 		}
 	}
@@ -143,42 +143,35 @@ const (
 	useAccess = `UPDATE app_accesses SET last_at = $1 WHERE user_id = $2 AND url = $3 AND last_at < $1`
 )
 
-// flushUses writes the uses that are due, or all, and the devices that were noted. What cannot be
+// flush writes the uses that are due, or all, and the devices that were noted. What cannot be
 // written stays for the next time.
-func (s *Store) flushUses(ctx context.Context, all bool) error {
-	failed := s.devices.flush(ctx, s)
-	due := s.uses.due(s.now(), all)
+func (as *UserSessions) flush(ctx context.Context, all bool) error {
+	failed := as.devices.flush(ctx, as.db)
+	due := as.uses.due(as.db.now(), all)
 	for ids := range slices.Chunk(slices.Sorted(maps.Keys(due)), 5*sweepBatch) {
-		some := map[string]use{}
-		for _, id := range ids {
-			some[id] = due[id]
-		}
-		if err := s.writeUses(ctx, ids, some); err != nil {
+		err := as.db.write(ctx, "writing when sessions were used", func(t *tx) error {
+			for _, id := range ids {
+				if err := due[id].write(t, id); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
 			return errors.Join(failed, err)
 		}
+		as.uses.written(ids, due)
 	}
 	return failed
 }
 
-// writeUses writes the uses of the sessions, in the order of ids.
-func (s *Store) writeUses(ctx context.Context, ids []string, some map[string]use) error {
-	err := s.write(ctx, "writing when sessions were used", func(t *tx) error {
-		for _, id := range ids {
-			use := some[id]
-			if err := t.Exec(useSession, use.at, id); err != nil {
-				return err
-			}
-			if err := t.Exec(useUser, use.at, use.userID); err != nil {
-				return err
-			}
-			if err := t.Exec(useAccess, use.at, use.userID, use.url); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err == nil {
-		s.uses.written(some)
+// write writes the use of the session to its row and those of its user.
+func (u use) write(t *tx, id string) error {
+	if err := t.Exec(useSession, u.at, id); err != nil {
+		return err
 	}
-	return err
+	if err := t.Exec(useUser, u.at, u.userID); err != nil {
+		return err
+	}
+	return t.Exec(useAccess, u.at, u.userID, u.url)
 }

@@ -12,6 +12,9 @@
 // or shares one with others that wait for the turn to write at the same time; the event of a change
 // is written in the transaction of the change, and those who wait are woken after its commit.
 //
+// Each noun has a type with its reads, and its writes in a given transaction: tx. What spans nouns
+// (Binds, CloudEndpoints, Revocations, a restore) is built from the nouns. Store is all of them.
+//
 // One SQL text serves both engines. So a statement has $1, $2, … and each has one type wherever it
 // stands; times and booleans are integers (online = 1, never online alone); ids are compared and
 // sorted as bytes; rows have an order only by ORDER BY; ON CONFLICT … DO UPDATE, RETURNING,
@@ -24,7 +27,6 @@ package store
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -67,7 +69,7 @@ type Options struct {
 	Reserve        time.Duration        // how long the ids of a deleted endpoint and of its hostname are kept
 	EventRetention time.Duration        // how long events are kept
 	AuditRetention time.Duration        // how long audit events are kept
-	MaxAuditEvents int                  // per account and class (auditRetention); the oldest go first
+	MaxAuditEvents int                  // per account and class (AuditLog.sweep); the oldest go first
 	MaxEndpoints   int                  // per account
 	MaxOperators   int                  // per account
 	MaxAPIKeys     int                  // per account
@@ -113,63 +115,34 @@ func setDefault[T comparable](v *T, def T) {
 	}
 }
 
-// Store implements the interfaces of internal/account on a database. Its methods may be called from
-// many goroutines.
+// Store implements the interfaces of internal/account on a database, by one type for each kind of
+// object. Its methods, and theirs, may be called from many goroutines.
 type Store struct {
-	opt     Options
-	db      *sqldb.DB
-	writes  *sqldb.Writes[*tx]
-	storeID string
-	epoch   atomic.Int64 // as the last transaction found it that read or began one
-	wakes   sqldb.Wakes  // wakes are by account.
-
-	auditWakes     sqldb.Wakes
-	auditRetention auditRetention
-
-	clockOffset  atomic.Int64  // nanoseconds
-	pollInterval time.Duration // how often Listen polls
-
-	// for a replica
-	draining atomic.Bool // SetDraining was called
-	joined   atomic.Bool // each write checks that the replica is not fenced
-	sweeper  atomic.Bool
-	lastUsed lastUsedTimes
-	uses     sessionUses
-	devices  lastDevices
-	probe    probe
-
-	operatorsDue atomic.Int64 // microseconds: when vanished operators are looked for next
-	ownedDue     atomic.Int64 // microseconds: when endpoints with an owner are looked for next
-	clustersDue  atomic.Int64 // microseconds: when exports of vanished clusters are looked for next
+	*Accounts
+	*AuditLog
+	*Backends
+	*Binds
+	*CloudEndpoints
+	*Clusters
+	*Credentials
+	*Domains
+	*Endpoints
+	*EventLog
+	*Logins
+	*Members
+	*Operators
+	*People
+	*Revocations
+	*Secrets
+	*SignIns
+	*TunnelSessions
+	*UserSessions
+	clusterIDs   *ClusterIDs
+	lastUsed     *lastUsedTimes
+	db           *database
+	probe        probe
+	pollInterval time.Duration // pollInterval is how often Listen polls.
 }
-
-// The interfaces that Store implements.
-var (
-	_ account.Endpoints       = (*Store)(nil)
-	_ account.EventLog        = (*Store)(nil)
-	_ account.AuditLog        = (*Store)(nil)
-	_ account.Binder          = (*Store)(nil)
-	_ account.SessionStarter  = (*Store)(nil)
-	_ account.SessionLegs     = (*Store)(nil)
-	_ account.TunnelSessions  = (*Store)(nil)
-	_ account.TunnelStarter   = (*Store)(nil)
-	_ account.LabelledTunnels = (*Store)(nil)
-	_ account.Operators       = (*Store)(nil)
-	_ account.Authenticator   = (*Store)(nil)
-
-	_ account.TunnelAuthenticator = (*Store)(nil)
-	_ account.APIKeys             = (*Store)(nil)
-	_ account.Authtokens          = (*Store)(nil)
-	_ account.Clusters            = (*Store)(nil)
-	_ account.ClusterTokens       = (*Store)(nil)
-	_ account.Domains             = (*Store)(nil)
-	_ account.PublicHosts         = (*Store)(nil)
-
-	_ account.Identities        = (*Store)(nil)
-	_ account.Logins            = (*Store)(nil)
-	_ account.Revoker           = (*Store)(nil)
-	_ account.DashboardSessions = (*Store)(nil)
-)
 
 // LockServer makes the caller the only active server of the data directory, and of opt.DatabaseURL,
 // until Release is called or the process ends. A second server gets an error with the reason. With
@@ -184,33 +157,47 @@ func LockServer(ctx context.Context, opt Options) (*sqldb.ServerLock, error) {
 }
 
 // Open opens the store at opt.DatabaseURL, or in opt.DataDir, and makes an empty one when there is
-// none. Its errors are complete sentences: the place cannot be used, the
-// database is of a newer version, it is no database of ours. Any number of processes may have a
-// store open; LockServer keeps a second server away, unless both are replicas.
+// none. Its errors are complete sentences: the place cannot be used, the database is of a newer
+// version, it is no database of ours. Any number of processes may have a store open; LockServer keeps
+// a second server away, unless both are replicas.
 func Open(ctx context.Context, opt Options) (*Store, error) {
 	opt.setDefaults()
-	s := &Store{opt: opt, pollInterval: defaultPollInterval}
-	db, err := sqldb.Open(ctx, sqldb.Options{DataDir: opt.DataDir, DatabaseURL: opt.DatabaseURL, Lock: opt.Lock,
-		Schema: s.schema(), Observer: opt.Observer})
-	if err != nil {
+	db := &database{isFile: opt.DatabaseURL == "", clock: opt.Clock}
+	if opt.Replica != nil {
+		db.replicaID = opt.Replica.ID
+	}
+	if err := db.open(ctx, opt); err != nil {
 		return nil, err
 	}
-	s.db, s.writes = db, sqldb.NewWrites(db, owner{s})
-	if err := s.readIdentity(ctx); err != nil {
-		return nil, errors.Join(err, db.Close())
-	}
-	return s, nil
+	return newStore(db, &opt), nil
 }
 
-// readIdentity reads the store's id and epoch.
-func (s *Store) readIdentity(ctx context.Context) error {
-	var epoch int64
-	err := s.db.Row(ctx, `SELECT store_id, epoch FROM store`).Scan(&s.storeID, &epoch)
-	if err != nil {
-		return s.db.ExplainOpenError(err)
-	}
-	s.epoch.Store(epoch)
-	return nil
+// newStore makes the types of the store's objects, each with what it needs of the others and of the
+// options.
+func newStore(db *database, opt *Options) *Store {
+	s := &Store{db: db, pollInterval: defaultPollInterval, Accounts: &Accounts{db}, lastUsed: &lastUsedTimes{db: db},
+		AuditLog: &AuditLog{db: db, age: opt.AuditRetention, most: int64(opt.MaxAuditEvents)},
+		EventLog: &EventLog{db, opt.EventRetention}, probe: probe{lock: opt.Lock}}
+	s.SignIns = &SignIns{db, s.lastUsed}
+	s.Operators = &Operators{db: db, uses: s.lastUsed, max: opt.MaxOperators, keep: opt.KeepOperators}
+	s.Clusters = &Clusters{db, s.Accounts, s.lastUsed, opt.MaxClusters}
+	s.Credentials = &Credentials{db, s.Accounts, s.Clusters, s.lastUsed, opt.MaxAPIKeys, opt.MaxAuthtokens}
+	s.Backends = &Backends{db, s.Accounts, opt.MaxBackends}
+	s.Endpoints = &Endpoints{db: db, key: opt.Key, backends: s.Backends, max: opt.MaxEndpoints, grace: opt.Grace,
+		ownedGrace: opt.OwnedGrace, reserve: opt.Reserve}
+	s.Secrets = &Secrets{db, opt.Key, s.Endpoints}
+	s.Domains = &Domains{db, s.Accounts, s.Endpoints, opt.OwnHosts}
+	s.clusterIDs = &ClusterIDs{db: db, endpoints: s.Endpoints, uses: s.lastUsed, grace: opt.OwnedGrace}
+	s.CloudEndpoints = &CloudEndpoints{db, s.Accounts, s.Endpoints, s.Domains, s.clusterIDs}
+	s.Binds = &Binds{db, s.Endpoints, s.Domains, s.clusterIDs}
+	s.TunnelSessions = &TunnelSessions{db, s.Endpoints, opt.MaxEndpoints}
+	s.Members = &Members{db: db, sessions: s.TunnelSessions, replica: opt.Replica, lock: opt.Lock, times: opt.BeatTimes,
+		beatClock: opt.BeatClock, anyMode: opt.anyMode}
+	s.UserSessions = &UserSessions{db: db, key: opt.Key, max: opt.MaxUserSessions}
+	s.People = &People{db, opt.Key, s.UserSessions, opt.MaxUsers, opt.KeepUsers}
+	s.Logins = &Logins{db, opt.Key, s.People, s.UserSessions}
+	s.Revocations = &Revocations{db, s.People, s.UserSessions, s.Logins}
+	return s
 }
 
 // Close writes everything that waits for a batch, unless this server has left the store or was
@@ -225,32 +212,33 @@ func (s *Store) Close() error {
 	return errors.Join(err, s.db.Close())
 }
 
+// Leave writes everything that waits for a batch, and ends that this server is one of the store's,
+// at the end of its work. It cannot write from then on.
+func (s *Store) Leave(ctx context.Context) error {
+	if s.replica == nil {
+		return nil
+	}
+	return errors.Join(s.flush(ctx), s.leave(ctx))
+}
+
 // flush writes everything that waits for a batch.
 func (s *Store) flush(ctx context.Context) error {
-	return errors.Join(s.flushLastUsed(ctx), s.flushUses(ctx, true))
+	return errors.Join(s.lastUsed.flush(ctx, true), s.UserSessions.flush(ctx, true))
 }
 
 // Database returns what the store is in.
-func (s *Store) Database() *sqldb.DB { return s.db }
+func (s *Store) Database() *sqldb.DB { return s.db.DB }
 
 // DisplayName returns where the data is, for messages: a file, or the URL of a database without its
 // password.
 func (s *Store) DisplayName() string { return s.db.DisplayName() }
 
 // WaitingWrites returns how many calls wait for their turn to write.
-func (s *Store) WaitingWrites() int { return s.writes.Waiting() }
+func (s *Store) WaitingWrites() int { return s.db.writes.Waiting() }
 
 // StoreID returns the identifier that the store got when it was made. Operators freeze removals
 // when it changes.
-func (s *Store) StoreID() string { return s.storeID }
-
-func (s *Store) now() time.Time {
-	now := time.Now()
-	if s.opt.Clock != nil {
-		now = s.opt.Clock()
-	}
-	return now.UTC().Truncate(time.Microsecond)
-}
+func (s *Store) StoreID() string { return s.db.storeID }
 
 // micros is how times are stored; the zero time is 0.
 func micros(t time.Time) int64 {

@@ -9,6 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -78,42 +80,48 @@ func (tb *table[T]) page(t *tx, p account.Page, condition string, args ...any) (
 	q := query{text: condition, args: args}
 	q.andIf(p.BeforeID != "", `id < `, p.BeforeID)
 	found, err = tb.all(t, q.text+fmt.Sprintf(` ORDER BY id DESC LIMIT %d`, limit+1), q.args...)
-	if more = len(found) > limit; more {
-		found = found[:limit]
-	}
+	found, more = cut(found, limit)
 	return found, more, err
+}
+
+// cut returns the rows of a page, of which one more than the limit was read if there is one.
+func cut[T any](read []T, limit int) (page []T, more bool) {
+	return read[:min(limit, len(read))], len(read) > limit
+}
+
+// values returns what the columns are named and hold.
+func values(columns []column) (names []string, args []any, err error) {
+	names, args = make([]string, 0, len(columns)), make([]any, 0, len(columns)+1)
+	for _, c := range columns {
+		value, err := c.value()
+		if err != nil {
+			return nil, nil, fmt.Errorf("writing column %s: %w", c.name, err)
+		}
+		names, args = append(names, c.name), append(args, value)
+	}
+	return names, args, nil
 }
 
 // insert writes a new row. extra columns are never read.
 func (tb *table[T]) insert(t *tx, v *T, extra ...column) error {
-	var names []string
-	var args []any
-	for _, c := range append(tb.columns(v), extra...) {
-		value, err := c.value()
-		if err != nil {
-			return fmt.Errorf("writing column %s: %w", c.name, err)
-		}
-		names, args = append(names, c.name), append(args, value)
+	names, args, err := values(append(tb.columns(v), extra...))
+	if err != nil {
+		return err
 	}
 	return t.insertRows(tb.name+` (`+strings.Join(names, ", ")+`)`, [][]any{args})
 }
 
 // update writes the updatable columns of a row.
 func (tb *table[T]) update(t *tx, v *T) error {
-	var sets []string
-	args := []any{tb.id(v)}
-	for _, c := range tb.columns(v) {
-		if c.write == insertOnly {
-			continue
-		}
-		value, err := c.value()
-		if err != nil {
-			return fmt.Errorf("writing column %s: %w", c.name, err)
-		}
-		args = append(args, value)
-		sets = append(sets, fmt.Sprintf("%s = $%d", c.name, len(args)))
+	names, args, err := values(slices.DeleteFunc(tb.columns(v), func(c column) bool { return c.write == insertOnly }))
+	if err != nil {
+		return err
 	}
-	return t.Exec(`UPDATE `+tb.name+` SET `+strings.Join(sets, ", ")+` WHERE id = $1`, args...)
+	for i, name := range names {
+		names[i] = fmt.Sprintf("%s = $%d", name, i+1)
+	}
+	args = append(args, tb.id(v))
+	return t.Exec(`UPDATE `+tb.name+` SET `+strings.Join(names, ", ")+` WHERE id = $`+strconv.Itoa(len(args)), args...)
 }
 
 // checkLimit refuses one more row of the account when it has as many as it may.
@@ -126,28 +134,28 @@ func (tb *table[T]) audit(t *tx, by account.Caller, what account.AuditType, v *T
 }
 
 // readRow returns the row of the account with the id; CodeNotFound when there is none.
-func readRow[T any](ctx context.Context, s *Store, tb *table[T], accountID, id string) (*T, error) {
-	return result(ctx, s, "reading "+tb.noun, func(t *tx) (*T, error) { return tb.get(t, accountID, id) })
+func readRow[T any](ctx context.Context, db *database, tb *table[T], accountID, id string) (*T, error) {
+	return result(ctx, db, "reading "+tb.noun, func(t *tx) (*T, error) { return tb.get(t, accountID, id) })
 }
 
-// readPage returns a page of the account's rows, newest first.
-func readPage[T any](
-	ctx context.Context, s *Store, tb *table[T], accountID string, p account.Page,
-) (found []T, more bool, err error) {
-	err = s.read(ctx, "listing "+tb.noun+"s", func(t *tx) (err error) {
-		found, more, err = tb.page(t, p, `account_id = $1`, accountID)
-		return err
+// readPage returns a page of the account's rows, newest first, which page makes of them.
+func readPage[T, P any](
+	ctx context.Context, db *database, tb *table[T], accountID string, p account.Page, page func([]T, bool) P,
+) (*P, error) {
+	return result(ctx, db, "listing "+tb.noun+"s", func(t *tx) (*P, error) {
+		found, more, err := tb.page(t, p, `account_id = $1`, accountID)
+		made := page(found, more)
+		return &made, err
 	})
-	return found, more, err
 }
 
 // patchRow changes a row of the caller's account by apply, with an audit event. Without a
 // difference it writes nothing.
 func patchRow[T any](
-	ctx context.Context, s *Store, tb *table[T], by account.Caller, id string, apply func(*tx, T) (T, error),
+	ctx context.Context, db *database, tb *table[T], by account.Caller, id string, apply func(*tx, T) (T, error),
 ) (*T, error) {
 	var patched T
-	err := s.write(ctx, "changing "+tb.noun, func(t *tx) error {
+	err := db.write(ctx, "changing "+tb.noun, func(t *tx) error {
 		existing, err := tb.get(t, by.AccountID, id)
 		if err != nil {
 			return err
@@ -170,9 +178,9 @@ func patchRow[T any](
 // deleteRow deletes a row of the caller's account that check, if not nil, does not refuse, with an
 // audit event.
 func deleteRow[T any](
-	ctx context.Context, s *Store, tb *table[T], by account.Caller, id string, check func(*tx, *T) error,
+	ctx context.Context, db *database, tb *table[T], by account.Caller, id string, check func(*tx, *T) error,
 ) error {
-	return s.write(ctx, "deleting "+tb.noun, func(t *tx) error {
+	return db.write(ctx, "deleting "+tb.noun, func(t *tx) error {
 		existing, err := tb.get(t, by.AccountID, id)
 		if err == nil && check != nil {
 			err = check(t, existing)

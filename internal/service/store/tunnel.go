@@ -28,28 +28,28 @@ var tunnels = newTable(table[account.LabelledTunnel]{
 })
 
 // StartTunnel implements account.TunnelStarter.
-func (s *Store) StartTunnel(
+func (ss *TunnelSessions) StartTunnel(
 	ctx context.Context, started account.LabelledTunnel, resume account.TunnelResume,
 ) (_ *account.LabelledTunnel, replacedSessionID string, err error) {
 	if err := started.Validate(); err != nil {
 		return nil, "", err
 	}
-	err = s.writeShared(ctx, "starting a labelled tunnel", func(t *tx) error {
-		region, err := t.liveSession(started.AccountID, started.TunnelSession.ID)
+	err = ss.db.writeShared(ctx, "starting a labelled tunnel", func(t *tx) error {
+		region, err := ss.live(t, started.AccountID, started.TunnelSession.ID)
 		if err != nil {
 			return err
 		}
-		switch found, err := t.tunnelByHash(started.AccountID, started.TunnelSession.ID, resume.NewHash); {
+		switch found, err := ss.byHash(t, started.AccountID, started.TunnelSession.ID, resume.NewHash); {
 		case err != nil:
 			return err
 		case found != nil:
 			started = *found
 			return nil
 		}
-		if replacedSessionID, err = t.endResumed(&started, resume.Secret); err != nil {
+		if replacedSessionID, err = ss.endResumed(t, &started, resume.Secret); err != nil {
 			return err
 		}
-		if err := tunnels.checkLimit(t, started.AccountID, s.opt.MaxEndpoints, "end some of them first"); err != nil {
+		if err := tunnels.checkLimit(t, started.AccountID, ss.maxTunnels, "end some of them first"); err != nil {
 			return err
 		}
 		started.ID, started.Region, started.StartedAt = account.NewID(account.PrefixTunnel, t.now), region, t.now
@@ -61,8 +61,8 @@ func (s *Store) StartTunnel(
 	return &started, replacedSessionID, nil
 }
 
-// tunnelByHash returns the session's tunnel whose secret has the hash, or nil.
-func (t *tx) tunnelByHash(accountID, sessionID string, hash []byte) (*account.LabelledTunnel, error) {
+// byHash returns the session's tunnel whose secret has the hash, or nil.
+func (ss *TunnelSessions) byHash(t *tx, accountID, sessionID string, hash []byte) (*account.LabelledTunnel, error) {
 	if len(hash) == 0 {
 		return nil, nil
 	}
@@ -70,7 +70,7 @@ func (t *tx) tunnelByHash(accountID, sessionID string, hash []byte) (*account.La
 }
 
 // endResumed ends the tunnel that another replaces, and returns the other session that held it.
-func (t *tx) endResumed(by *account.LabelledTunnel, secret string) (sessionID string, err error) {
+func (ss *TunnelSessions) endResumed(t *tx, by *account.LabelledTunnel, secret string) (sessionID string, err error) {
 	if secret == "" {
 		return "", nil
 	}
@@ -83,45 +83,41 @@ func (t *tx) endResumed(by *account.LabelledTunnel, secret string) (sessionID st
 }
 
 // EndTunnel implements account.TunnelStarter.
-func (s *Store) EndTunnel(ctx context.Context, accountID, id, sessionID string) error {
-	return s.writeShared(ctx, "ending a labelled tunnel", func(t *tx) error {
+func (ss *TunnelSessions) EndTunnel(ctx context.Context, accountID, id, sessionID string) error {
+	return ss.db.writeShared(ctx, "ending a labelled tunnel", func(t *tx) error {
 		return t.Exec(`DELETE FROM tunnels WHERE id = $1 AND account_id = $2 AND session_id = $3`, id, accountID,
 			sessionID)
 	})
 }
 
 // LabelledTunnel implements account.LabelledTunnels.
-func (s *Store) LabelledTunnel(ctx context.Context, accountID, id string) (*account.LabelledTunnel, error) {
-	return readRow(ctx, s, &tunnels, accountID, id)
+func (ss *TunnelSessions) LabelledTunnel(ctx context.Context, accountID, id string) (*account.LabelledTunnel, error) {
+	return readRow(ctx, ss.db, &tunnels, accountID, id)
 }
 
 // ListLabelledTunnels implements account.LabelledTunnels. Labels are compared here, not in SQL:
 // they are one JSON text in the row.
-func (s *Store) ListLabelledTunnels(
+func (ss *TunnelSessions) ListLabelledTunnels(
 	ctx context.Context, accountID string, labels map[string]string, p account.Page,
 ) (*account.LabelledTunnelPage, error) {
 	limit := pageLimit(p)
-	page := &account.LabelledTunnelPage{Tunnels: []account.LabelledTunnel{}}
-	err := s.read(ctx, "listing labelled tunnels", func(t *tx) error {
+	return result(ctx, ss.db, "listing labelled tunnels", func(t *tx) (*account.LabelledTunnelPage, error) {
 		q := query{args: []any{accountID}, text: `account_id = $1`}
 		q.andIf(p.BeforeID != "", `id < `, p.BeforeID)
 		text := `SELECT ` + tunnels.names + ` FROM tunnels WHERE ` + q.text + ` ORDER BY id DESC`
 		if len(labels) == 0 {
 			text += fmt.Sprintf(` LIMIT %d`, limit+1)
 		}
-		return t.Each(func(from scanner) error {
-			found, err := tunnels.scan(from)
-			if err == nil && len(page.Tunnels) <= limit && account.HasLabels(found.Labels, labels) {
-				page.Tunnels = append(page.Tunnels, found)
+		found := []account.LabelledTunnel{}
+		err := t.Each(func(from scanner) error {
+			one, err := tunnels.scan(from)
+			if err == nil && len(found) <= limit && account.HasLabels(one.Labels, labels) {
+				found = append(found, one)
 			}
 			return err
 		}, text, q.args...)
+		page := &account.LabelledTunnelPage{}
+		page.Tunnels, page.More = cut(found, limit)
+		return page, err
 	})
-	if err != nil {
-		return nil, err
-	}
-	if page.More = len(page.Tunnels) > limit; page.More {
-		page.Tunnels = page.Tunnels[:limit]
-	}
-	return page, nil
 }

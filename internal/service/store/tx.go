@@ -4,7 +4,6 @@
 package store
 
 import (
-	"context"
 	"database/sql"
 	"errors"
 	"time"
@@ -17,7 +16,7 @@ import (
 // endpoints are collected and numbered at the call's end. It implements sqldb.Transaction.
 type tx struct {
 	sqldb.Tx
-	s       *Store
+	db      *database
 	now     time.Time
 	epoch   int64               // epoch is that of the versions that the transaction makes or reads.
 	changes map[string][]change // changes are by account.
@@ -34,56 +33,16 @@ type change struct {
 
 type scanner = sqldb.Scanner
 
-// write runs fn in one transaction of its own, while no other writes, then numbers and logs its
-// changes, commits and wakes those who wait for them. fn may run again from its start.
-func (s *Store) write(ctx context.Context, doing string, fn func(*tx) error) error {
-	return s.writes.Do(ctx, doing, false, fn)
-}
-
-// writeShared is write for what many agents do at once and is short: calls that wait for their turn
-// at the same time have one transaction together.
-func (s *Store) writeShared(ctx context.Context, doing string, fn func(*tx) error) error {
-	return s.writes.Do(ctx, doing, true, fn)
-}
-
-// read runs fn in one read transaction: everything it reads is of one moment.
-func (s *Store) read(ctx context.Context, doing string, fn func(*tx) error) error {
-	return s.db.Read(ctx, doing, func(t sqldb.Tx) error {
-		return fn(&tx{Tx: t, s: s, now: s.now(), epoch: s.epoch.Load()})
-	})
-}
-
-// result is read for what fn returns, which is the zero value after an error.
-func result[V any](ctx context.Context, s *Store, doing string, fn func(*tx) (V, error)) (V, error) {
-	var found, none V
-	err := s.read(ctx, doing, func(t *tx) (err error) {
-		found, err = fn(t)
-		return err
-	})
-	if err != nil {
-		return none, err
-	}
-	return found, nil
-}
-
-// owner makes the transactions of its store. It implements sqldb.Owner and sqldb.Migrator.
-type owner struct{ s *Store }
-
-func (o owner) Begin(t sqldb.Tx) *tx {
-	return &tx{Tx: t, s: o.s, now: o.s.now(), epoch: o.s.epoch.Load(), changes: map[string][]change{},
-		audits: map[string][]auditRecord{}, log: txLog{numbers: map[string]numbers{}}}
-}
-
 // Lock lets no other process write. On another timeline than the last write's an epoch begins. A
 // replica locks its own row, too, which is gone once it is fenced.
 func (t *tx) Lock() error {
-	if t.s.opt.DatabaseURL == "" {
+	if t.db.isFile {
 		return nil // the beginning of the transaction has locked the file
 	}
 	tables, args := `store AS s FOR UPDATE`, []any(nil)
-	if t.s.joined.Load() && !t.joining {
+	if t.db.joined.Load() && !t.joining {
 		tables = `store AS s, replicas AS r WHERE r.id = $1 FOR UPDATE OF f, s FOR SHARE OF r`
-		args = []any{t.s.opt.Replica.ID}
+		args = []any{t.db.replicaID}
 	}
 	var recorded string
 	now, err := t.LockWrites(`s.epoch, s.timeline`, tables, args, &t.epoch, &recorded)
@@ -105,13 +64,13 @@ func (t *tx) Lock() error {
 // Ended records the epoch and wakes those who wait for the changes.
 func (t *tx) Ended(err error) {
 	if err == nil {
-		t.s.recordEpoch(t.epoch)
+		t.db.recordEpoch(t.epoch)
 	}
 	for accountID := range t.changes { // after an error, too: the commit may have got through
-		t.s.wakes.Wake(accountID)
+		t.db.wakes.Wake(accountID)
 	}
 	for accountID := range t.audits {
-		t.s.auditWakes.Wake(accountID)
+		t.db.auditWakes.Wake(accountID)
 	}
 	if err == nil {
 		t.Announce(t.changedAccounts())
@@ -124,8 +83,8 @@ func (t *tx) version(seq int64) account.ResourceVersion {
 
 // clock returns the time of the clock that all servers on the database share, or of Options.Clock.
 func (t *tx) clock() (time.Time, error) {
-	if t.s.opt.Clock != nil {
-		return t.s.now(), nil
+	if t.db.clock != nil {
+		return t.db.now(), nil
 	}
 	now, err := t.Time()
 	return now.UTC().Truncate(time.Microsecond), err
@@ -162,11 +121,62 @@ func (t *tx) beginEpoch(above int64) error {
 	return t.Exec(`UPDATE store SET epoch = $1`, t.epoch)
 }
 
-// recordEpoch records the epoch of a transaction that was committed. All watchers wake for another
-// one.
-func (s *Store) recordEpoch(epoch int64) {
-	if s.epoch.Swap(epoch) != epoch {
-		s.wakes.WakeAll()
-		s.auditWakes.WakeAll()
+// auditRecord is an audit event of a transaction, not numbered yet.
+type auditRecord struct {
+	what         account.AuditType
+	by, objectID string
+	details      map[string]string
+}
+
+// audit notes that something happened to an object. Details hold no secrets.
+func (t *tx) audit(by account.Caller, what account.AuditType, objectID string, details map[string]string) {
+	t.audits[by.AccountID] = append(t.audits[by.AccountID], auditRecord{what, by.PrincipalID, objectID, details})
+}
+
+// checkLimit refuses one more row of the account in a table that has as many as it may.
+func (t *tx) checkLimit(table, nouns, accountID string, most int, remedy string) error {
+	var count int
+	if err := t.Row(`SELECT COUNT(*) FROM `+table+` WHERE account_id = $1`, accountID).Scan(&count); err != nil {
+		return err
 	}
+	if count >= most {
+		return account.Errorf(account.CodeLimit, "the account has %d %s, which is its limit; %s", count, nouns, remedy)
+	}
+	return nil
+}
+
+const deleteUnused = "delete unused ones"
+
+// counters reads two of the account's version numbers, and the epoch that they are of.
+func (t *tx) counters(accountID, current, compacted string) (seq, compactedSeq int64, err error) {
+	found, err := t.Row(`SELECT a.`+current+`, a.`+compacted+`, s.epoch FROM accounts AS a, store AS s WHERE a.id = $1`,
+		accountID).Find(&seq, &compactedSeq, &t.epoch)
+	if err == nil && !found {
+		err = notFound("account", accountID)
+	}
+	return seq, compactedSeq, err
+}
+
+// newestAfter returns the account's newest version, by the columns of counters. CodeGone unless all
+// events from the given version to it are there.
+func (t *tx) newestAfter(
+	v account.ResourceVersion, accountID, current, compacted string,
+) (account.ResourceVersion, error) {
+	seq, compactedSeq, err := t.counters(accountID, current, compacted)
+	if err != nil {
+		return v, err
+	}
+	var why string
+	switch {
+	case v.Epoch != t.epoch:
+		why = "is of another store, or of this one before it was restored"
+	case v.Seq > seq:
+		why = "lies in the future"
+	case v.Seq < compactedSeq:
+		why = "is too old: the events after it were compacted"
+	default:
+		return t.version(seq), nil
+	}
+	return v, account.Errorf(account.CodeGone, "resource_version %s %s; list again and watch from the list's version",
+		v, why)
 }

@@ -30,7 +30,7 @@ type numbers struct {
 
 // BeginCall returns the transaction for one of the calls that share it.
 func (t *tx) BeginCall() *tx {
-	call := &tx{Tx: t.Tx, s: t.s, now: t.s.now(), epoch: t.epoch, changes: map[string][]change{},
+	call := &tx{Tx: t.Tx, db: t.db, now: t.db.now(), epoch: t.epoch, changes: map[string][]change{},
 		audits: map[string][]auditRecord{}, log: t.log}
 	call.log.numbers = maps.Clone(t.log.numbers)
 	return call
@@ -145,20 +145,16 @@ func (t *tx) insertRows(into string, rows [][]any) error {
 		var text strings.Builder
 		text.WriteString(`INSERT INTO ` + into + ` VALUES `)
 		var args []any
-		for i, row := range rows[:n] {
-			for j, value := range row {
+		next := `(`
+		for _, row := range rows[:n] {
+			for _, value := range row {
 				args = append(args, value)
-				switch {
-				case j > 0:
-					text.WriteByte(',')
-				case i > 0:
-					text.WriteString(`),(`)
-				default:
-					text.WriteByte('(')
-				}
+				text.WriteString(next)
 				text.WriteByte('$')
 				text.WriteString(strconv.Itoa(len(args)))
+				next = `,`
 			}
+			next = `),(`
 		}
 		text.WriteByte(')')
 		if err := t.Exec(text.String(), args...); err != nil {
@@ -186,7 +182,7 @@ func growth(changes []change) (n int) {
 func (t *tx) logChange(c change) error {
 	e := &c.row.e
 	if c.kind != account.Deleted {
-		if err := t.saveEndpoint(c.kind, c.row); err != nil {
+		if err := c.row.save(t, c.kind); err != nil {
 			return fmt.Errorf("writing endpoint: %w", err)
 		}
 	}

@@ -1,0 +1,234 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/seal"
+	"github.com/fairlead-dev/fairlead/internal/service/sqldb"
+)
+
+// People are the users of applications: those who have logged in to an endpoint.
+type People struct {
+	db       *database
+	key      *seal.Key
+	sessions *UserSessions
+	max      int           // max bounds the users of an account.
+	keep     time.Duration // keep is how long users are kept after they were last active; 0 = for ever.
+}
+
+const userColumns = `id, provider_name, provider_url, provider_user_id, username, email, name, created_at, last_active,
+	last_login`
+
+// withSessions adds how many sessions of the user live; $1 is the time.
+const withSessions = userColumns +
+	`, (SELECT COUNT(*) FROM app_sessions AS s WHERE s.user_id = app_users.id AND s.expires_at > $1)`
+
+func scanUser(from scanner) (account.User, error) {
+	var u account.User
+	var made, active, login int64
+	err := from.Scan(&u.ID, &u.Provider.Name, &u.Provider.URL, &u.ProviderUserID, &u.Username, &u.Email, &u.Name, &made,
+		&active, &login, &u.Sessions)
+	u.CreatedAt, u.LastActive, u.LastLogin = fromMicros(made), fromMicros(active), fromMicros(login)
+	return u, err
+}
+
+func (ps *People) get(t *tx, accountID, id string) (*account.User, error) {
+	u, err := scanUser(t.Row(`SELECT `+withSessions+` FROM app_users WHERE account_id = $2 AND id = $3`, micros(t.now),
+		accountID, id))
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, notFound("application user", id)
+	}
+	return &u, err
+}
+
+// User implements account.Identities.
+func (ps *People) User(ctx context.Context, accountID, id string) (*account.User, error) {
+	return result(ctx, ps.db, "reading an application user", func(t *tx) (*account.User, error) {
+		return ps.get(t, accountID, id)
+	})
+}
+
+// Users implements account.Identities.
+func (ps *People) Users(
+	ctx context.Context, accountID string, f account.UserFilter, p account.Page,
+) (users []account.User, more bool, err error) {
+	limit := pageLimit(p)
+	err = ps.db.read(ctx, "listing application users", func(t *tx) (err error) {
+		q := query{args: []any{micros(t.now), accountID}, text: `account_id = $2`}
+		order := `id DESC`
+		switch {
+		case f.ByActivity && p.BeforeID != "":
+			q.args = append(q.args, micros(f.ActiveBefore), p.BeforeID)
+			q.text += fmt.Sprintf(` AND (last_active, id) < ($%d, $%d)`, len(q.args)-1, len(q.args))
+		case p.BeforeID != "":
+			q.andIf(true, `id < `, p.BeforeID)
+		}
+		if f.ByActivity {
+			order = `last_active DESC, id DESC`
+		}
+		q.andIf(f.UserID != "", `id = `, f.UserID)
+		q.andAccessed(f.AccessFilter)
+		q.andHasWords(`search`, f.Query)
+		q.andHas(`provider_search`, f.Provider)
+		users, err = sqldb.Collect(t.Tx, scanUser, `SELECT `+withSessions+` FROM app_users WHERE `+q.text+
+			fmt.Sprintf(` ORDER BY %s LIMIT %d`, order, limit+1), q.args...)
+		return err
+	})
+	if err != nil {
+		return nil, false, err
+	}
+	users, more = cut(users, limit)
+	return users, more, nil
+}
+
+// AccessedEndpoints implements account.Identities.
+func (ps *People) AccessedEndpoints(ctx context.Context, accountID, userID string) ([]account.AccessedEndpoint, error) {
+	return result(ctx, ps.db, "listing accessed endpoints", func(t *tx) ([]account.AccessedEndpoint, error) {
+		if _, err := ps.get(t, accountID, userID); err != nil {
+			return nil, err
+		}
+		all, err := sqldb.List(t.Tx, func(a *account.AccessedEndpoint) []any {
+			return []any{&a.URL, refField(&a.Endpoint), timeField(&a.First), timeField(&a.Last)}
+		}, `SELECT url, endpoint_id, first_at, last_at FROM app_accesses WHERE user_id = $1 ORDER BY last_at DESC, url`,
+			userID)
+		return append([]account.AccessedEndpoint{}, all...), err
+	})
+}
+
+// IdentityProviders implements account.Identities.
+func (ps *People) IdentityProviders(ctx context.Context, accountID string) ([]account.IdentityProvider, error) {
+	return result(ctx, ps.db, "listing identity providers", func(t *tx) ([]account.IdentityProvider, error) {
+		all, err := sqldb.List(t.Tx, func(p *account.IdentityProvider) []any { return []any{&p.Name, &p.URL} },
+			`SELECT DISTINCT provider_name, provider_url FROM app_users
+			WHERE account_id = $1 ORDER BY provider_name, provider_url`, accountID)
+		return append([]account.IdentityProvider{}, all...), err
+	})
+}
+
+// AccessChoices implements account.Identities.
+func (ps *People) AccessChoices(ctx context.Context, accountID string) (*account.AccessChoices, error) {
+	const doing = "listing what identities can be filtered by"
+	return result(ctx, ps.db, doing, func(t *tx) (choices *account.AccessChoices, err error) {
+		choices = &account.AccessChoices{}
+		choices.Endpoints, err = sqldb.Values[string](t.Tx, `SELECT DISTINCT a.url
+			FROM app_accesses AS a JOIN app_users AS u ON u.id = a.user_id
+			WHERE u.account_id = $1 ORDER BY a.url LIMIT $2`,
+			accountID, account.MaxAccessChoices)
+		if err != nil {
+			return nil, err
+		}
+		choices.Countries, err = sqldb.Values[string](t.Tx, `SELECT DISTINCT country FROM
+			(SELECT `+sessionCountry+` AS country FROM app_sessions AS s WHERE s.account_id = $1 AND s.expires_at > $2)
+			AS c WHERE country IS NOT NULL ORDER BY country`, accountID, micros(t.now))
+		return choices, err
+	})
+}
+
+// maxProviderText bounds a text of an identity provider in characters.
+const maxProviderText = 255
+
+// providerText makes a text of an identity provider fit to be stored and listed.
+func providerText(text string) string {
+	text = strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
+	if utf8.RuneCountInString(text) > maxProviderText {
+		text = string([]rune(text)[:maxProviderText])
+	}
+	return text
+}
+
+// save makes the user at the first login, and updates what the provider reports.
+func (ps *People) save(t *tx, accountID string, l account.NewLogin) (id string, err error) {
+	key, who := ps.identityKey(accountID, l.Key), l.Identity
+	name, url, providerID := providerText(l.Provider.Name), providerText(l.Provider.URL),
+		providerText(who.ProviderUserID)
+	username, email, fullName := providerText(who.Username), providerText(who.Email), providerText(who.Name)
+	known, err := t.Row(`SELECT id FROM app_users WHERE account_id = $1 AND identity_key = $2`, accountID, key).
+		Find(&id)
+	switch {
+	case err == nil && !known:
+		if err := t.checkLimit("app_users", "application users", accountID, ps.max, deleteUnused); err != nil {
+			return "", err
+		}
+		id = account.NewID(account.PrefixUser, t.now)
+		err = t.Exec(
+			`INSERT INTO app_users (id, account_id, identity_key, provider_name, provider_url, provider_user_id,
+			username, email, name, search, provider_search, created_at, last_active, last_login)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $12, $12)`,
+			id, accountID, key, name, url, providerID,
+			username, email, fullName, userSearch(id, name, providerID, username, email, fullName), searchable(name),
+			micros(t.now))
+	case err == nil:
+		err = t.Exec(
+			`UPDATE app_users SET provider_name = $1, provider_url = $2, provider_user_id = $3, username = $4,
+			email = $5, name = $6, search = $7, provider_search = $8, last_active = $9, last_login = $9 WHERE id = $10`,
+			name, url, providerID, username, email, fullName,
+			userSearch(id, name, providerID, username, email, fullName), searchable(name), micros(t.now), id)
+	}
+	return id, err
+}
+
+// identityKey is the keyed digest under which a person is known.
+func (ps *People) identityKey(accountID, key string) string {
+	return ps.key.Digest("identity\x00" + accountID + "\x00" + key)
+}
+
+// delete deletes the user, their sessions and where they have been, and returns what they are
+// known by.
+func (ps *People) delete(
+	t *tx, done *account.Revocation, by account.Caller, userID, reason string,
+) (identityKey string, err error) {
+	if err := ps.sessions.end(t, done, `account_id = $1 AND user_id = $2`, by.AccountID, userID); err != nil {
+		return "", err
+	}
+	var provider, providerID string
+	err = t.Row(`DELETE FROM app_users WHERE account_id = $1 AND id = $2
+		RETURNING identity_key, provider_name, provider_user_id`, by.AccountID, userID).
+		Require(notFound("application user", userID), &identityKey, &provider, &providerID)
+	if err != nil {
+		return "", err
+	}
+	done.UserIDs = append(done.UserIDs, userID)
+	t.audit(by, account.AuditAppUserRevoked, userID, map[string]string{
+		"reason": reason, "sessions": strconv.Itoa(len(done.SessionIDs)), "provider": provider,
+		"provider_user_id": providerID})
+	return identityKey, nil
+}
+
+// sweep deletes the users that were inactive for longer than they are kept. It leaves no
+// tombstones: their next login needs no reauthentication.
+func (ps *People) sweep(ctx context.Context) error {
+	if ps.keep <= 0 {
+		return nil
+	}
+	before := micros(ps.db.now().Add(-ps.keep))
+	return ps.db.writeWhile(ctx, "deleting application users that were away for long",
+		func(t *tx) error { return ps.deleteBefore(t, before) },
+		`SELECT 1 FROM app_users WHERE last_active <= $1 LIMIT 1`, before)
+}
+
+func (ps *People) deleteBefore(t *tx, before int64) error {
+	type who struct{ accountID, id string }
+	gone, err := sqldb.List(t.Tx, func(w *who) []any { return []any{&w.accountID, &w.id} }, `SELECT account_id, id
+		FROM app_users WHERE last_active <= $1 ORDER BY last_active, id LIMIT $2`, before, sweepBatch)
+	if err != nil {
+		return err
+	}
+	for _, w := range gone {
+		if _, err := ps.delete(t, &account.Revocation{}, account.Caller{AccountID: w.accountID}, w.id,
+			account.RevokedByRetention); err != nil {
+			return fmt.Errorf("deleting application user %s: %w", w.id, err)
+		}
+	}
+	return nil
+}

@@ -12,8 +12,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/backend"
 	"github.com/fairlead-dev/fairlead/internal/service/edge"
-	"github.com/fairlead-dev/fairlead/internal/service/peers"
 	"github.com/fairlead-dev/fairlead/internal/service/storecache"
+	"github.com/fairlead-dev/fairlead/internal/service/tunnelserver"
 )
 
 const (
@@ -56,13 +56,14 @@ func (b *backends) Subscribe(accountID string) (<-chan struct{}, func()) {
 
 // TunnelOnline implements backend.Source: the tunnel may be online here or with another replica.
 func (b *backends) TunnelOnline(accountID string, labels map[string]string) bool {
-	if b.targets.sessions.OnlineLabels(accountID, labels) {
+	to := tunnelserver.TunnelGroup(accountID, labels)
+	if b.targets.sessions.IsOnline(to) {
 		return true
 	}
 	if b.targets.replicas.alone() {
 		return false
 	}
-	m, err := b.targets.replicas.choose(context.Background(), peers.Query{AccountID: accountID, Labels: labels}, nil)
+	m, err := b.targets.replicas.peers.Choose(context.Background(), to.Query, nil)
 	if err != nil {
 		return false
 	}

@@ -66,7 +66,7 @@ func (e *edgeServer) ServeStream(ctx context.Context, in tunnelserver.Incoming) 
 	client, _ := netip.ParseAddrPort(h.ClientAddr) // the zero AddrPort for an invalid address
 	e.edge.Serve(ctx, in.Stream, in.Endpoint, edge.ClientInfo{
 		OperatorID: in.OperatorID, Cluster: in.Cluster, ClientAddr: h.ClientAddr, ClientIP: client.Addr().Unmap(),
-		StatedPod: h.Pod, TraceID: h.TraceID, MaxWait: h.Deadline, Draining: in.Draining, ReportLine: in.ReportLine,
+		StatedPod: h.Pod, TraceID: h.TraceID, MaxWait: h.Deadline, Draining: in.Draining, Forwarder: in.Forwarder,
 		Geo: geoLookup(e.geo, client.Addr()),
 	})
 }
@@ -98,30 +98,26 @@ type targets struct {
 // ChooseAgent returns an agent that serves the endpoint, none of those in tried: one with a session
 // here, or else with another replica.
 func (t *targets) ChooseAgent(ctx context.Context, ep *account.Endpoint, tried []edge.Agent) (edge.Agent, error) {
-	members := agentsOf[*tunnelserver.Member](tried)
-	return t.chooseHereFirst(ctx, queryOf(ep), tried,
-		func() (*tunnelserver.Member, error) { return t.sessions.ChooseNow(ep, members...) },
-		func() (*tunnelserver.Member, error) { return t.sessions.Choose(ctx, ep, members...) })
+	return t.choose(ctx, tunnelserver.URLOf(ep), tried)
 }
 
-// chooseHereFirst chooses one of the members here by now, which does not wait, then one with
-// another replica, then one here by choose, which may wait for one. It waits for an agent with
-// another replica that has just become unresponsive, unless an agent was tried.
-func (t *targets) chooseHereFirst(
-	ctx context.Context, q peers.Query, tried []edge.Agent, now, choose func() (*tunnelserver.Member, error),
-) (edge.Agent, error) {
+// choose chooses one of the members here without waiting, then one with another replica, then one
+// here for which it may wait. It waits for an agent with another replica that has just become
+// unresponsive, unless an agent was tried.
+func (t *targets) choose(ctx context.Context, to tunnelserver.Target, tried []edge.Agent) (edge.Agent, error) {
+	members := agentsOf[*tunnelserver.Member](tried)
 	var remote error
 	if !t.replicas.alone() {
-		if h, err := now(); err == nil {
+		if h, err := t.sessions.ChooseNow(to, members...); err == nil {
 			return h, nil
 		}
-		m, err := t.replicas.choose(ctx, q, tried)
+		m, err := t.replicas.peers.Choose(ctx, to.Query, agentsOf[*peers.Member](tried))
 		if err == nil {
 			return m, nil
 		}
 		remote = err
 	}
-	h, err := choose()
+	h, err := t.sessions.Choose(ctx, to, members...)
 	switch {
 	case err == nil:
 		return h, nil
@@ -130,7 +126,7 @@ func (t *targets) chooseHereFirst(
 	case len(tried) > 0:
 		return nil, remote
 	}
-	m, err := t.replicas.peers.ChooseWaiting(ctx, q)
+	m, err := t.replicas.peers.ChooseWaiting(ctx, to.Query)
 	if err != nil {
 		return nil, err
 	}
@@ -151,12 +147,7 @@ func agentsOf[T edge.Agent](agents []edge.Agent) (all []T) {
 func (t *targets) ChooseTunnel(
 	ctx context.Context, accountID string, labels map[string]string, tried []edge.Agent,
 ) (edge.Agent, error) {
-	members := agentsOf[*tunnelserver.Member](tried)
-	return t.chooseHereFirst(ctx, peers.Query{AccountID: accountID, Labels: labels}, tried,
-		func() (*tunnelserver.Member, error) { return t.sessions.ChooseLabelsNow(accountID, labels, members...) },
-		func() (*tunnelserver.Member, error) {
-			return t.sessions.ChooseLabels(ctx, accountID, labels, members...)
-		})
+	return t.choose(ctx, tunnelserver.TunnelGroup(accountID, labels), tried)
 }
 
 // Endpoint implements edge.Endpoints.
@@ -171,7 +162,8 @@ func (t *targets) InternalEndpoint(ctx context.Context, accountID, url string) (
 	if err != nil {
 		return nil, account.Errorf(account.CodeNotFound, "%s is the URL of no internal endpoint", url)
 	}
-	if ep := t.sessions.Online(accountID, account.BindingInternal, u); ep != nil {
+	if ep := t.sessions.Online(peers.Pool{AccountID: accountID, Binding: account.BindingInternal, Scheme: u.Scheme,
+		Host: u.Host, Port: u.Port}); ep != nil {
 		return ep, nil
 	}
 	page, err := t.store.ListEndpoints(ctx, accountID,
@@ -208,7 +200,7 @@ func (t *targets) FindEndpoint(ctx context.Context, host string, port int) (*acc
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askPeersTimeout)
 	defer cancel()
-	m, err := t.replicas.peers.Choose(ctx, peers.Query{Binding: account.BindingPublic, Host: host, Port: port}, nil)
+	m, err := t.replicas.peers.Choose(ctx, peers.Query{Pool: peers.PublicAddress(host, port)}, nil)
 	if err != nil {
 		return nil, away
 	}
@@ -227,10 +219,4 @@ func (t *targets) ListPool(ctx context.Context, ep *account.Endpoint) ([]account
 		return nil, err
 	}
 	return page.Endpoints, nil
-}
-
-// queryOf asks for the members that serve the endpoint's URL.
-func queryOf(ep *account.Endpoint) peers.Query {
-	return peers.Query{AccountID: ep.AccountID, Binding: ep.Bindings[0], Scheme: ep.Scheme, Host: ep.Host,
-		Port: ep.Port}
 }

@@ -4,8 +4,6 @@
 package service
 
 import (
-	"context"
-	"net"
 	"net/http"
 	"net/netip"
 	"time"
@@ -13,6 +11,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/device"
 	"github.com/fairlead-dev/fairlead/internal/service/lease"
+	"github.com/fairlead-dev/fairlead/internal/service/peers"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
 	"github.com/fairlead-dev/fairlead/internal/service/traffic"
 )
@@ -52,9 +51,7 @@ func (o *Options) SetBeatTimes(t store.BeatTimes) { o.beatTimes = t }
 func (o *Options) SetLeaseClock(c lease.Clock) { o.leaseClock = &c }
 
 // SetDialPeer sets what dials other replicas.
-func (o *Options) SetDialPeer(dial func(ctx context.Context, network, address string) (net.Conn, error)) {
-	o.dialPeer = dial
-}
+func (o *Options) SetDialPeer(d peers.Dialer) { o.dialPeer = d }
 
 // DeviceOf returns the device that a service with the options records for a request.
 func DeviceOf(o Options, r *http.Request, ip netip.Addr) (account.Device, error) {

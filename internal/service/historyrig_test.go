@@ -115,7 +115,7 @@ func (h *history) newHistoryReplica(i int) *historyReplica {
 		OnReady: r.ready,
 	}
 	r.options.SetBeatTimes(store.BeatTimes{Interval: historyBeat, Timeout: 2 * time.Second, FenceAfter: historyFence})
-	r.options.SetDialPeer(r.dialPeer)
+	r.options.SetDialPeer(r)
 	r.options.SetSessionSweepInterval(time.Second)
 	started := time.Now()
 	r.options.SetLeaseClock(lease.Clock{Boot: lease.Now, Now: func() (wall, monotonic time.Duration) {
@@ -182,8 +182,8 @@ func (r *historyReplica) waitReady() *incarnation {
 	return r.now.Load()
 }
 
-// dialPeer connects to another replica, through a relay.
-func (r *historyReplica) dialPeer(ctx context.Context, network, address string) (net.Conn, error) {
+// DialContext connects to another replica, through a relay.
+func (r *historyReplica) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	r.mu.Lock()
 	link := r.links[address]
 	if link == nil {

@@ -34,7 +34,7 @@ const (
 // served, and past the lease nothing that a traffic policy guards. It is safe for concurrent use.
 type isolation struct {
 	lease time.Duration
-	clock func() time.Duration
+	clock monotonicClock
 
 	beaten atomic.Int64 // time of clock when the last answered beat began
 	alone  atomic.Bool  // the store answers another replica
@@ -45,6 +45,9 @@ type isolation struct {
 	unread map[string]*unreadChange // by id of the endpoint, or else of the account
 }
 
+// monotonicClock is never set. *lease.Lease has one.
+type monotonicClock interface{ Now() time.Duration }
+
 // unreadChange is a change whose objects could not be read.
 type unreadChange struct {
 	accountID string
@@ -52,9 +55,9 @@ type unreadChange struct {
 }
 
 // newIsolation returns the isolation of a replica that the store has just answered.
-func newIsolation(lease time.Duration, clock func() time.Duration) *isolation {
+func newIsolation(lease time.Duration, clock monotonicClock) *isolation {
 	i := &isolation{lease: lease, clock: clock, unread: make(map[string]*unreadChange)}
-	i.setBeaten(clock())
+	i.setBeaten(clock.Now())
 	return i
 }
 
@@ -62,7 +65,7 @@ func newIsolation(lease time.Duration, clock func() time.Duration) *isolation {
 func (i *isolation) setBeaten(began time.Duration) { i.beaten.Store(int64(began)) }
 
 // storeAge returns how long ago the last answered beat began.
-func (i *isolation) storeAge() time.Duration { return i.clock() - time.Duration(i.beaten.Load()) }
+func (i *isolation) storeAge() time.Duration { return i.clock.Now() - time.Duration(i.beaten.Load()) }
 
 // update compares this replica with what the others have said of the store. Where none has been
 // heard for heardFor, the store may answer one of them.

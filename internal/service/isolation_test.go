@@ -17,10 +17,12 @@ import (
 var errTestStore = errors.New("no store")
 
 // newTestIsolation returns the isolation of a replica on the clock of the bubble.
-func newTestIsolation() *isolation {
-	started := time.Now()
-	return newIsolation(15*time.Second, func() time.Duration { return time.Since(started) })
-}
+func newTestIsolation() *isolation { return newIsolation(15*time.Second, bubbleClock(time.Now())) }
+
+// bubbleClock counts from a moment.
+type bubbleClock time.Time
+
+func (c bubbleClock) Now() time.Duration { return time.Since(time.Time(c)) }
 
 // heard is what a replica says now, whose store has answered it so long ago.
 func heard(storeAge time.Duration) peers.Status {
@@ -68,7 +70,7 @@ func TestIsolation_ComparesWithOtherReplicas(t *testing.T) {
 				if err := i.Check(open); err != nil {
 					t.Errorf("without a policy: %v", err)
 				}
-				i.setBeaten(i.clock())
+				i.setBeaten(i.clock.Now())
 				i.update(c.others())
 				if err := errors.Join(i.ready(), i.Check(guarded)); err != nil {
 					t.Errorf("when the store answers again: %v", err)
@@ -118,7 +120,7 @@ func TestIsolation_RefusesUnreadChanges(t *testing.T) {
 				if err := i.Check(other); (err == nil) != c.other {
 					t.Errorf("another endpoint: %v", err)
 				}
-				i.setBeaten(i.clock())
+				i.setBeaten(i.clock.Now())
 				err := i.readAgain(t.Context(), func(context.Context, peers.Change) error { return nil })
 				if err = errors.Join(err, i.Check(changed), i.Check(other)); err != nil {
 					t.Errorf("when it was read: %v", err)

@@ -4,7 +4,6 @@
 package service
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -25,6 +24,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/backend"
 	"github.com/fairlead-dev/fairlead/internal/service/edge/public"
 	"github.com/fairlead-dev/fairlead/internal/service/lease"
+	"github.com/fairlead-dev/fairlead/internal/service/peers"
 	"github.com/fairlead-dev/fairlead/internal/service/seal"
 	"github.com/fairlead-dev/fairlead/internal/service/sqldb"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
@@ -99,7 +99,7 @@ type Options struct {
 	// clocks of the lease; nil = the system's; tests step them
 	leaseClock *lease.Clock
 	// dials other replicas; nil = a net.Dialer; tests cut what it returns
-	dialPeer func(ctx context.Context, network, address string) (net.Conn, error)
+	dialPeer peers.Dialer
 }
 
 // Addresses are those of the listeners.

@@ -16,7 +16,6 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
 	"github.com/fairlead-dev/fairlead/internal/service/dashboard"
-	"github.com/fairlead-dev/fairlead/internal/service/edge"
 	"github.com/fairlead-dev/fairlead/internal/service/lease"
 	"github.com/fairlead-dev/fairlead/internal/service/peers"
 	"github.com/fairlead-dev/fairlead/internal/service/seal"
@@ -63,7 +62,7 @@ func (r *replicas) open(ctx context.Context) (err error) {
 	} else {
 		r.lease = lease.New(o.Lease)
 	}
-	r.isolation = newIsolation(o.Lease, r.lease.Now)
+	r.isolation = newIsolation(o.Lease, r.lease)
 	return nil
 }
 
@@ -99,7 +98,7 @@ func (r *replicas) wire(d *data, local *localReplica, windows *tunnel.WindowBudg
 	}
 	r.peers, err = peers.New(peers.Options{
 		ID: r.id, Key: d.key, Registry: r, Local: local, Lease: r.set.Replica.Lease,
-		WindowBudget: windows, Logger: r.log, DialContext: r.set.dialPeer,
+		WindowBudget: windows, Logger: r.log, Dialer: r.set.dialPeer,
 	})
 	if err != nil {
 		return fmt.Errorf("preparing the links to other replicas: %w", err)
@@ -215,23 +214,10 @@ func (r *replicas) ready(ctx context.Context) error {
 	return nil
 }
 
-// choose returns an agent that has a session with another replica, none of those in tried.
-func (r *replicas) choose(ctx context.Context, q peers.Query, tried []edge.Agent) (edge.Agent, error) {
-	m, err := r.peers.Choose(ctx, q, agentsOf[*peers.Member](tried))
-	if err != nil {
-		return nil, err // not m: a nil *Member is no nil Agent
-	}
-	return m, nil
-}
-
 // PublishSessions implements tunnelserver.Replicas.
-func (r *replicas) PublishSessions(
-	ctx context.Context, accountIDs, sessionIDs []string, code tunnel.Code, msg string,
-) {
-	err := r.peers.Publish(ctx, peers.Change{Kind: peers.ChangeSessions, AccountIDs: accountIDs, IDs: sessionIDs,
-		Code: code, Message: msg})
-	if err != nil {
-		r.log.Warn("other replicas were not told of sessions; they compare them with the store", "sessions", sessionIDs,
+func (r *replicas) PublishSessions(ctx context.Context, c peers.Change) {
+	if err := r.peers.Publish(ctx, c); err != nil {
+		r.log.Warn("other replicas were not told of sessions; they compare them with the store", "sessions", c.IDs,
 			"err", err)
 	}
 }
@@ -339,12 +325,7 @@ func (l *localReplica) Apply(ctx context.Context, c peers.Change) error {
 		l.people.ApplyPeople(ctx, c.IDs)
 		return nil
 	case peers.ChangeSessions:
-		err := l.sessions.ApplySessions(ctx, c.IDs, c.Code, c.Message)
-		if err != nil && c.StoreAnswers {
-			l.sessions.LeaveSessions(c.IDs)
-			return nil
-		}
-		return err
+		return l.sessions.ApplySessions(ctx, c)
 	case peers.ChangeAccess:
 		return l.access.apply(ctx, c)
 	}

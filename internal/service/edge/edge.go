@@ -32,6 +32,9 @@ type Client interface {
 	Reset(tunnel.RefuseCode) error
 }
 
+// LineReporter gets lines about requests. It does not block.
+type LineReporter interface{ ReportLine(line tunnel.RequestLine) }
+
 // ClientInfo describes a client.
 type ClientInfo struct {
 	OperatorID string     // authenticated operator of the forwarder that relays the client
@@ -54,10 +57,10 @@ type ClientInfo struct {
 	Abort func()
 	// Geo returns the location of ClientIP; nil = unknown.
 	Geo func() trafficpolicy.Geo
-	// ReportLine tells the forwarder, which does not read HTTP, that the edge answered a request
-	// itself (the line has a Code), or that the upstream answers again (no Code). The line names no
-	// endpoint. It does not block; nil = not wanted.
-	ReportLine func(tunnel.RequestLine)
+	// Forwarder is told, as it does not read HTTP, that the edge answered a request itself (the line
+	// has a Code), or that the upstream answers again (no Code). The line names no endpoint. nil for
+	// other clients.
+	Forwarder LineReporter
 
 	// Upstreams are private to the client's connection; nil where that carries requests of several
 	// clients, or is not known.

@@ -286,8 +286,8 @@ func (x *exchange) finish(completed bool) {
 // reportToForwarder reports a request that did not get through, and the connection's first one
 // after it that did.
 func (x *exchange) reportToForwarder() {
-	report := x.info.ReportLine
-	if report == nil || x.conn == nil || x.status == statusClientGone {
+	forwarder := x.info.Forwarder
+	if forwarder == nil || x.conn == nil || x.status == statusClientGone {
 		return
 	}
 	switch x.code {
@@ -297,7 +297,8 @@ func (x *exchange) reportToForwarder() {
 		return
 	}
 	if failed := x.conn.lastFailed.Swap(x.code != ""); failed || x.code != "" {
-		report(tunnel.RequestLine{Status: x.status, Code: string(x.code), Duration: time.Since(x.start), At: x.start})
+		forwarder.ReportLine(tunnel.RequestLine{Status: x.status, Code: string(x.code), Duration: time.Since(x.start),
+			At: x.start})
 	}
 }
 

@@ -206,34 +206,24 @@ func (p *Peers) relayedStreams(caller string, ids []uint64) map[uint64]*tunnel.S
 }
 
 func (p *Peers) serveSilent(w http.ResponseWriter, r *http.Request) {
-	asked, err := readBody(w, r, maxQuestionSize, decodeSilent)
-	if err == nil && len(asked.Streams) > maxWatched {
-		err = fmt.Errorf("%d streams, at most %d are allowed", len(asked.Streams), maxWatched)
-	}
-	caller := ""
-	if err == nil {
-		caller, err = replicaID(*r.TLS)
-	}
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
-		return
-	}
-	live := p.relayedStreams(caller, asked.Streams)
-	waitUnresponsive(r.Context(), live)
-	answer := silentMessage{Streams: []uint64{}}
-	for id, st := range live {
-		if _, yes := st.Unresponsive(); yes {
-			answer.Streams = append(answer.Streams, id)
+	answer(w, r, decodeSilent, func(asked silentMessage) ([]byte, error) {
+		if len(asked.Streams) > maxWatched {
+			return nil, fmt.Errorf("%d streams, at most %d are allowed", len(asked.Streams), maxWatched)
 		}
-	}
-	b, err := json.Marshal(answer)
-	if err != nil {
-		p.log.Error("answering a replica", "err", err)
-		http.Error(w, "internal error", http.StatusInternalServerError)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(b) // an error reaches the caller as one
+		caller, err := replicaID(*r.TLS)
+		if err != nil {
+			return nil, err
+		}
+		live := p.relayedStreams(caller, asked.Streams)
+		waitUnresponsive(r.Context(), live)
+		silent := silentMessage{Streams: []uint64{}}
+		for id, st := range live {
+			if _, yes := st.Unresponsive(); yes {
+				silent.Streams = append(silent.Streams, id)
+			}
+		}
+		return json.Marshal(silent)
+	})
 }
 
 // waitUnresponsive waits up to silentWait for one of the agents to be unresponsive.
@@ -246,9 +236,6 @@ func waitUnresponsive(ctx context.Context, streams map[uint64]*tunnel.Stream) {
 	<-ctx.Done()
 }
 
-func decodeSilent(b []byte) (m silentMessage, err error) {
-	if err := json.Unmarshal(b, &m); err != nil {
-		return m, fmt.Errorf("decoding the streams whose agents do not respond: %w", err)
-	}
-	return m, nil
+func decodeSilent(b []byte) (silentMessage, error) {
+	return decode[silentMessage](b, "the streams whose agents do not respond")
 }

@@ -26,7 +26,7 @@ const (
 func newHTTPClient(p *Peers, id string) *http.Client {
 	t := &http.Transport{
 		TLSClientConfig: p.identity.clientTLS(id), TLSHandshakeTimeout: handshakeTimeout,
-		DialContext: p.opt.DialContext, DisableCompression: true, Protocols: new(http.Protocols),
+		DialContext: p.opt.Dialer.DialContext, DisableCompression: true, Protocols: new(http.Protocols),
 		HTTP2: &http.HTTP2Config{SendPingTimeout: pingInterval, PingTimeout: pingTimeout,
 			WriteByteTimeout: pingTimeout},
 	}
@@ -107,24 +107,14 @@ func (p *Peers) handler() http.Handler {
 }
 
 func (p *Peers) serveHolders(w http.ResponseWriter, r *http.Request) {
-	q, err := readBody(w, r, maxQuestionSize, decodeQuery)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
-		return
-	}
-	all := slices.Clone(p.opt.Local.Holders(q))
-	if len(all) > maxHolders {
-		slices.SortFunc(all, func(a, b Holder) int { return cmp.Compare(a.Connections, b.Connections) })
-		all = all[:maxHolders]
-	}
-	b, err := encodeHolders(all)
-	if err != nil {
-		p.log.Error("answering a replica", "err", err)
-		http.Error(w, "internal error", http.StatusInternalServerError)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(b) // an error reaches the caller as one
+	answer(w, r, decodeQuery, func(q Query) ([]byte, error) {
+		all := slices.Clone(p.opt.Local.Holders(q))
+		if len(all) > maxHolders {
+			slices.SortFunc(all, func(a, b Holder) int { return cmp.Compare(a.Connections, b.Connections) })
+			all = all[:maxHolders]
+		}
+		return encodeHolders(all)
+	})
 }
 
 func (p *Peers) serveChange(w http.ResponseWriter, r *http.Request) {
@@ -143,6 +133,24 @@ func (p *Peers) serveChange(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.WriteHeader(http.StatusNoContent)
+}
+
+// answer reads a question of another replica and writes the reply to it. An error is one of the
+// question.
+func answer[Q any](
+	w http.ResponseWriter, r *http.Request, decode func([]byte) (Q, error), reply func(Q) ([]byte, error),
+) {
+	var b []byte
+	q, err := readBody(w, r, maxQuestionSize, decode)
+	if err == nil {
+		b, err = reply(q)
+	}
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(b) // an error reaches the caller as one
 }
 
 // readBody reads and decodes the body of a request.

@@ -84,7 +84,6 @@ func (a *authority) issue(id string, now time.Time) (*tls.Certificate, error) {
 type identity struct {
 	authority *authority
 	id        string
-	now       func() time.Time
 
 	mu      sync.Mutex
 	current *tls.Certificate
@@ -94,7 +93,7 @@ type identity struct {
 func (i *identity) certificate() (*tls.Certificate, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	now := i.now()
+	now := time.Now()
 	if i.current == nil || !now.Before(i.renewAt) {
 		issued, err := i.authority.issue(i.id, now)
 		if err != nil {
@@ -109,13 +108,10 @@ func (i *identity) certificate() (*tls.Certificate, error) {
 // certificate has been verified. Sessions are not resumed: each handshake verifies anew.
 func (i *identity) serverTLS(verify func(id string) error) *tls.Config {
 	return &tls.Config{
-		MinVersion: tls.VersionTLS13,
-		Time:       i.now,
-		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-			return i.certificate()
-		},
-		ClientAuth: tls.RequireAndVerifyClientCert,
-		ClientCAs:  i.authority.pool,
+		MinVersion:     tls.VersionTLS13,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return i.certificate() },
+		ClientAuth:     tls.RequireAndVerifyClientCert,
+		ClientCAs:      i.authority.pool,
 		VerifyConnection: func(state tls.ConnectionState) error {
 			id, err := replicaID(state)
 			if err != nil {
@@ -131,13 +127,10 @@ func (i *identity) serverTLS(verify func(id string) error) *tls.Config {
 // clientTLS returns the configuration for dialing the replica with the id.
 func (i *identity) clientTLS(id string) *tls.Config {
 	return &tls.Config{
-		MinVersion: tls.VersionTLS13,
-		Time:       i.now,
-		ServerName: id,
-		RootCAs:    i.authority.pool,
-		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			return i.certificate()
-		},
+		MinVersion:                  tls.VersionTLS13,
+		ServerName:                  id,
+		RootCAs:                     i.authority.pool,
+		GetClientCertificate:        func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return i.certificate() },
 		DynamicRecordSizingDisabled: true,
 	}
 }

@@ -33,9 +33,8 @@ const (
 
 // queryKey is a comparable Query.
 type queryKey struct {
-	accountID, binding, scheme, host string
-	port                             int
-	labels                           string
+	Pool
+	labels string
 }
 
 func keyOf(q Query) queryKey {
@@ -43,7 +42,7 @@ func keyOf(q Query) queryKey {
 	for _, name := range slices.Sorted(maps.Keys(q.Labels)) {
 		labels.WriteString(strconv.Quote(name) + "=" + strconv.Quote(q.Labels[name]) + ",")
 	}
-	return queryKey{q.AccountID, q.Binding, q.Scheme, q.Host, q.Port, labels.String()}
+	return queryKey{q.Pool, labels.String()}
 }
 
 // question is one that all peers are being asked, or have been. Peers.mu guards it.
@@ -135,8 +134,7 @@ func errNoMember(q Query, silent bool) error {
 		what = q.Host
 	}
 	if silent {
-		return &account.Error{Code: account.CodeAgentSilent, Cause: tunnel.ErrUnresponsive,
-			Msg: "no agent of " + what + " with another replica responds"}
+		return ErrUnresponsive("no agent of " + what + " with another replica responds")
 	}
 	return account.Errorf(account.CodeEndpointOffline, "no other replica has an agent of %s", what)
 }
@@ -145,7 +143,7 @@ func errNoMember(q Query, silent bool) error {
 // there are some, which do not respond. Peers.mu must be held.
 func (qn *question) pickLocked(key queryKey, tried []*Member) (best *Member, silent bool) {
 	owner := ""
-	if key.accountID == "" && len(qn.members) > 0 {
+	if key.AccountID == "" && len(qn.members) > 0 {
 		if qn.pending > 0 && time.Since(qn.began) < questionTimeout {
 			return nil, false
 		}
@@ -279,8 +277,8 @@ func (p *Peers) forget(c Change) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	maps.DeleteFunc(p.questions, func(key queryKey, _ *question) bool {
-		return all || key.accountID == "" || key.accountID == c.AccountID ||
-			slices.Contains(c.AccountIDs, key.accountID)
+		return all || key.AccountID == "" || key.AccountID == c.AccountID ||
+			slices.Contains(c.AccountIDs, key.AccountID)
 	})
 }
 

@@ -247,7 +247,7 @@ func TestChoose_PublicAddressBelongsToLatestBind(t *testing.T) {
 	two.local.add(older, nil)
 	three.local.add(newer, nil)
 	c.linked(one, two, three)
-	q := Query{Binding: account.BindingPublic, Host: "api.demo", Port: 80}
+	q := Query{Pool: PublicAddress("api.demo", 80)}
 	proceed := make(chan struct{})
 	three.local.mu.Lock()
 	three.local.holders = func() { <-proceed }
@@ -263,7 +263,7 @@ func TestChoose_PublicAddressBelongsToLatestBind(t *testing.T) {
 	}()
 	for range 3 {
 		m, err := one.Choose(t.Context(), q, nil)
-		if err != nil || m.Endpoint().ID != "ep-3" || !m.Asked().Equal(newer.Asked) || m.ReplicaID() != "rp-3" {
+		if err != nil || m.Endpoint().ID != "ep-3" || !m.asked.Equal(newer.Asked) || m.ReplicaID() != "rp-3" {
 			t.Errorf("chosen %v, %v", m, err)
 		}
 	}

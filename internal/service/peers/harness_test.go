@@ -242,7 +242,7 @@ func (l *testLocal) OpenMember(
 	l.mu.Unlock()
 	switch {
 	case m == nil || m.holder.Endpoint.AccountID != accountID:
-		return nil, nil, errOffline(id, nil)
+		return nil, nil, ErrOffline(id, nil)
 	case m.err != nil:
 		return nil, nil, m.err
 	}
@@ -277,7 +277,7 @@ func testHolder(id string) Holder {
 }
 
 func testQuery() Query {
-	return Query{AccountID: testAccount, Binding: account.BindingInternal, Scheme: "http", Host: "api.demo", Port: 80}
+	return Query{Pool: Pool{testAccount, account.BindingInternal, "http", "api.demo", 80}}
 }
 
 // choose chooses a member and fails the test when there is none.
@@ -326,7 +326,7 @@ func agentSessionOver(tb testing.TB, serve func(*tunnel.Stream), wrap func(net.C
 	if err != nil {
 		tb.Fatal(err)
 	}
-	who := &identity{authority: authority, id: "server", now: time.Now}
+	who := &identity{authority: authority, id: "server"}
 	handler := agents{ups: make(chan *tunnel.Session, 1)}
 	server := tunnel.NewServer(tunnel.ServerConfig{Handler: handler})
 	config := who.serverTLS(func(string) error { return nil })

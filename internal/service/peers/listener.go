@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
+	"github.com/fairlead-dev/fairlead/internal/service/edge/framing"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
@@ -35,7 +36,7 @@ func (p *Peers) Serve(ctx context.Context, l net.Listener) error {
 	defer conns.Wait()
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { _ = l.Close() })()
-	queue := &connQueue{conns: make(chan net.Conn), closed: ctx.Done(), addr: l.Addr()}
+	queue := &connQueue{Listener: framing.NewListener()}
 	server := p.httpServer()
 	server.ConnState = queue.connState
 	conns.Go(func() {
@@ -158,24 +159,21 @@ func (p *Peers) httpServer() *http.Server {
 
 // connQueue is the listener of the HTTP server.
 type connQueue struct {
-	conns  chan net.Conn
-	closed <-chan struct{}
-	addr   net.Addr
-	ends   sync.Map // the server's connections: *tls.Conn to chan struct{}
+	*framing.Listener
+	ends sync.Map // the server's connections: *tls.Conn to chan struct{}
 }
 
 // serve passes c to the HTTP server and waits until it is closed. It closes c when ctx is done.
 func (q *connQueue) serve(ctx context.Context, c *tls.Conn) {
 	end := make(chan struct{})
 	q.ends.Store(c, end)
-	select {
-	case q.conns <- c:
-		defer context.AfterFunc(ctx, func() { _ = c.NetConn().Close() })()
-		<-end
-	case <-ctx.Done():
+	if !q.Put(c) {
 		q.ends.Delete(c)
 		_ = c.NetConn().Close()
+		return
 	}
+	defer context.AfterFunc(ctx, func() { _ = c.NetConn().Close() })()
+	<-end
 }
 
 // connState is called by the HTTP server.
@@ -187,19 +185,3 @@ func (q *connQueue) connState(c net.Conn, state http.ConnState) {
 		close(end.(chan struct{}))
 	}
 }
-
-// Accept returns the next connection; net.ErrClosed after the end.
-func (q *connQueue) Accept() (net.Conn, error) {
-	select {
-	case c := <-q.conns:
-		return c, nil
-	case <-q.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-// Close does nothing: the queue ends with the listener before it.
-func (q *connQueue) Close() error { return nil }
-
-// Addr returns the address of the listener before it.
-func (q *connQueue) Addr() net.Addr { return q.addr }

@@ -50,9 +50,6 @@ func (m *Member) Endpoint() *account.Endpoint { return m.endpoint.Load() }
 // when it has answered that the agent has not bound the endpoint any more.
 func (m *Member) Context() context.Context { return m.ctx }
 
-// Asked returns when the bind was asked of the store.
-func (m *Member) Asked() time.Time { return m.asked }
-
 // ReplicaID returns the id of the replica that the agent has its session with.
 func (m *Member) ReplicaID() string { return m.link.peer.id }
 
@@ -62,18 +59,17 @@ func (m *Member) ReplicaID() string { return m.link.peer.id }
 // CodeEndpointOffline when the link is lost, CodeAgentSilent when the replica does not respond.
 func (m *Member) Open(ctx context.Context, h tunnel.OpenHeader) (*tunnel.Stream, error) {
 	if m.ctx.Err() != nil {
-		return nil, errOffline(m.key.id, nil)
+		return nil, ErrOffline(m.key.id, nil)
 	}
 	relayID := m.link.peer.peers.lastRelayID.Add(1)
 	h.EndpointID, h.RelayID = wireID(m.accountID, m.key.id), relayID
 	st, err := m.link.session.Open(ctx, h)
 	switch {
 	case errors.Is(err, tunnel.ErrUnresponsive):
-		return nil, &account.Error{Code: account.CodeAgentSilent, Cause: tunnel.ErrUnresponsive,
-			Msg: fmt.Sprintf("replica %s, which has the agent of endpoint %s, does not respond", m.ReplicaID(),
-				m.key.id)}
+		return nil, ErrUnresponsive("replica " + m.ReplicaID() + ", which has the agent of endpoint " + m.key.id +
+			", does not respond")
 	case err != nil:
-		return nil, errOffline(m.key.id, err)
+		return nil, ErrOffline(m.key.id, err)
 	}
 	m.link.peer.relayedOut.Add(1)
 	m.link.peer.peers.relayedOut.Add(1)
@@ -157,7 +153,13 @@ func (m *Member) lessLoadedLocked(o *Member) bool {
 		cmp.Compare(m.lastChosen, o.lastChosen)) < 0
 }
 
-func errOffline(id string, cause error) error {
+// ErrOffline is the error of an endpoint or labelled tunnel to whose agent no stream can be opened.
+func ErrOffline(id string, cause error) error {
 	return &account.Error{Code: account.CodeEndpointOffline, Msg: fmt.Sprintf("endpoint %s is offline", id),
 		Cause: cause}
+}
+
+// ErrUnresponsive is the error of agents that are online and do not respond.
+func ErrUnresponsive(msg string) error {
+	return &account.Error{Code: account.CodeAgentSilent, Msg: msg, Cause: tunnel.ErrUnresponsive}
 }

@@ -90,7 +90,7 @@ func (pr *peer) run() {
 func (pr *peer) clientConfig() tunnel.ClientConfig {
 	p := pr.peers
 	return tunnel.ClientConfig{
-		Address: pr.address(), TLS: p.identity.clientTLS(pr.id), DialContext: p.opt.DialContext,
+		Address: pr.address(), TLS: p.identity.clientTLS(pr.id), DialContext: p.opt.Dialer.DialContext,
 		Hello:      func() tunnel.Hello { return tunnel.Hello{Role: tunnel.RoleForwarder, InstanceID: p.opt.ID} },
 		MaxBackoff: maxBackoff,
 		OnUp:       func(ctx context.Context, s *tunnel.Session) error { pr.linkUp(ctx, s); return nil },

@@ -4,9 +4,11 @@
 package peers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -37,9 +39,12 @@ type Options struct {
 	Lease        time.Duration
 	WindowBudget *tunnel.WindowBudget // shared by the process; default: one of its own
 	Logger       *slog.Logger         // default: none
-	// DialContext dials relay addresses. Default: a net.Dialer.
-	DialContext func(ctx context.Context, network, address string) (net.Conn, error)
-	Now         func() time.Time // for certificates; default: time.Now
+	Dialer       Dialer               // dials relay addresses; default: a net.Dialer
+}
+
+// Dialer opens connections, as *net.Dialer does.
+type Dialer interface {
+	DialContext(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 // Registry is the table of the replicas.
@@ -71,15 +76,30 @@ type Local interface {
 	StoreAge() time.Duration
 }
 
-// Query asks for members: of one URL (AccountID, Binding, Scheme, Host, Port), of labels
-// (AccountID, Labels), or of a public address (Binding, Host, Port without AccountID).
+// Query asks for members: of a pool, or of labels (AccountID, Labels).
 type Query struct {
-	AccountID string            `json:"account_id,omitempty"`
-	Binding   string            `json:"binding,omitempty"`
-	Scheme    string            `json:"scheme,omitempty"`
-	Host      string            `json:"host,omitempty"`
-	Port      int               `json:"port,omitempty"`
-	Labels    map[string]string `json:"labels,omitempty"`
+	Pool
+	Labels map[string]string `json:"labels,omitempty"`
+}
+
+// Pool is a URL of an account, whose members serve its connections; or, with Binding, Host and Port
+// alone, a public address of whichever account has it.
+type Pool struct {
+	AccountID string `json:"account_id,omitempty"`
+	Binding   string `json:"binding,omitempty"`
+	Scheme    string `json:"scheme,omitempty"`
+	Host      string `json:"host,omitempty"`
+	Port      int    `json:"port,omitempty"`
+}
+
+// PoolOf returns the pool that the endpoint is a member of.
+func PoolOf(ep *account.Endpoint) Pool {
+	return Pool{ep.AccountID, ep.Bindings[0], ep.Scheme, ep.Host, ep.Port}
+}
+
+// PublicAddress returns the pool of a public address.
+func PublicAddress(host string, port int) Pool {
+	return Pool{Binding: account.BindingPublic, Host: host, Port: port}
 }
 
 // Holder is an endpoint or labelled tunnel that a session has bound on the replica that was asked.
@@ -153,23 +173,16 @@ type Peers struct {
 
 // New returns Peers without links; Run makes them.
 func New(opt Options) (*Peers, error) {
-	if opt.Logger == nil {
-		opt.Logger = slog.New(slog.DiscardHandler)
-	}
-	if opt.DialContext == nil {
-		opt.DialContext = (&net.Dialer{}).DialContext
-	}
-	if opt.Now == nil {
-		opt.Now = time.Now
-	}
-	if opt.WindowBudget == nil {
-		opt.WindowBudget = tunnel.NewWindowBudget(0)
+	opt.Logger = cmp.Or(opt.Logger, slog.New(slog.DiscardHandler))
+	opt.WindowBudget = cmp.Or(opt.WindowBudget, tunnel.NewWindowBudget(0))
+	if opt.Dialer == nil {
+		opt.Dialer = &net.Dialer{}
 	}
 	authority, err := newAuthority(opt.Key)
 	if err != nil {
 		return nil, err
 	}
-	p := &Peers{opt: opt, log: opt.Logger, identity: &identity{authority: authority, id: opt.ID, now: opt.Now},
+	p := &Peers{opt: opt, log: opt.Logger, identity: &identity{authority: authority, id: opt.ID},
 		peers: make(map[string]*peer), inbound: make(map[string]map[*inboundConn]struct{}),
 		questions: make(map[queryKey]*question), relayed: make(map[relayedKey]*tunnel.Stream)}
 	if _, err := p.identity.certificate(); err != nil {
@@ -241,11 +254,7 @@ func (p *Peers) setReplicas(rows map[string]Replica) {
 func (p *Peers) livePeers() map[string]*peer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	all := make(map[string]*peer, len(p.peers))
-	for id, pr := range p.peers {
-		all[id] = pr
-	}
-	return all
+	return maps.Clone(p.peers)
 }
 
 // tasks are goroutines that Run waits for.

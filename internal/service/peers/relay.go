@@ -44,7 +44,7 @@ func (h relayHandler) Hello(ctx context.Context, hello tunnel.Hello, _ net.Addr)
 	if hello.Role != tunnel.RoleForwarder {
 		return tunnel.Welcome{}, &tunnel.Error{Code: tunnel.CodeForbidden, Msg: "only replicas connect here"}
 	}
-	return tunnel.Welcome{SessionID: account.NewID(account.PrefixTunnelSession, h.peers.opt.Now())}, ctx.Err()
+	return tunnel.Welcome{SessionID: account.NewID(account.PrefixTunnelSession, time.Now())}, ctx.Err()
 }
 
 // Join refuses a connection of a session that is over.

@@ -70,16 +70,5 @@ func (pr *peer) canBeAsked() bool {
 }
 
 func (p *Peers) serveTraffic(w http.ResponseWriter, r *http.Request) {
-	question, err := readBody(w, r, maxQuestionSize, func(b []byte) ([]byte, error) { return b, nil })
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
-		return
-	}
-	b, err := p.opt.Local.AnswerTraffic(question)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(b) // an error reaches the caller as one
+	answer(w, r, func(b []byte) ([]byte, error) { return b, nil }, p.opt.Local.AnswerTraffic)
 }

@@ -204,7 +204,7 @@ func TestIdentity_RenewsCertificate(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		who := &identity{authority: authority, id: "rp-1", now: time.Now}
+		who := &identity{authority: authority, id: "rp-1"}
 		first, _ := who.certificate()
 		time.Sleep(11 * time.Hour)
 		if same, _ := who.certificate(); same != first {

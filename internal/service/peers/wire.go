@@ -51,9 +51,9 @@ func encodeHolders(all []Holder) ([]byte, error) {
 }
 
 func decodeHolders(b []byte) ([]Holder, error) {
-	var m holdersMessage
-	if err := json.Unmarshal(b, &m); err != nil {
-		return nil, fmt.Errorf("decoding holders: %w", err)
+	m, err := decode[holdersMessage](b, "holders")
+	if err != nil {
+		return nil, err
 	}
 	if len(m.Holders) > maxHolders {
 		return nil, fmt.Errorf("decoding holders: %d of them, at most %d are allowed", len(m.Holders), maxHolders)
@@ -85,21 +85,20 @@ func decodePing(b []byte) time.Duration {
 	return time.Duration(m.StoreAge) * time.Millisecond
 }
 
-func decodeQuery(b []byte) (Query, error) {
-	var q Query
-	if err := json.Unmarshal(b, &q); err != nil {
-		return Query{}, fmt.Errorf("decoding a question: %w", err)
-	}
-	return q, nil
-}
+func decodeQuery(b []byte) (Query, error) { return decode[Query](b, "a question") }
 
 func decodeChange(b []byte) (Change, error) {
-	var c Change
-	if err := json.Unmarshal(b, &c); err != nil {
-		return Change{}, fmt.Errorf("decoding a change: %w", err)
+	c, err := decode[Change](b, "a change")
+	if err == nil && c.Kind == "" {
+		err = errors.New("decoding a change: its kind is missing")
 	}
-	if c.Kind == "" {
-		return Change{}, errors.New("decoding a change: its kind is missing")
+	return c, err
+}
+
+// decode returns what a peer has sent. The error names what that was.
+func decode[T any](b []byte, what string) (m T, err error) {
+	if err = json.Unmarshal(b, &m); err != nil {
+		err = fmt.Errorf("decoding %s: %w", what, err)
 	}
-	return c, nil
+	return m, err
 }

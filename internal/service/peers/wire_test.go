@@ -82,11 +82,11 @@ func TestWire_KeepsAllFields(t *testing.T) {
 
 func TestQueryKey_TellsQuestionsApart(t *testing.T) {
 	t.Parallel()
-	one := keyOf(Query{AccountID: "a", Labels: map[string]string{"a": "b", "c": "d"}})
-	if one != keyOf(Query{AccountID: "a", Labels: map[string]string{"c": "d", "a": "b"}}) {
+	one := keyOf(Query{Pool: Pool{AccountID: "a"}, Labels: map[string]string{"a": "b", "c": "d"}})
+	if one != keyOf(Query{Pool: Pool{AccountID: "a"}, Labels: map[string]string{"c": "d", "a": "b"}}) {
 		t.Error("the order of labels counts")
 	}
-	if one == keyOf(Query{AccountID: "a", Labels: map[string]string{"a": `b","c"="d`}}) {
+	if one == keyOf(Query{Pool: Pool{AccountID: "a"}, Labels: map[string]string{"a": `b","c"="d`}}) {
 		t.Error("two sets of labels are one key")
 	}
 }

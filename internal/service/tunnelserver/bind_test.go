@@ -17,11 +17,13 @@ import (
 	"github.com/fairlead-dev/fairlead/test/support/accounttest"
 )
 
+// discard drops what is logged.
+var discard = slog.New(slog.DiscardHandler)
+
 // TestBind_NamesBrokenURLRule requires that an invalid URL is refused with the code, the field and
 // the rule.
 func TestBind_NamesBrokenURLRule(t *testing.T) {
 	t.Parallel()
-	s := New(Options{Edge: noEdge{}, Meter: noMeter{}, Logger: slog.New(slog.DiscardHandler)})
 	bind := func(url string) (account.BindRequest, error) {
 		return bindRequest(&session{token: &account.TunnelCredential{}},
 			tunnel.Bind{URL: url, UpstreamURL: "http://localhost:8080",
@@ -38,7 +40,7 @@ func TestBind_NamesBrokenURLRule(t *testing.T) {
 			t.Errorf("%q was accepted", row.URL)
 			continue
 		}
-		fields, told := account.FieldsOf(err), s.refusal(err)
+		fields, told := account.FieldsOf(err), refusal(discard, err)
 		if len(fields) == 0 || fields[0].Field != "url" || told.Code != tunnel.CodeInvalid ||
 			!strings.Contains(told.Msg, row.Names) {
 			t.Errorf("%q: the agent is told %s %q, which does not name %q of field url", row.URL, told.Code, told.Msg,
@@ -74,17 +76,16 @@ func FuzzBindRequest(f *testing.F) {
 // however many rules are broken.
 func TestRefusal_ListsBrokenRulesThatFit(t *testing.T) {
 	t.Parallel()
-	s := New(Options{Edge: noEdge{}, Meter: noMeter{}, Logger: slog.New(slog.DiscardHandler)})
 	few := []account.FieldError{{Field: "name", Value: "x", Rule: "is taken"},
 		{Field: "traffic_policy", Rule: "line 3, column 5: x", Line: 3, Column: 5}}
-	got := s.refusal(account.InvalidAll(few))
+	got := refusal(discard, account.InvalidAll(few))
 	if len(got.Errors) != 2 || account.FieldError(got.Errors[0]) != few[0] ||
 		account.FieldError(got.Errors[1]) != few[1] {
 		t.Errorf("%+v", got)
 	}
 	many := slices.Repeat([]account.FieldError{{Field: "traffic_policy", Value: strings.Repeat("\x01", 80),
 		Rule: strings.Repeat("<", 300)}}, 50)
-	got = s.refusal(account.InvalidAll(many))
+	got = refusal(discard, account.InvalidAll(many))
 	b, err := json.Marshal(got)
 	last := got.Errors[len(got.Errors)-1]
 	if err != nil || len(b) > 55<<10 || len(got.Errors) < 5 || last.Rule != fmt.Sprintf("%d more mistakes",
@@ -95,7 +96,6 @@ func TestRefusal_ListsBrokenRulesThatFit(t *testing.T) {
 
 func TestRefusal_HidesCause(t *testing.T) {
 	t.Parallel()
-	s := New(Options{Edge: noEdge{}, Meter: noMeter{}, Logger: slog.New(slog.DiscardHandler)})
 	secret := errors.New("password=hunter2")
 	for _, c := range []struct {
 		err  error
@@ -109,7 +109,7 @@ func TestRefusal_HidesCause(t *testing.T) {
 		{&account.Error{Code: account.CodeTooMany, Msg: "too many"}, tunnel.CodeRateLimited},
 		{&tunnel.Error{Code: tunnel.CodeLimit, Msg: "own words"}, tunnel.CodeLimit},
 	} {
-		got := s.refusal(c.err)
+		got := refusal(discard, c.err)
 		if got.Code != c.code || strings.Contains(got.Error(), "hunter2") || got.Msg == "" {
 			t.Errorf("%v became %+v", c.err, got)
 		}

@@ -5,6 +5,7 @@ package tunnelserver
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -20,21 +21,27 @@ const (
 	resumesPerSecond = 1000
 )
 
+// bindLimiter limits how often a credential binds.
+type bindLimiter struct {
+	mu   sync.Mutex
+	byID map[string]*bindLimits // by credential id
+}
+
 type bindLimits struct {
 	binds, resumes *rate.Limiter
 }
 
-// limitBinds returns CodeTooMany when the credential binds too often. A resume, and a bind of an
+// limit returns CodeTooMany when the credential binds too often. A resume, and a bind of an
 // exporter, waits instead.
-func (s *Server) limitBinds(ctx context.Context, credentialID string, waits bool) error {
-	s.mu.Lock()
-	l := s.bindLimits[credentialID]
+func (b *bindLimiter) limit(ctx context.Context, credentialID string, waits bool) error {
+	b.mu.Lock()
+	l := b.byID[credentialID]
 	if l == nil {
 		l = &bindLimits{binds: rate.NewLimiter(bindsPerSecond, bindsPerSecond),
 			resumes: rate.NewLimiter(resumesPerSecond, resumesPerSecond)}
-		s.bindLimits[credentialID] = l
+		b.byID[credentialID] = l
 	}
-	s.mu.Unlock()
+	b.mu.Unlock()
 	tooMany := account.Errorf(account.CodeTooMany, "authtoken %s bound too many endpoints: at most %d a second",
 		credentialID, bindsPerSecond)
 	if waits {
@@ -49,14 +56,14 @@ func (s *Server) limitBinds(ctx context.Context, credentialID string, waits bool
 	return nil
 }
 
-// forgetLimits removes the limits of tokens that have not bound for a while: a full bucket has no
+// forget removes the limits of tokens that have not bound for a while: a full bucket has no
 // state.
-func (s *Server) forgetLimits(now time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for id, l := range s.bindLimits {
+func (b *bindLimiter) forget(now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for id, l := range b.byID {
 		if l.binds.TokensAt(now) >= bindsPerSecond && l.resumes.TokensAt(now) >= resumesPerSecond {
-			delete(s.bindLimits, id)
+			delete(b.byID, id)
 		}
 	}
 }

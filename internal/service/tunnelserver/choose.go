@@ -4,54 +4,64 @@
 package tunnelserver
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/peers"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// poolKey is a URL of an account: the key of the pool whose members serve its connections.
-type poolKey struct {
-	accountID, binding, scheme, host string
-	port                             int
+// chooser chooses the members that serve connections, and waits for agents that may come back.
+type chooser struct {
+	members    *members
+	store      account.Endpoints
+	started    time.Time // when this server started
+	replicated bool      // it is one of several with one store
 }
 
-func poolKeyOf(ep *account.Endpoint) poolKey {
-	return poolKey{ep.AccountID, ep.Bindings[0], ep.Scheme, ep.Host, ep.Port}
+// Target is what a connection is for: the URL of an endpoint, or a tunnel group.
+type Target struct {
+	Query    peers.Query
+	endpoint *account.Endpoint // nil for a tunnel group
 }
 
-// Choose returns the member that serves a new connection to the endpoint's URL: of those online
-// that respond, the one with the fewest connections, then the one chosen least recently. The
-// connection counts until Release. The error is CodeEndpointOffline when no member is online, or
-// only agents that are about to stop; CodeAgentSilent when all are unresponsive.
+// URLOf returns the target of connections to the endpoint's URL.
+func URLOf(ep *account.Endpoint) Target { return Target{peers.Query{Pool: peers.PoolOf(ep)}, ep} }
+
+// TunnelGroup returns the target of connections to the account's tunnels that have all the labels.
+func TunnelGroup(accountID string, labels map[string]string) Target {
+	return Target{Query: peers.Query{Pool: peers.Pool{AccountID: accountID}, Labels: labels}}
+}
+
+// Choose returns the member that serves a new connection to the target: of those online that
+// respond, the one with the fewest connections, then the one chosen least recently. The connection
+// counts until Release. The error is CodeEndpointOffline when no member is online, or only agents
+// that are about to stop; CodeAgentSilent when all are unresponsive. The Endpoint of a member of a
+// tunnel group has the tunnel's id and upstream, and no URL.
 //
-// Members in tried are left out. Unless tried has any, Choose waits for an agent that was connected
-// before this server restarted and may be reconnecting, and for one that became unresponsive a
-// moment ago.
-func (s *Server) Choose(ctx context.Context, ep *account.Endpoint, tried ...*Member) (*Member, error) {
-	selectMember := func(tried []*Member) selection { return s.selectByURL(ep, tried) }
-	c := selectMember(tried)
-	if c.member != nil || len(tried) > 0 {
-		return c.member, c.err(ep.ID, nil)
+// Members in tried are left out. Unless tried has any, Choose waits for an agent that became
+// unresponsive a moment ago, and for one that was connected before this server restarted and may be
+// reconnecting: for a tunnel group, whenever this server has just started.
+func (ch *chooser) Choose(ctx context.Context, to Target, tried ...*Member) (*Member, error) {
+	c, err := ch.members.choose(to.Query, tried), error(nil)
+	if c.member == nil && len(tried) == 0 {
+		wait := time.Duration(0)
+		if to.endpoint == nil || c.unresponsive.IsZero() {
+			wait, err = ch.reconnectWait(ctx, to.endpoint)
+		}
+		if err == nil {
+			c, err = ch.awaitMember(ctx, c, to, wait)
+		}
 	}
-	wait, err := time.Duration(0), error(nil)
-	if c.unresponsive.IsZero() {
-		wait, err = s.reconnectWait(ctx, ep)
-	}
-	if err != nil {
-		return nil, errOffline(ep.ID, err)
-	}
-	c, err = c.awaitMember(ctx, wait, selectMember)
-	return c.member, c.err(ep.ID, err)
+	return c.member, to.err(c, err)
 }
 
 // ChooseNow is Choose without waiting.
-func (s *Server) ChooseNow(ep *account.Endpoint, tried ...*Member) (*Member, error) {
-	c := s.selectByURL(ep, tried)
-	return c.member, c.err(ep.ID, nil)
+func (ch *chooser) ChooseNow(to Target, tried ...*Member) (*Member, error) {
+	c := ch.members.choose(to.Query, tried)
+	return c.member, to.err(c, nil)
 }
 
 // selection is the result of choosing among members.
@@ -61,12 +71,10 @@ type selection struct {
 	changed      <-chan struct{} // closed when choosing again may have another result
 }
 
-// awaitMember selects again whenever something changes, until it has a member, for at most wait or
+// awaitMember chooses again whenever something changes, until it has a member, for at most wait or
 // as long as an unresponsive agent is worth waiting for.
-func (c selection) awaitMember(
-	ctx context.Context, wait time.Duration, selectMember func(tried []*Member) selection,
-) (selection, error) {
-	for began := time.Now(); c.member == nil; c = selectMember(nil) {
+func (ch *chooser) awaitMember(ctx context.Context, c selection, to Target, wait time.Duration) (selection, error) {
+	for began := time.Now(); c.member == nil; c = ch.members.choose(to.Query, nil) {
 		left := time.Until(began.Add(wait))
 		if !c.unresponsive.IsZero() {
 			left = max(left, time.Until(c.unresponsive.Add(maxReconnectWait)))
@@ -87,19 +95,22 @@ func (c selection) awaitMember(
 	return c, nil
 }
 
-// err returns why there is no member, or nil.
-func (c selection) err(endpointID string, cause error) error {
+// err returns why the selection has no member, or nil.
+func (to Target) err(c selection, cause error) error {
+	offline := c.unresponsive.IsZero()
 	switch {
 	case c.member != nil:
 		return nil
-	case c.unresponsive.IsZero():
-		return errOffline(endpointID, cause)
+	case to.endpoint != nil && offline:
+		return peers.ErrOffline(to.endpoint.ID, cause)
+	case to.endpoint != nil:
+		return peers.ErrUnresponsive("the agent of endpoint " + to.endpoint.ID + " does not respond")
 	}
-	return errUnresponsive("the agent of endpoint " + endpointID + " does not respond")
-}
-
-func errUnresponsive(msg string) error {
-	return &account.Error{Code: account.CodeAgentSilent, Msg: msg, Cause: tunnel.ErrUnresponsive}
+	what := "no tunnel with the labels " + labelsText(to.Query.Labels)
+	if offline {
+		return &account.Error{Code: account.CodeEndpointOffline, Msg: what + " is online", Cause: cause}
+	}
+	return peers.ErrUnresponsive(what + " responds")
 }
 
 const (
@@ -114,10 +125,10 @@ const (
 
 // reconnectWait returns how long to wait for an agent of the endpoint's URL: 0 unless the restart
 // of this server disconnected one. That may be another member of the pool than the endpoint itself,
-// whose agent may be gone for long.
-func (s *Server) reconnectWait(ctx context.Context, ep *account.Endpoint) (time.Duration, error) {
-	wait := min(maxReconnectWait, time.Until(s.started.Add(reconnectWindow)))
-	if wait <= 0 || s.lostByRestart(ep) {
+// whose agent may be gone for long. For a tunnel group, ep is nil, and any agent may be waited for.
+func (ch *chooser) reconnectWait(ctx context.Context, ep *account.Endpoint) (time.Duration, error) {
+	wait := min(maxReconnectWait, time.Until(ch.started.Add(reconnectWindow)))
+	if wait <= 0 || ep == nil || ch.lostByRestart(ep) {
 		return wait, nil
 	}
 	if !ep.SharesURL() {
@@ -125,13 +136,13 @@ func (s *Server) reconnectWait(ctx context.Context, ep *account.Endpoint) (time.
 	}
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	page, err := s.opt.Store.ListEndpoints(ctx, ep.AccountID,
+	page, err := ch.store.ListEndpoints(ctx, ep.AccountID,
 		account.EndpointFilter{Bindings: ep.Bindings, URL: ep.URL}, account.Page{Limit: account.MaxPageLimit})
 	if err != nil {
 		return 0, err
 	}
 	for i := range page.Endpoints {
-		if s.lostByRestart(&page.Endpoints[i]) {
+		if ch.lostByRestart(&page.Endpoints[i]) {
 			return wait, nil
 		}
 	}
@@ -140,26 +151,32 @@ func (s *Server) reconnectWait(ctx context.Context, ep *account.Endpoint) (time.
 
 // lostByRestart reports whether the restart disconnected the endpoint's agent. One that is online
 // in the store of a server that is alone has bound again, and is about to become a member.
-func (s *Server) lostByRestart(ep *account.Endpoint) bool {
-	if ep.Status == account.StatusOnline && !s.replicated() {
+func (ch *chooser) lostByRestart(ep *account.Endpoint) bool {
+	if ep.Status == account.StatusOnline && !ch.replicated {
 		return true
 	}
-	return ep.OfflineSince != nil && !ep.OfflineSince.After(s.started) &&
-		!ep.OfflineSince.Before(s.started.Add(-restartWindow))
+	return ep.OfflineSince != nil && !ep.OfflineSince.After(ch.started) &&
+		!ep.OfflineSince.Before(ch.started.Add(-restartWindow))
 }
 
-func (s *Server) selectByURL(ep *account.Endpoint, tried []*Member) selection {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.selectMember(s.pools[poolKeyOf(ep)], nil, tried)
+// query returns what the query asks for, and labelled tunnels with other labels. mu must be held.
+func (m *members) query(q peers.Query) []*Member {
+	switch {
+	case len(q.Labels) > 0:
+		return m.tunnels[q.AccountID]
+	case q.AccountID == "":
+		return m.public[q.Pool]
+	}
+	return m.pools[q.Pool]
 }
 
-// selectMember chooses one of the members that have the labels, and counts a connection to it. mu
-// must be held.
-func (s *Server) selectMember(all []*Member, labels map[string]string, tried []*Member) selection {
-	c := selection{changed: s.changed}
-	for _, h := range all {
-		if !account.HasLabels(h.labels, labels) || slices.Contains(tried, h) || !h.session.tun.CanOpen() {
+// choose chooses one of the members that the query asks for, and counts a connection to it.
+func (m *members) choose(q peers.Query, tried []*Member) selection {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c := selection{changed: m.changed}
+	for _, h := range m.query(q) {
+		if slices.Contains(tried, h) || !h.canServe(q) {
 			continue
 		}
 		if since, yes := h.session.tun.Unresponsive(); yes {
@@ -171,62 +188,118 @@ func (s *Server) selectMember(all []*Member, labels map[string]string, tried []*
 		}
 	}
 	if c.member != nil {
-		s.countConn(c.member)
+		m.countConn(c.member)
 	}
 	return c
 }
 
-// countConn counts a connection to h. Server.mu must be held.
-func (s *Server) countConn(h *Member) {
-	s.chooseCount++
+// countConn counts a connection to h. mu must be held.
+func (m *members) countConn(h *Member) {
+	m.chooseCount++
 	h.conns++
-	h.lastChosen = s.chooseCount
+	h.lastChosen = m.chooseCount
 }
 
-// lessLoaded reports whether h is preferred to o for the next connection. Server.mu must be held.
-func (h *Member) lessLoaded(o *Member) bool {
-	return cmp.Or(cmp.Compare(h.conns, o.conns), cmp.Compare(h.lastChosen, o.lastChosen)) < 0
-}
-
-// Release ends a connection that Choose counted.
-func (h *Member) Release() {
-	h.server.mu.Lock()
-	defer h.server.mu.Unlock()
-	h.conns--
-}
-
-// Online returns the endpoint of an account at a URL of the binding, as its agent, or an agent of
-// its pool, bound it; nil when none is online there.
-func (s *Server) Online(accountID, binding string, u account.EndpointURL) *account.Endpoint {
-	return s.onlineEndpoint(poolKey{accountID, binding, u.Scheme, u.Host, u.Port})
-}
-
-// onlineEndpoint returns an online endpoint of the pool, or nil.
-func (s *Server) onlineEndpoint(key poolKey) *account.Endpoint {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if members := s.pools[key]; len(members) > 0 {
-		return members[0].Endpoint()
+// endpoint returns the account's endpoint of this id if it is bound here, else nil.
+func (m *members) endpoint(accountID, id string) *account.Endpoint {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if h := m.endpoints[id]; h != nil && h.session.accountID == accountID {
+		return h.Endpoint()
 	}
 	return nil
 }
 
-// publicAddress is host and port of a public endpoint, of any account.
-type publicAddress struct {
-	host string
-	port int
+// Online returns the endpoint of a pool, as its agent, or an agent of the pool, bound it; nil when
+// none is online.
+func (m *members) Online(pool peers.Pool) *account.Endpoint {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if all := m.pools[pool]; len(all) > 0 {
+		return all[0].Endpoint()
+	}
+	return nil
 }
 
 // OnlinePublic returns the endpoint of the public binding at host and port whose agent bound it
 // here last, and when it asked for that; nil when none is online. Of two accounts, the later one
 // had the domain's grant later.
-func (s *Server) OnlinePublic(host string, port int) (ep *account.Endpoint, since time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	members := s.public[publicAddress{host, port}]
-	if len(members) == 0 {
+func (m *members) OnlinePublic(host string, port int) (ep *account.Endpoint, since time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := m.public[peers.PublicAddress(host, port)]
+	if len(all) == 0 {
 		return nil, time.Time{}
 	}
-	last := members[len(members)-1]
+	last := all[len(all)-1]
 	return last.Endpoint(), last.asked
+}
+
+// IsOnline reports whether Choose would find a member at once.
+func (m *members) IsOnline(to Target) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.ContainsFunc(m.query(to.Query), func(h *Member) bool {
+		_, unresponsive := h.session.tun.Unresponsive()
+		return h.canServe(to.Query) && !unresponsive
+	})
+}
+
+// Holders returns the members of local sessions that the query asks for and to which streams can be
+// opened; those of a public address in the order of their binds.
+func (m *members) Holders(q peers.Query) []peers.Holder {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var holders []peers.Holder
+	for _, h := range m.query(q) {
+		if !h.canServe(q) {
+			continue
+		}
+		_, unresponsive := h.session.tun.Unresponsive()
+		holders = append(holders, peers.Holder{Endpoint: *h.Endpoint(), Connections: h.conns,
+			Unresponsive: unresponsive, Asked: h.asked})
+	}
+	return holders
+}
+
+// OpenMember opens a stream to the agent of an endpoint or labelled tunnel of the account, by its
+// id, as Member.Open does. Only local sessions count. The stream counts as a connection, as one that
+// Choose counted, until release is called, which must be called unless there is an error.
+func (m *members) OpenMember(
+	ctx context.Context, accountID, id string, h tunnel.OpenHeader,
+) (st *tunnel.Stream, release func(), err error) {
+	member := m.memberOf(accountID, id)
+	if member == nil {
+		return nil, nil, peers.ErrOffline(id, nil)
+	}
+	m.mu.Lock()
+	m.countConn(member)
+	m.mu.Unlock()
+	if st, err = member.Open(ctx, h); err != nil {
+		member.Release()
+		return nil, nil, err
+	}
+	return st, member.Release, nil
+}
+
+// ReportLine sends a request line to the agent of the line's endpoint; it never blocks.
+func (m *members) ReportLine(accountID string, line tunnel.RequestLine) {
+	if member := m.memberOf(accountID, line.EndpointID); member != nil {
+		member.Report(line)
+	}
+}
+
+// memberOf returns the account's member with the id of an endpoint or labelled tunnel, or nil.
+func (m *members) memberOf(accountID, id string) *Member {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if h := m.endpoints[id]; h != nil && h.session.accountID == accountID {
+		return h
+	}
+	for _, h := range m.tunnels[accountID] {
+		if h.endpoint.ID == id {
+			return h
+		}
+	}
+	return nil
 }

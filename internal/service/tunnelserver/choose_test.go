@@ -46,7 +46,7 @@ func TestChoose_WaitsForReconnectingAgents(t *testing.T) {
 				}
 				time.Sleep(c.after) // fake time of synctest
 				asked := time.Now()
-				_, err := s.Choose(t.Context(), ep)
+				_, err := s.Choose(t.Context(), URLOf(ep))
 				if account.CodeOf(err) != account.CodeEndpointOffline {
 					t.Errorf("error %v", err)
 				}
@@ -66,7 +66,7 @@ func TestChoose_EndsWithContext(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		asked := time.Now()
-		if _, err := s.Choose(ctx, ep); err == nil || time.Since(asked) != time.Second {
+		if _, err := s.Choose(ctx, URLOf(ep)); err == nil || time.Since(asked) != time.Second {
 			t.Errorf("error %v after %v", err, time.Since(asked))
 		}
 	})
@@ -115,7 +115,7 @@ func TestChoose_WaitsForAnyPoolMember(t *testing.T) {
 				pool.all = []account.Endpoint{{ID: "ep-2", OfflineSince: &other}, named}
 				time.Sleep(time.Millisecond) // fake time of synctest
 				asked := time.Now()
-				if _, err := s.Choose(t.Context(), &named); account.CodeOf(err) != account.CodeEndpointOffline {
+				if _, err := s.Choose(t.Context(), URLOf(&named)); account.CodeOf(err) != account.CodeEndpointOffline {
 					t.Errorf("error %v", err)
 				}
 				if waited := time.Since(asked); waited != c.want {

@@ -117,7 +117,7 @@ func TestEndpoint_ClustersetByURL(t *testing.T) {
 	storetest.Must(t, err)
 	header := tunnel.OpenHeader{EndpointID: account.NewID(account.PrefixEndpoint, time.Now()), Scheme: "tcp",
 		Host: "web.team-a.a", Port: 42}
-	ep, err := l.endpoint(t.Context(), l.accountID, header)
+	ep, err := l.streams.endpoint(t.Context(), l.accountID, header)
 	storetest.Must(t, err)
 	storetest.Equal(t, "the endpoint at the URL", ep.ID, bound.EndpointID)
 	for what, change := range map[string]func(*tunnel.OpenHeader){
@@ -127,7 +127,7 @@ func TestEndpoint_ClustersetByURL(t *testing.T) {
 	} {
 		h := header
 		change(&h)
-		if ep, err := l.endpoint(t.Context(), l.accountID, h); account.CodeOf(err) != account.CodeNotFound {
+		if ep, err := l.streams.endpoint(t.Context(), l.accountID, h); account.CodeOf(err) != account.CodeNotFound {
 			t.Errorf("%s: %+v, %v", what, ep, err)
 		}
 	}
@@ -135,7 +135,7 @@ func TestEndpoint_ClustersetByURL(t *testing.T) {
 	storetest.Must(t, err)
 	for _, id := range []string{header.EndpointID, bound.EndpointID} {
 		header.EndpointID = id
-		if ep, err := l.endpoint(t.Context(), other.ID, header); account.CodeOf(err) != account.CodeNotFound {
+		if ep, err := l.streams.endpoint(t.Context(), other.ID, header); account.CodeOf(err) != account.CodeNotFound {
 			t.Errorf("from another account: %+v, %v", ep, err)
 		}
 	}
@@ -151,12 +151,13 @@ func TestEndpoint_StoredReplacement(t *testing.T) {
 	id := a.bind(ownedBind("api")).EndpointID
 	header := tunnel.OpenHeader{EndpointID: account.NewID(account.PrefixEndpoint, time.Now()), Scheme: "http",
 		Host: "api.demo", Port: 80}
-	ep, err := r.servers[1].endpoint(t.Context(), r.accountID, header)
+	ep, err := r.servers[1].streams.endpoint(t.Context(), r.accountID, header)
 	storetest.Must(t, err)
 	storetest.Equal(t, "the endpoint at the URL", ep.ID, id)
 	a.stop()
 	r.legs[0].awaitLeave(t)
-	if ep, err := r.servers[1].endpoint(t.Context(), r.accountID, header); account.CodeOf(err) != account.CodeNotFound {
+	if ep, err := r.servers[1].streams.endpoint(t.Context(), r.accountID, header); account.CodeOf(err) !=
+		account.CodeNotFound {
 		t.Errorf("an offline one: %+v, %v", ep, err)
 	}
 }

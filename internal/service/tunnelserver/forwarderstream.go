@@ -5,23 +5,36 @@ package tunnelserver
 
 import (
 	"context"
+	"log/slog"
 	"strings"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/peers"
 	"github.com/fairlead-dev/fairlead/internal/service/storecache"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// Stream checks a stream that a forwarder opened and passes it to Options.Serve. The stream names
+// streams serves the streams that forwarders open.
+type streams struct {
+	registry *registry
+	members  *members
+	store    account.Endpoints
+	cache    *storecache.Cache[endpointKey, *account.Endpoint] // endpoints that no session holds
+	edge     Edge
+	meter    Meter
+	log      *slog.Logger
+}
+
+// Stream checks a stream that a forwarder opened and passes it to the edge. The stream names
 // its endpoint and the endpoint's URL, which must match, so a listener that outlived its endpoint
 // never reaches another upstream. The serving member is chosen by the URL.
-func (s *Server) Stream(ctx context.Context, ts *tunnel.Session, st *tunnel.Stream) {
-	t := s.session(ts.ID())
+func (s *streams) Stream(ctx context.Context, ts *tunnel.Session, st *tunnel.Stream) {
+	t := s.registry.session(ts.ID())
 	if t == nil || t.hello.Role != tunnel.RoleForwarder {
 		s.refuse(st, tunnel.RefusedForbidden)
 		return
 	}
-	if s.isDraining() {
+	if s.registry.isDraining() {
 		s.refuse(st, tunnel.RefusedDraining)
 		return
 	}
@@ -38,14 +51,22 @@ func (s *Server) Stream(ctx context.Context, ts *tunnel.Session, st *tunnel.Stre
 	case ep.Host != h.Host || ep.Port != h.Port || h.Scheme != "" && ep.Scheme != h.Scheme:
 		s.refuse(st, tunnel.RefusedMismatch)
 	default:
-		s.opt.Meter.CountIncomingStream("accepted")
-		reportLine := func(line tunnel.RequestLine) {
-			line.EndpointID = h.EndpointID // the forwarder's id; ep may be another member of the pool
-			ts.SendRequestLine(line)
-		}
-		s.opt.Edge.ServeStream(ctx, Incoming{Stream: st, Endpoint: ep, OperatorID: t.operatorID, Cluster: t.cluster,
-			Draining: ts.PeerDraining(), ReportLine: reportLine})
+		s.meter.CountIncomingStream("accepted")
+		s.edge.ServeStream(ctx, Incoming{Stream: st, Endpoint: ep, OperatorID: t.operatorID, Cluster: t.cluster,
+			Draining: ts.PeerDraining(), Forwarder: Forwarder{ts, h.EndpointID}})
 	}
+}
+
+// Forwarder is the forwarder that has opened a stream.
+type Forwarder struct {
+	session    *tunnel.Session
+	endpointID string // the id that it has named; another member of the pool may serve
+}
+
+// ReportLine sends the forwarder a line about a request of its stream; it never blocks.
+func (f Forwarder) ReportLine(line tunnel.RequestLine) {
+	line.EndpointID = f.endpointID
+	f.session.SendRequestLine(line)
 }
 
 // servesForwarders reports whether forwarders may open streams to the endpoint. Those of other
@@ -90,18 +111,15 @@ func newEndpointCache(store account.Endpoints) *storecache.Cache[endpointKey, *a
 // member of a pool may be deleted while a forwarder still names it: then another endpoint at the
 // URL is returned, if the header has the whole URL. While the store is away, so is one that an
 // agent has bound here, where the endpoint itself is not known.
-func (s *Server) endpoint(ctx context.Context, accountID string, header tunnel.OpenHeader) (*account.Endpoint, error) {
-	s.mu.Lock()
-	h := s.members[header.EndpointID]
-	s.mu.Unlock()
-	if h != nil && h.session.accountID == accountID {
-		return h.Endpoint(), nil
+func (s *streams) endpoint(ctx context.Context, accountID string, header tunnel.OpenHeader) (*account.Endpoint, error) {
+	if ep := s.members.endpoint(accountID, header.EndpointID); ep != nil {
+		return ep, nil
 	}
-	ep, err := s.endpoints.Get(ctx, endpointKey{accountID, header.EndpointID})
+	ep, err := s.cache.Get(ctx, endpointKey{accountID, header.EndpointID})
 	code := account.CodeOf(err)
 	if code == account.CodeNotFound || code == account.CodeUnavailable {
-		if other := s.onlineEndpoint(poolKey{accountID, forwardedBinding(header.Host), header.Scheme, header.Host,
-			header.Port}); other != nil {
+		if other := s.members.Online(peers.Pool{AccountID: accountID, Binding: forwardedBinding(header.Host),
+			Scheme: header.Scheme, Host: header.Host, Port: header.Port}); other != nil {
 			return other, nil
 		}
 	}
@@ -114,7 +132,7 @@ func (s *Server) endpoint(ctx context.Context, accountID string, header tunnel.O
 // storedEndpoint returns an endpoint at the URL of a header that has the whole URL, in place of
 // another member of its pool: a cloud endpoint, or one that an agent has bound over another server;
 // the error missing when there is none.
-func (s *Server) storedEndpoint(
+func (s *streams) storedEndpoint(
 	ctx context.Context, accountID string, header tunnel.OpenHeader, missing error,
 ) (*account.Endpoint, error) {
 	url := account.EndpointURL{Scheme: header.Scheme, Host: header.Host, Port: header.Port}
@@ -123,7 +141,7 @@ func (s *Server) storedEndpoint(
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	page, err := s.opt.Store.ListEndpoints(ctx, accountID,
+	page, err := s.store.ListEndpoints(ctx, accountID,
 		account.EndpointFilter{Bindings: []string{forwardedBinding(header.Host)}, URL: url.String()},
 		account.Page{Limit: account.MaxPageLimit})
 	if err != nil {
@@ -131,7 +149,7 @@ func (s *Server) storedEndpoint(
 	}
 	for _, ep := range page.Endpoints {
 		if ep.Type == account.TypeCloud || ep.Status == account.StatusOnline {
-			return s.opt.Store.Endpoint(ctx, accountID, ep.ID) // a list has no policies
+			return s.store.Endpoint(ctx, accountID, ep.ID) // a list has no policies
 		}
 	}
 	return nil, missing
@@ -139,10 +157,10 @@ func (s *Server) storedEndpoint(
 
 // unknownEndpointCode returns the refusal of an unknown endpoint: offline for one whose URL is
 // still reserved for its agent.
-func (s *Server) unknownEndpointCode(ctx context.Context, accountID, id string) tunnel.RefuseCode {
+func (s *streams) unknownEndpointCode(ctx context.Context, accountID, id string) tunnel.RefuseCode {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	reserved, err := s.opt.Store.EndpointReserved(ctx, accountID, id)
+	reserved, err := s.store.EndpointReserved(ctx, accountID, id)
 	switch {
 	case err != nil:
 		s.log.Error("the reservation of an endpoint could not be read", "endpoint", id, "err", err)
@@ -153,8 +171,8 @@ func (s *Server) unknownEndpointCode(ctx context.Context, accountID, id string) 
 	return tunnel.RefusedUnknownEndpoint
 }
 
-func (s *Server) refuse(st *tunnel.Stream, code tunnel.RefuseCode) {
-	s.opt.Meter.CountIncomingStream(code.String())
+func (s *streams) refuse(st *tunnel.Stream, code tunnel.RefuseCode) {
+	s.meter.CountIncomingStream(code.String())
 	if err := st.Refuse(code); err != nil {
 		s.log.Debug("refusal not sent", "code", code.String(), "err", err)
 	}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/peers"
 	"github.com/fairlead-dev/fairlead/internal/service/seal"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
@@ -90,10 +91,8 @@ type fakeReplicas struct {
 
 func (r *fakeReplicas) Count() int { return r.count }
 
-func (r *fakeReplicas) PublishSessions(
-	ctx context.Context, accountIDs, sessionIDs []string, code tunnel.Code, msg string,
-) {
-	r.publish(ctx, accountIDs, sessionIDs, code, msg)
+func (r *fakeReplicas) PublishSessions(ctx context.Context, c peers.Change) {
+	r.publish(ctx, c.AccountIDs, c.IDs, c.Code, c.Message)
 }
 
 func (r *fakeReplicas) PublishPolicy(ctx context.Context, accountID string) {

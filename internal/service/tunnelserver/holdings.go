@@ -4,14 +4,15 @@
 package tunnelserver
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"reflect"
+	"log/slog"
+	"maps"
 	"slices"
-	"time"
+	"sync"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/peers"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
@@ -25,51 +26,47 @@ import (
 //   - Of two sessions that have bound one endpoint, the one with the higher resource version has it:
 //     the other's row was read, or its bind answered, before the takeover.
 
-// ApplySessions replaces the members of these sessions by those in the store, and ends the sessions
-// that are over with code and msg. Without a code they are closed without a STOP; without either
-// they are left to the next comparison, as the server that ended them publishes the reason.
-// Sessions without a connection here are skipped.
-func (s *Server) ApplySessions(ctx context.Context, ids []string, code tunnel.Code, msg string) error {
+// holdingsSync makes what sessions hold here, and their legs in the store, agree with what other
+// servers and the database have.
+type holdingsSync struct {
+	registry *registry
+	ender    *ender
+	legs     account.SessionLegs // nil for a server that is alone, where nothing is to be done
+	log      *slog.Logger
+
+	correcting  sync.Mutex     // held by correctLegs
+	differences legDifferences // result of the last comparison; guarded by correcting
+}
+
+// ApplySessions replaces the members of the change's sessions by those in the store, and ends the
+// sessions that are over with its code and message. Without a code they are closed without a STOP;
+// without either they are left to the next comparison, as the server that ended them publishes the
+// reason. Sessions without a connection here are skipped. If they cannot be compared although the
+// store answers another server, they are closed here, and go on with the others.
+func (s *holdingsSync) ApplySessions(ctx context.Context, c peers.Change) error {
 	var errs []error
-	for _, id := range ids {
-		if t := s.storedSession(id); t != nil {
-			errs = append(errs, s.applySession(ctx, t, code, msg))
+	for _, id := range c.IDs {
+		if t := s.registry.storedSession(id); t != nil {
+			errs = append(errs, s.applySession(ctx, t, c.Code, c.Message))
 		}
 	}
-	return errors.Join(errs...)
-}
-
-// LeaveSessions closes the agents' sessions of these ids on this server, which cannot compare them
-// with the store. They go on with other servers.
-func (s *Server) LeaveSessions(ids []string) {
-	for _, id := range ids {
-		if t := s.storedSession(id); t != nil {
+	err := errors.Join(errs...)
+	if err == nil || !c.StoreAnswers {
+		return err
+	}
+	for _, id := range c.IDs {
+		if t := s.registry.storedSession(id); t != nil {
 			s.log.Info("session closed: it has changed, and the store does not answer", "session", id)
-			s.closeReplaced(t, account.SessionEnd{})
+			s.ender.closeReplaced(t, account.SessionEnd{})
 		}
-	}
-}
-
-// storedSession returns the agent's session of this id that is up and in the store, or nil.
-func (s *Server) storedSession(id string) *session {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if t := s.sessions[id]; t != nil && t.isStoredLocked() {
-		return t
 	}
 	return nil
 }
 
-// isStoredLocked reports whether the session is an agent's that is up, in the store and not told to
-// stop. Server.mu must be held.
-func (t *session) isStoredLocked() bool {
-	return t.hello.Role == tunnel.RoleAgent && t.tun != nil && t.stored && !t.stopping
-}
-
-// refreshHoldings reads what the session holds. It does nothing without other servers. After an
+// refresh reads what the session holds. It does nothing without other servers. After an
 // error, the next comparison does it.
-func (s *Server) refreshHoldings(ctx context.Context, t *session) {
-	if !s.replicated() {
+func (s *holdingsSync) refresh(ctx context.Context, t *session) {
+	if s.legs == nil {
 		return
 	}
 	if err := s.applySession(ctx, t, "", ""); err != nil {
@@ -77,12 +74,12 @@ func (s *Server) refreshHoldings(ctx context.Context, t *session) {
 	}
 }
 
-func (s *Server) applySession(ctx context.Context, t *session, code tunnel.Code, msg string) error {
+func (s *holdingsSync) applySession(ctx context.Context, t *session, code tunnel.Code, msg string) error {
 	t.holdings.Lock()
 	defer t.holdings.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	held, err := s.opt.Legs.SessionHoldings(ctx, t.accountID, t.id)
+	held, err := s.legs.SessionHoldings(ctx, t.accountID, t.id)
 	if account.CodeOf(err) == account.CodeNotFound {
 		s.endOver(t, code, msg)
 		return nil
@@ -90,128 +87,123 @@ func (s *Server) applySession(ctx context.Context, t *session, code tunnel.Code,
 	if err != nil {
 		return err
 	}
-	lost, problem := s.applyHoldings(t, held)
+	now, lost := s.registry.applyHoldings(t, held)
+	if now == nil {
+		return nil
+	}
+	problem := now.problem()
 	switch {
 	case problem != nil:
 		s.log.Info("session ended: its authtoken's rules do not admit what it has bound", "session", t.id,
 			"credential", t.credentialID)
-		_ = s.evictForbidden(t, problem)
+		_ = s.ender.evictForbidden(t, problem)
 	case lost:
-		s.endLost(t)
+		s.log.Warn("session ended: the database has lost what it has bound", "session", t.id, "account", t.accountID)
+		s.ender.evict(t, tunnel.CodeUnavailable, "the database has lost what the session has bound: begin a new one",
+			account.SessionEnd{})
 	}
 	return nil
 }
 
 // endOver ends a session that is over in the store.
-func (s *Server) endOver(t *session, code tunnel.Code, msg string) {
-	s.mu.Lock()
-	ends := s.sessions[t.id] == t && t.isStoredLocked() && (code != "" || msg != "")
-	if ends {
-		t.recorded = true
-	}
-	s.mu.Unlock()
+func (s *holdingsSync) endOver(t *session, code tunnel.Code, msg string) {
 	switch {
-	case !ends:
+	case code == "" && msg == "" || !s.registry.setOver(t):
 	case code == "":
-		s.closeReplaced(t, account.SessionEnd{Reason: msg})
+		s.ender.closeReplaced(t, account.SessionEnd{Reason: msg})
 	default:
 		s.log.Info("session ended: it is over in the store", "session", t.id, "code", code)
-		s.evict(t, code, msg, account.SessionEnd{})
+		s.ender.evict(t, code, msg, account.SessionEnd{})
 	}
 }
 
-// applyHoldings makes the session's members those of the reading. It reports whether the database
-// has lost one, which stays until the session has ended, and returns an error when the authtoken
-// does not admit one.
-func (s *Server) applyHoldings(t *session, held *account.SessionHoldings) (lost bool, problem *account.Error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.sessions[t.id] != t { // it went down meanwhile
-		return false, nil
+// compareHoldings reads what those sessions hold whose version in the store is not that of their
+// members here, and ends those that are over. It costs one query for 500 sessions. After a failover
+// of the database it reads what each holds: numbers of versions may be used again.
+func (s *holdingsSync) compareHoldings(ctx context.Context) error {
+	if s.legs == nil {
+		return nil
 	}
-	kept := make(map[string]bool, len(held.Endpoints)+len(held.Tunnels))
-	for _, ep := range held.Endpoints {
-		kept[ep.ID] = true
-		s.applyEndpoint(t, ep)
-		if h := s.members[ep.ID]; h.session == t {
-			h.history = held.History
+	failedOver, err := s.correctLegs(ctx)
+	if err != nil {
+		return err
+	}
+	have := s.registry.holdingsVersions()
+	if len(have) == 0 {
+		return nil
+	}
+	read, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	stored, err := s.legs.HoldingsVersions(read, slices.Sorted(maps.Keys(have)))
+	if err != nil {
+		return err
+	}
+	var differ []string
+	for id, version := range have {
+		if now, live := stored[id]; !live || now != version || failedOver {
+			differ = append(differ, id)
 		}
 	}
-	for _, h := range s.members {
+	slices.Sort(differ)
+	return s.ApplySessions(ctx, peers.Change{IDs: differ, Code: tunnel.CodeUnavailable,
+		Message: "the session has ended"})
+}
+
+// The database may have lost the latest writes, if a standby that does not replicate synchronously
+// was promoted. Then a session that lives here may have no leg in the store, and the store may have
+// legs of sessions that left or ended, whose endpoints would stay online and taken. An answer that
+// was lost leaves such a leg behind, too. An agent whose binds the store lacks is told to begin a
+// new session, and binds them again.
+
+// correctLegs makes the store's legs of this server agree with its sessions. A difference is
+// corrected when a second comparison finds it again, as legs come and go; after a failover missing
+// legs are added at once, before another server ends the session for lack of a leg. failedOver
+// reports whether the database has another history than at the comparison before.
+func (s *holdingsSync) correctLegs(ctx context.Context) (failedOver bool, err error) {
+	s.correcting.Lock()
+	defer s.correcting.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	own, err := s.legs.OwnLegs(ctx)
+	if err != nil {
+		return false, err
+	}
+	now, failedOver := s.registry.compareLegs(own)
+	if failedOver {
+		s.log.Warn("the database has failed over: what it lacks of the sessions here is written again")
+	}
+	var add, remove []string
+	for id, missing := range now {
+		was, known := s.differences[id]
+		again := known && was == missing
 		switch {
-		case h.session != t || kept[h.endpoint.ID]:
-		case h.isLost(held):
-			lost = true
+		case missing && (failedOver || again):
+			add = append(add, id)
+		case !missing && again && !failedOver:
+			remove = append(remove, id)
 		default:
-			s.dropMember(h)
+			continue
 		}
+		delete(now, id)
 	}
-	lost = s.applyTunnels(t, held, kept) || lost
-	s.signalChange()
-	return lost, s.forbiddenLocked(t)
+	s.differences = now
+	if len(add)+len(remove) == 0 {
+		return failedOver, nil
+	}
+	return failedOver, s.writeLegs(ctx, add, remove)
 }
 
-// applyEndpoint adds a member of the row or updates the one that there is. A rebind makes a new
-// member, as it does where it was asked; what others changed, the pool's traffic policy, does not.
-// mu must be held.
-func (s *Server) applyEndpoint(t *session, ep account.Endpoint) {
-	old := s.members[ep.ID]
-	if old != nil && old.session != t && newer(old.version, ep.ResourceVersion) {
-		return
-	}
-	if old == nil || old.session != t || !old.sameBind(ep) {
-		h := s.newMember(t, ep)
-		h.attached = true
-		s.putMember(h)
-		return
-	}
-	old.version, old.policyVersion = ep.ResourceVersion, max(old.policyVersion, ep.ResourceVersion.Seq)
-	old.pooled.Store(&ep)
-	s.syncPoolPolicy(poolKeyOf(&ep))
-}
-
-// sameBind reports whether the row is the bind of the member, which may have got the traffic policy
-// of another member of its pool since.
-func (h *Member) sameBind(ep account.Endpoint) bool {
-	mine := *h.Endpoint()
-	for _, e := range []*account.Endpoint{&mine, &ep} {
-		e.CreatedAt, e.UpdatedAt, e.ResourceVersion = time.Time{}, time.Time{}, account.ResourceVersion{}
-		if e.SharesURL() {
-			e.TrafficPolicy = ""
+// writeLegs adds and removes legs of this server, except of sessions that have joined meanwhile.
+func (s *holdingsSync) writeLegs(ctx context.Context, add, remove []string) error {
+	s.registry.joins.Lock()
+	defer s.registry.joins.Unlock()
+	gone := make([]string, 0, len(remove))
+	for _, id := range remove {
+		if s.registry.session(id) == nil {
+			gone = append(gone, id)
 		}
 	}
-	return reflect.DeepEqual(mine, ep)
-}
-
-// applyTunnels makes the session's labelled tunnels those of the reading, and adds their ids to
-// kept. It reports whether the database has lost one. mu must be held.
-func (s *Server) applyTunnels(t *session, held *account.SessionHoldings, kept map[string]bool) (lost bool) {
-	have := make(map[string]bool)
-	for _, h := range s.tunnels[t.accountID] {
-		have[h.endpoint.ID] = h.session == t
-	}
-	for i := range held.Tunnels {
-		started := &held.Tunnels[i]
-		kept[started.ID] = true
-		if !have[started.ID] {
-			s.tunnels[t.accountID] = append(s.tunnels[t.accountID], s.newTunnel(t, started, nil))
-		}
-	}
-	for _, h := range slices.Clone(s.tunnels[t.accountID]) {
-		switch {
-		case h.session != t:
-		case kept[h.endpoint.ID]:
-			h.history = held.History
-		case h.isLost(held):
-			lost = true
-		default:
-			s.dropTunnel(h)
-		}
-	}
-	return lost
-}
-
-// newer reports whether version a is later than b.
-func newer(a, b account.ResourceVersion) bool {
-	return cmp.Or(cmp.Compare(a.Epoch, b.Epoch), cmp.Compare(a.Seq, b.Seq)) > 0
+	s.log.Warn("the store's connections of sessions were not those that this server has", "missing", len(add),
+		"stray", len(gone))
+	return s.legs.CorrectLegs(ctx, add, gone)
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/peers"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/test/support/storetest"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
@@ -25,7 +26,7 @@ func TestApplySessions_FollowsRebinds(t *testing.T) {
 	r.expect(bound.EndpointID, a, 0, 1)
 	members := []*Member{r.member(0, bound.EndpointID), r.member(1, bound.EndpointID)}
 	for i, s := range r.servers {
-		storetest.Must(t, s.ApplySessions(t.Context(), []string{a.ID(), "ts-unknown"}, "", ""))
+		storetest.Must(t, s.ApplySessions(t.Context(), peers.Change{IDs: []string{a.ID(), "ts-unknown"}}))
 		if h := r.member(i, bound.EndpointID); h != members[i] || h.Context().Err() != nil {
 			t.Errorf("server %d replaced its member without a change", i)
 		}
@@ -76,7 +77,9 @@ func TestApplySessions_ExcludesBinds(t *testing.T) {
 	paused, resume := r.legs[0].pauseNext()
 	defer resume()
 	applied := make(chan error, 1)
-	go func() { applied <- s.ApplySessions(context.WithoutCancel(t.Context()), []string{a.ID()}, "", "") }()
+	go func() {
+		applied <- s.ApplySessions(context.WithoutCancel(t.Context()), peers.Change{IDs: []string{a.ID()}})
+	}()
 	<-paused
 	bound := make(chan tunnel.Bound, 1)
 	go func() {
@@ -108,7 +111,9 @@ func TestApplySessions_KeepsTakeover(t *testing.T) {
 	paused, resume := r.legs[0].pauseNext()
 	defer resume()
 	applied := make(chan error, 1)
-	go func() { applied <- s.ApplySessions(context.WithoutCancel(t.Context()), []string{before.ID()}, "", "") }()
+	go func() {
+		applied <- s.ApplySessions(context.WithoutCancel(t.Context()), peers.Change{IDs: []string{before.ID()}})
+	}()
 	<-paused
 	held := s.session(before.ID())
 	now := s.session(after.ID())
@@ -122,7 +127,7 @@ func TestApplySessions_KeepsTakeover(t *testing.T) {
 
 	// the answer to a bind that is older than a takeover
 	row.Endpoint.ResourceVersion.Seq--
-	s.addMember(held, row, "", time.Now())
+	s.members.add(held, row, "", time.Now())
 	storetest.Equal(t, "holder", r.member(0, bound.EndpointID).session.id, after.ID())
 }
 
@@ -162,7 +167,7 @@ func TestCompare_FindsUnpublishedChanges(t *testing.T) {
 	r.legs[1].fail(account.Errorf(account.CodeUnavailable, "the store does not answer"))
 	storetest.MustCode(t, s.Compare(t.Context()), account.CodeUnavailable)
 	r.legs[1].fail(nil)
-	storetest.Must(t, s.ApplySessions(t.Context(), []string{a.ID()}, "", "")) // does not know why it ended
+	storetest.Must(t, s.ApplySessions(t.Context(), peers.Change{IDs: []string{a.ID()}})) // does not know why it ended
 	storetest.Equal(t, "stopping", s.isStopping(s.session(a.ID())), false)
 	storetest.Must(t, s.Compare(t.Context()))
 	wait.Until(t, "the session to end", func() bool { return s.session(a.ID()) == nil })

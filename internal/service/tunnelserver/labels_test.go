@@ -26,10 +26,10 @@ func TestChooseLabels_MatchesLabels(t *testing.T) {
 	b := l.tunnel(two, map[string]string{"app": "api", "site": "b"}, "")
 	choose := func(labels map[string]string) *Member {
 		t.Helper()
-		if !l.OnlineLabels(l.accountID, labels) {
+		if !l.IsOnline(TunnelGroup(l.accountID, labels)) {
 			t.Fatalf("nothing is online for %v", labels)
 		}
-		h, err := l.ChooseLabels(t.Context(), l.accountID, labels)
+		h, err := l.Choose(t.Context(), TunnelGroup(l.accountID, labels))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -53,7 +53,7 @@ func TestChooseLabels_MatchesLabels(t *testing.T) {
 		accountID string
 		labels    map[string]string
 	}{{l.accountID, map[string]string{"app": "api", "site": "c"}}, {"ac-other", map[string]string{"app": "api"}}} {
-		if l.OnlineLabels(c.accountID, c.labels) {
+		if l.IsOnline(TunnelGroup(c.accountID, c.labels)) {
 			t.Errorf("online: %+v", c)
 		}
 	}
@@ -78,26 +78,26 @@ func TestTunnel_EndsWithSessionOrUnbind(t *testing.T) {
 	labels := map[string]string{"app": "api"}
 	a := l.agent()
 	bound := l.tunnel(a, labels, "")
-	h, err := l.ChooseLabels(t.Context(), l.accountID, labels)
+	h, err := l.Choose(t.Context(), TunnelGroup(l.accountID, labels))
 	if err != nil || len(l.listed()) != 1 || l.listed()[0].TunnelSession.ID != a.ID() {
 		t.Fatalf("%v, listed %+v", err, l.listed())
 	}
 	stranger := l.agent()
 	var refused *tunnel.Error
 	if err := stranger.Unbind(t.Context(), bound.EndpointID); !errors.As(err, &refused) ||
-		!l.OnlineLabels(l.accountID, labels) {
+		!l.IsOnline(TunnelGroup(l.accountID, labels)) {
 		t.Errorf("another session gave it back: %v", err)
 	}
 	if err := a.Unbind(t.Context(), bound.EndpointID); err != nil {
 		t.Fatal(err)
 	}
-	if l.OnlineLabels(l.accountID, labels) || h.Context().Err() == nil || len(l.listed()) != 0 {
+	if l.IsOnline(TunnelGroup(l.accountID, labels)) || h.Context().Err() == nil || len(l.listed()) != 0 {
 		t.Error("the tunnel outlived its goodbye")
 	}
 	l.tunnel(a, labels, "")
 	a.stop()
 	wait.Until(t, "the tunnel of a lost session is gone", func() bool {
-		return !l.OnlineLabels(l.accountID, labels) && len(l.listed()) == 0
+		return !l.IsOnline(TunnelGroup(l.accountID, labels)) && len(l.listed()) == 0
 	})
 }
 
@@ -155,7 +155,7 @@ func TestBindLabels_NeedsRule(t *testing.T) {
 
 func TestBindLabels_ListsInvalidFields(t *testing.T) {
 	t.Parallel()
-	err := validateLabelled(tunnel.Bind{
+	_, err := tunnelRequest(&session{}, tunnel.Bind{
 		Labels: map[string]string{"a b": "c"}, URL: "http://a.b", Binding: "kubernetes", Name: "n", Description: "d",
 		HostMode: "rewrite", TrafficPolicy: "{}",
 		PoolingEnabled: true, UpstreamURL: "http://u:p@x", UpstreamProtocol: "h3", Metadata: strings.Repeat("x", 5000),
@@ -177,8 +177,8 @@ func TestStream_CannotReachTunnelByID(t *testing.T) {
 	t.Parallel()
 	l := newTestService(t)
 	bound := l.tunnel(l.agent(), map[string]string{"app": "api"}, "")
-	if ep, err := l.endpoint(t.Context(), l.accountID, tunnel.OpenHeader{EndpointID: bound.EndpointID}); account.CodeOf(
-		err) != account.CodeNotFound {
+	ep, err := l.streams.endpoint(t.Context(), l.accountID, tunnel.OpenHeader{EndpointID: bound.EndpointID})
+	if account.CodeOf(err) != account.CodeNotFound {
 		t.Errorf("got %+v, %v", ep, err)
 	}
 }
@@ -197,7 +197,7 @@ func TestChooseLabels_WaitsAfterStart(t *testing.T) {
 				s := New(Options{Edge: noEdge{}, Meter: noMeter{}, Logger: slog.New(slog.DiscardHandler)})
 				time.Sleep(c.after) // the bubble's time
 				asked := time.Now()
-				_, err := s.ChooseLabels(t.Context(), "ac-1", map[string]string{"b": "2", "a": "1"})
+				_, err := s.Choose(t.Context(), TunnelGroup("ac-1", map[string]string{"b": "2", "a": "1"}))
 				if account.CodeOf(err) != account.CodeEndpointOffline || !strings.Contains(err.Error(), "a=1 b=2") ||
 					time.Since(asked) != c.want {
 					t.Errorf("%v after %v, want %v", err, time.Since(asked), c.want)
@@ -221,7 +221,7 @@ func TestBind_ChecksPolicy(t *testing.T) {
 		!strings.Contains(refused.Msg, "takes no traffic policies") || strings.Contains(refused.Msg, "hunter2") {
 		t.Errorf("without CheckPolicy: %v", err)
 	}
-	l.opt.CheckPolicy = func(text, scheme, binding string) (account.PolicyFacts, error) {
+	l.binder.checkPolicy = func(text, scheme, binding string) (account.PolicyFacts, error) {
 		if text == "bad" {
 			return account.PolicyFacts{}, account.Invalid("traffic_policy", "bad", "line 1")
 		}

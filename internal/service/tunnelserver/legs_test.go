@@ -36,10 +36,10 @@ func TestLegs_ServeBindsOfSession(t *testing.T) {
 	r.expect(group.EndpointID, a, 1, 2)
 	for _, i := range []int{1, 2} {
 		s := r.servers[i]
-		h, err := s.ChooseNow(r.endpoint(web.EndpointID))
+		h, err := s.ChooseNow(URLOf(r.endpoint(web.EndpointID)))
 		storetest.Must(t, err)
 		storetest.Equal(t, "policy", h.Endpoint().TrafficPolicy, "first")
-		byLabels, err := s.ChooseLabelsNow(r.accountID, map[string]string{"app": "web"})
+		byLabels, err := s.ChooseNow(TunnelGroup(r.accountID, map[string]string{"app": "web"}))
 		storetest.Must(t, err)
 		storetest.Equal(t, "tunnel", byLabels.Endpoint().ID, group.EndpointID)
 		st, release, err := s.OpenMember(t.Context(), r.accountID, web.EndpointID,
@@ -47,8 +47,7 @@ func TestLegs_ServeBindsOfSession(t *testing.T) {
 		storetest.Must(t, err)
 		storetest.Must(t, st.Close())
 		release()
-		held := s.Holders(peers.Query{AccountID: r.accountID, Binding: account.BindingKubernetes, Scheme: "http",
-			Host: "web.demo", Port: 80})
+		held := s.Holders(peers.Query{Pool: peers.PoolOf(r.endpoint(web.EndpointID))})
 		if len(held) != 1 || held[0].Endpoint.ID != web.EndpointID || held[0].Connections != 1 {
 			t.Errorf("holders: %+v", held)
 		}
@@ -264,8 +263,8 @@ func TestJoin_SurvivesFailedLeave(t *testing.T) {
 	a.cut(1)
 	s := r.servers[1]
 	wait.Until(t, "a departure that is not recorded", func() bool {
-		s.mu.Lock()
-		defer s.mu.Unlock()
+		s.registry.mu.Lock()
+		defer s.registry.mu.Unlock()
 		return len(s.unrecorded) == 1
 	})
 	r.legs[1].fail(nil)

@@ -36,10 +36,10 @@ func (s *endpointStore) Endpoint(_ context.Context, accountID, id string) (*acco
 func hold(s *Server, accountID, binding, id, host string) *Member {
 	ep := account.Endpoint{ID: id, AccountID: accountID, Bindings: []string{binding}, Scheme: "http", Host: host,
 		Port: 80, TrafficPolicy: "policy of " + id}
-	s.addMember(&session{accountID: accountID}, &account.BindResult{Endpoint: ep}, "", time.Now())
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.members[id]
+	s.members.add(&session{accountID: accountID}, &account.BindResult{Endpoint: ep}, "", time.Now())
+	s.registry.mu.Lock()
+	defer s.registry.mu.Unlock()
+	return s.members.endpoints[id]
 }
 
 // TestStream_FindsEndpointsDuringOutage checks which endpoint a forwarder's stream gets while the
@@ -57,7 +57,7 @@ func TestStream_FindsEndpointsDuringOutage(t *testing.T) {
 		expect := func(id, host, want string, code account.Code) {
 			t.Helper()
 			began := time.Now()
-			ep, err := s.endpoint(t.Context(), "a",
+			ep, err := s.streams.endpoint(t.Context(), "a",
 				tunnel.OpenHeader{EndpointID: id, Scheme: "http", Host: host, Port: 80})
 			if err == nil && ep.ID != want || account.CodeOf(err) != code {
 				t.Errorf("%s at %s: %+v %v, want %q %s", id, host, ep, err, want, code)
@@ -79,8 +79,8 @@ func TestStream_FindsEndpointsDuringOutage(t *testing.T) {
 		}
 		store.err, store.stored.ID = nil, "ep-gone"
 		time.Sleep(time.Second)
-		if _, err := s.endpoint(t.Context(), "a", tunnel.OpenHeader{EndpointID: "ep-warm"}); account.CodeOf(err) !=
-			account.CodeNotFound {
+		_, err := s.streams.endpoint(t.Context(), "a", tunnel.OpenHeader{EndpointID: "ep-warm"})
+		if account.CodeOf(err) != account.CodeNotFound {
 			t.Errorf("a deleted endpoint: %v", err)
 		}
 		store.err = away
@@ -110,9 +110,9 @@ func TestOnlinePublic_ReturnsLastBind(t *testing.T) {
 		time.Sleep(time.Second)
 		latter := hold(s, "b", account.BindingPublic, "ep-latter", "app.test")
 		expect("ep-latter", time.Now())
-		s.removeMember(latter.session, "ep-latter")
+		s.members.remove(latter.session, "ep-latter")
 		expect("ep-former", first)
-		s.removeMember(former.session, "ep-former")
+		s.members.remove(former.session, "ep-former")
 		expect("", time.Time{})
 		if len(s.public) != 0 {
 			t.Errorf("kept: %v", s.public)

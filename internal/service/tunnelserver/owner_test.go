@@ -30,8 +30,8 @@ func (l *testService) exporter(clusterUID string) *agent {
 }
 
 func (s *Server) setCluster(sessionID, uid string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.registry.mu.Lock()
+	defer s.registry.mu.Unlock()
 	s.sessions[sessionID].clusterUID = uid
 }
 
@@ -89,7 +89,7 @@ func TestChoose_SpreadsOverOwnersSessions(t *testing.T) {
 		storetest.Must(t, err)
 	}
 	for range 2 {
-		h, err := l.Choose(t.Context(), ep)
+		h, err := l.Choose(t.Context(), URLOf(ep))
 		storetest.Must(t, err)
 		chosen[h.Endpoint().ID] = true
 	}

@@ -42,8 +42,8 @@ func TestOpenMember_CountsForChoose(t *testing.T) {
 	}
 	choose := func() string {
 		t.Helper()
-		h, err := l.ChooseNow(&account.Endpoint{AccountID: l.accountID, Bindings: []string{account.BindingKubernetes},
-			Scheme: "http", Host: "web.demo", Port: 80})
+		h, err := l.ChooseNow(URLOf(&account.Endpoint{AccountID: l.accountID,
+			Bindings: []string{account.BindingKubernetes}, Scheme: "http", Host: "web.demo", Port: 80}))
 		if err != nil {
 			t.Fatal(err)
 		}

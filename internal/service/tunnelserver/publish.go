@@ -8,18 +8,38 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
-	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/peers"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
+// publisher tells the other servers with one store of sessions that have changed.
+type publisher struct {
+	replicas   Replicas        // nil for a server that is alone
+	tasks      *sync.WaitGroup // has what goes on after a call
+	unanswered atomic.Int64    // binds that the other servers have not answered within wait
+	wait       time.Duration   // bindPublishTimeout, longer in tests
+
+	mu          sync.Mutex
+	unpublished map[string]string // accounts of sessions whose binds are not published yet, by session id
+	publishing  bool              // publishPending runs
+	// publications that wait for another of their kind, and the latest that began
+	nextPublications, publications map[publicationKind]*publication
+}
+
+func newPublisher(replicas Replicas, tasks *sync.WaitGroup) *publisher {
+	return &publisher{replicas: replicas, tasks: tasks, wait: bindPublishTimeout, unpublished: make(map[string]string),
+		nextPublications: make(map[publicationKind]*publication), publications: make(map[publicationKind]*publication)}
+}
+
 // publish makes the other servers compare sessions of an account with the store, and waits until
-// they have, or ctx is done. The clients of sessions that are over are told code and msg; without a
-// code, the sessions are closed, and without either they are left to the next comparison.
-func (s *Server) publish(ctx context.Context, accountID string, code tunnel.Code, msg string, sessionIDs ...string) {
-	if s.replicated() {
-		s.opt.Replicas.PublishSessions(ctx, []string{accountID}, sessionIDs, code, msg)
+// they have, or ctx is done.
+func (pub *publisher) publish(ctx context.Context, accountID string, code tunnel.Code, msg string, ids ...string) {
+	if pub.replicas != nil {
+		pub.replicas.PublishSessions(ctx, peers.Change{Kind: peers.ChangeSessions, AccountIDs: []string{accountID},
+			IDs: ids, Code: code, Message: msg})
 	}
 }
 
@@ -34,47 +54,19 @@ const (
 	maxCollectTime = bindPublishTimeout / 2
 )
 
-// bindEffect is what a bind has ended or changed.
-type bindEffect struct {
-	from    string   // the session that had it; "" = none
-	rebound bool     // the session had bound it already
-	policy  bool     // the traffic policy was replaced
-	pool    []string // other sessions with members of its pool, which it has changed
-}
-
-// publishBind ends the session that a bind of t has taken over, and tells the other servers. It
-// waits for them if the bind ended or changed something. New endpoints need not be known: a server
-// that does not know one asks the others.
-func (s *Server) publishBind(ctx context.Context, t *session, e bindEffect) {
-	s.endTakenOver(ctx, e.from, t)
-	switch {
-	case !s.replicated():
-	case e.from != "" && e.from != t.id:
-		s.publishBriefly(t.accountID, takenOver+t.id, e.policy, append(e.pool, e.from, t.id)...)
-	case e.rebound || e.policy || len(e.pool) > 0:
-		s.publishBriefly(t.accountID, "", e.policy, append(e.pool, t.id)...)
-	default:
-		s.publishLater(t)
-	}
-}
-
 // publishBriefly tells the other servers, also of a replaced traffic policy if policy is set, and
 // waits for bindPublishTimeout at most, and for nextPublishTimeout while other calls have waited in
 // vain: an agent that comes from a server that has died must not wait until that server is known to
 // be dead. One that lives and did not answer compares with the store.
-func (s *Server) publishBriefly(accountID, msg string, policy bool, sessionIDs ...string) {
-	answered := s.publishTogether(publicationKind{accountID, msg, policy}, sessionIDs...)
-	wait := s.publishWait
-	if s.unanswered.Load() > 0 {
+func (pub *publisher) publishBriefly(accountID, msg string, policy bool, sessionIDs ...string) {
+	answered := pub.publishTogether(publicationKind{accountID, msg, policy}, sessionIDs...)
+	wait := pub.wait
+	if pub.unanswered.Load() > 0 {
 		wait = nextPublishTimeout
 	}
-	timeout := time.NewTimer(wait)
-	defer timeout.Stop()
-	select {
-	case <-answered:
-	case <-timeout.C:
-		s.unanswered.Add(1)
-		s.closing.Go(func() { <-answered; s.unanswered.Add(-1) })
+	if !waitFor(answered, wait) {
+		pub.unanswered.Add(1)
+		pub.tasks.Go(func() { <-answered; pub.unanswered.Add(-1) })
 	}
 }
 
@@ -93,106 +85,84 @@ type publication struct {
 
 // publishTogether tells the other servers of the sessions. While an earlier publication of the kind
 // is unanswered, they are collected. The channel is closed when the others have answered.
-func (s *Server) publishTogether(kind publicationKind, sessionIDs ...string) (answered <-chan struct{}) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p := s.nextPublications[kind]
+func (pub *publisher) publishTogether(kind publicationKind, sessionIDs ...string) (answered <-chan struct{}) {
+	pub.mu.Lock()
+	defer pub.mu.Unlock()
+	p := pub.nextPublications[kind]
 	if p == nil {
 		p = &publication{answered: make(chan struct{})}
-		s.nextPublications[kind] = p
-		earlier := s.publications[kind]
-		s.closing.Go(func() {
+		pub.nextPublications[kind] = p
+		earlier := pub.publications[kind]
+		pub.tasks.Go(func() {
 			defer close(p.answered)
-			if earlier != nil && s.unanswered.Load() == 0 {
-				earlier.await(maxCollectTime)
+			if earlier != nil && pub.unanswered.Load() == 0 {
+				waitFor(earlier.answered, maxCollectTime)
 			}
-			s.send(kind, p)
+			pub.send(kind, p)
 		})
 	}
 	p.sessionIDs = append(p.sessionIDs, sessionIDs...)
 	return p.answered
 }
 
-// await waits until the publication is answered, or d has passed.
-func (p *publication) await(d time.Duration) {
+// waitFor waits until the channel is closed, and returns false when d has passed before.
+func waitFor(done <-chan struct{}, d time.Duration) bool {
 	timeout := time.NewTimer(d)
 	defer timeout.Stop()
 	select {
-	case <-p.answered:
+	case <-done:
+		return true
 	case <-timeout.C:
+		return false
 	}
 }
 
 // send sends a publication, which no further change joins.
-func (s *Server) send(kind publicationKind, p *publication) {
-	s.mu.Lock()
-	delete(s.nextPublications, kind)
-	s.publications[kind] = p
-	s.mu.Unlock()
+func (pub *publisher) send(kind publicationKind, p *publication) {
+	pub.mu.Lock()
+	delete(pub.nextPublications, kind)
+	pub.publications[kind] = p
+	pub.mu.Unlock()
 	slices.Sort(p.sessionIDs)
 	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
 	defer cancel()
 	var both sync.WaitGroup
 	if kind.policy {
-		both.Go(func() { s.opt.Replicas.PublishPolicy(ctx, kind.accountID) })
+		both.Go(func() { pub.replicas.PublishPolicy(ctx, kind.accountID) })
 	}
-	s.publish(ctx, kind.accountID, "", kind.msg, slices.Compact(p.sessionIDs)...)
+	pub.publish(ctx, kind.accountID, "", kind.msg, slices.Compact(p.sessionIDs)...)
 	both.Wait()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.publications[kind] == p {
-		delete(s.publications, kind)
+	pub.mu.Lock()
+	defer pub.mu.Unlock()
+	if pub.publications[kind] == p {
+		delete(pub.publications, kind)
 	}
 }
 
 // publishLater tells the other servers of a session's bind, with those of other sessions.
-func (s *Server) publishLater(t *session) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.unpublished[t.id] = t.accountID
-	if !s.publishing {
-		s.publishing = true
-		s.closing.Go(s.publishPending)
+func (pub *publisher) publishLater(t *session) {
+	pub.mu.Lock()
+	defer pub.mu.Unlock()
+	pub.unpublished[t.id] = t.accountID
+	if !pub.publishing {
+		pub.publishing = true
+		pub.tasks.Go(pub.publishPending)
 	}
 }
 
-func (s *Server) publishPending() {
+func (pub *publisher) publishPending() {
 	for {
-		s.mu.Lock()
-		ids := slices.Sorted(maps.Keys(s.unpublished))
-		accountIDs := slices.Compact(slices.Sorted(maps.Values(s.unpublished)))
-		clear(s.unpublished)
-		s.publishing = len(ids) > 0
-		s.mu.Unlock()
+		pub.mu.Lock()
+		ids := slices.Sorted(maps.Keys(pub.unpublished))
+		accountIDs := slices.Compact(slices.Sorted(maps.Values(pub.unpublished)))
+		clear(pub.unpublished)
+		pub.publishing = len(ids) > 0
+		pub.mu.Unlock()
 		if len(ids) == 0 {
 			return
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
-		s.opt.Replicas.PublishSessions(ctx, accountIDs, ids, "", "")
+		pub.replicas.PublishSessions(ctx, peers.Change{Kind: peers.ChangeSessions, AccountIDs: accountIDs, IDs: ids})
 		cancel()
 	}
-}
-
-// poolSessions returns the sessions of the other endpoints at the URL, if the bind may have
-// replaced their traffic policy.
-func (s *Server) poolSessions(ctx context.Context, r *account.BindResult, b tunnel.Bind) []string {
-	if !s.replicated() || !b.ReplacePoolPolicy && (b.Owner == nil || !r.PolicyReplaced) {
-		return nil
-	}
-	ep := &r.Endpoint
-	page, err := s.opt.Store.ListEndpoints(ctx, ep.AccountID,
-		account.EndpointFilter{Bindings: ep.Bindings, URL: ep.URL}, account.Page{Limit: account.MaxPageLimit})
-	if err != nil {
-		s.log.Warn("the pool of an endpoint could not be read; its policy follows with the next comparison",
-			"endpoint", ep.ID, "err", err)
-		return nil
-	}
-	var ids []string
-	for _, other := range page.Endpoints {
-		if other.TunnelSession != nil && other.ID != ep.ID {
-			ids = append(ids, other.TunnelSession.ID)
-		}
-	}
-	slices.Sort(ids)
-	return slices.Compact(ids)
 }

@@ -64,8 +64,8 @@ func TestBind_WaitsForLiveServersBesideDeadOne(t *testing.T) {
 	a := r.agent(0)
 	resume := a.bind(tunnel.Bind{URL: "http://web.demo"}).ResumeSecret
 	wait.Until(t, "the new endpoint to be published", func() bool { return answered.Load() == 1 })
-	s.unanswered.Add(1)
-	defer s.unanswered.Add(-1)
+	s.binder.publisher.unanswered.Add(1)
+	defer s.binder.publisher.unanswered.Add(-1)
 	a.bind(tunnel.Bind{URL: "http://web.demo", ResumeSecret: resume})
 	if answered.Load() != 2 {
 		t.Error("the bind was answered before the other servers knew it")
@@ -130,7 +130,7 @@ func TestPublish_BatchesChanges(t *testing.T) {
 					mu.Unlock()
 					time.Sleep(c.takes)
 				}
-				s := New(Options{ReplicaID: "rp-1", Replicas: &fakeReplicas{publish: publish}})
+				s := newPublisher(&fakeReplicas{publish: publish}, new(sync.WaitGroup))
 				s.unanswered.Store(c.unanswered)
 				began, kind := time.Now(), publicationKind{accountID: "ac-1"}
 				first := s.publishTogether(kind, "ts-1")
@@ -149,7 +149,7 @@ func TestPublish_BatchesChanges(t *testing.T) {
 					t.Errorf("took %v, want %v", took, c.within)
 				}
 				storetest.Equal(t, "calls", strings.Join(calls, " "), c.want)
-				s.Wait()
+				s.tasks.Wait()
 				if len(s.publications)+len(s.nextPublications) > 0 {
 					t.Error("publications are kept")
 				}

@@ -34,7 +34,7 @@ func (s *lossyStore) Bind(ctx context.Context, r account.BindRequest) (*account.
 func TestBind_RepeatsAfterLostAnswer(t *testing.T) {
 	t.Parallel()
 	l := newTestService(t)
-	l.opt.Store = &lossyStore{Store: l.store}
+	l.binder.store = &lossyStore{Store: l.store}
 	a := l.agent()
 	bind := tunnel.Bind{URL: "tcp://db.demo:5432", UpstreamURL: "tcp://localhost:1", Name: "db"}
 	var refused *tunnel.Error
@@ -87,8 +87,8 @@ func TestBind_AcceptsRepetition(t *testing.T) {
 	if n := len(l.listed()); n != 2 {
 		t.Errorf("%d labelled tunnels, want 2", n)
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.registry.mu.Lock()
+	defer l.registry.mu.Unlock()
 	if n := len(l.tunnels[l.accountID]); n != 2 {
 		t.Errorf("%d members of labelled tunnels, want 2", n)
 	}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -34,7 +35,7 @@ var tunnelCodes = map[account.Code]tunnel.Code{
 }
 
 // refusal returns the error that the peer gets. Causes are logged and not sent.
-func (s *Server) refusal(err error) *tunnel.Error {
+func refusal(log *slog.Logger, err error) *tunnel.Error {
 	var te *tunnel.Error
 	if errors.As(err, &te) {
 		return te
@@ -43,13 +44,13 @@ func (s *Server) refusal(err error) *tunnel.Error {
 	if errors.As(err, &ae) {
 		if code, ok := tunnelCodes[ae.Code]; ok {
 			if ae.Cause != nil {
-				s.log.Warn("a request of a session was refused", "code", ae.Code, "err", err)
+				log.Warn("a request of a session was refused", "code", ae.Code, "err", err)
 			}
 			return &tunnel.Error{Code: code, Msg: truncateMessage(ae.Msg), Detail: string(ae.Code),
 				Errors: fieldErrors(ae.Fields)}
 		}
 	}
-	s.log.Error("request of a tunnel session failed", "err", err)
+	log.Error("request of a tunnel session failed", "err", err)
 	return &tunnel.Error{Code: tunnel.CodeInternal, Msg: "the server has an internal error; its log has the cause",
 		Detail: string(account.CodeInternal)}
 }

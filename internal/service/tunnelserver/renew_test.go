@@ -64,7 +64,8 @@ func (l *testService) trustCluster(servers ...*testService) {
 	add("long", 2, time.Hour)
 	add("forwarder", 1, time.Hour)
 	for _, s := range servers {
-		s.opt.Store = &checkedTokens{Store: s.store, credentials: credentials}
+		checked := &checkedTokens{Store: s.store, credentials: credentials}
+		s.authenticator.store, s.rights.store = checked, checked
 	}
 }
 
@@ -78,8 +79,8 @@ func (l *testService) exporterOf(token string) *agent {
 func (l *testService) renew(a *agent, token string) (time.Time, error) {
 	l.t.Helper()
 	wait.Until(l.t, "the session to be up", func() bool {
-		l.mu.Lock()
-		defer l.mu.Unlock()
+		l.registry.mu.Lock()
+		defer l.registry.mu.Unlock()
 		return l.sessions[a.ID()] != nil && l.sessions[a.ID()].tun != nil
 	})
 	return l.Renew(l.t.Context(), l.session(a.ID()).tun, token)

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/peers"
 	"github.com/fairlead-dev/fairlead/internal/service/seal"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
@@ -145,7 +146,7 @@ func newReplicas(t *testing.T, n int) *replicas {
 				storetest.Equal(t, "accounts of the change", fmt.Sprint(accounts), fmt.Sprint([]string{r.accountID}))
 				for j, other := range r.servers {
 					if j != i {
-						storetest.Must(t, other.ApplySessions(ctx, ids, code, msg))
+						storetest.Must(t, other.ApplySessions(ctx, peers.Change{IDs: ids, Code: code, Message: msg}))
 					}
 				}
 			}},
@@ -157,12 +158,12 @@ func newReplicas(t *testing.T, n int) *replicas {
 }
 
 // replicas returns the servers that this one publishes to.
-func (l *testService) replicas() *fakeReplicas { return l.opt.Replicas.(*fakeReplicas) }
+func (l *testService) replicas() *fakeReplicas { return l.binder.publisher.replicas.(*fakeReplicas) }
 
 // awaitOthers makes binds wait for all servers, however slow the machine is.
 func (r *replicas) awaitOthers() {
 	for _, s := range r.servers {
-		s.publishWait = testTimeout
+		s.binder.publisher.wait = testTimeout
 	}
 }
 

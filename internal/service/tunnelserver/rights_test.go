@@ -26,7 +26,7 @@ const (
 func newExporterService(t *testing.T) *testService {
 	t.Helper()
 	l := newTestService(t, "bind:*")
-	l.opt.CheckPolicy = func(policy, _, _ string) (account.PolicyFacts, error) {
+	l.rights.checkPolicy = func(policy, _, _ string) (account.PolicyFacts, error) {
 		facts := account.PolicyFacts{Digest: policy}
 		for word := range strings.FieldsSeq(policy) {
 			switch {
@@ -38,6 +38,7 @@ func newExporterService(t *testing.T) *testService {
 		}
 		return facts, nil
 	}
+	l.binder.checkPolicy = l.rights.checkPolicy
 	return l
 }
 

@@ -5,30 +5,23 @@ package tunnelserver
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/service/storecache"
+	"github.com/fairlead-dev/fairlead/internal/service/peers"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
 // Store is the part of the store that the server reads and writes.
 type Store interface {
-	account.TunnelAuthenticator
-	account.Binder
+	rightsStore
+	bindStore
+	sessionStore
 	account.SessionStarter
-	account.TunnelStarter
 	account.Endpoints
-	TunnelSession(ctx context.Context, accountID, id string) (*account.TunnelSession, error)
-	Operator(ctx context.Context, accountID, id string) (*account.Operator, error)
-	// MarkOperatorSeen records that the operator has a forwarder connected. It does not wait for a
-	// write.
-	MarkOperatorSeen(id string)
-	// GrantedHosts returns which hosts of the public binding the account is granted now.
-	GrantedHosts(ctx context.Context, accountID string, hosts []string) (map[string]bool, error)
 }
 
 // Edge serves what forwarders open, and learns of what agents bind.
@@ -52,9 +45,9 @@ type Meter interface {
 type Replicas interface {
 	// Count returns how many servers accept sessions, for the Welcome.
 	Count() int
-	// PublishSessions makes the other servers compare these sessions with the store, as ApplySessions
-	// does here, and returns when they have or ctx is done. accountIDs are the sessions' accounts.
-	PublishSessions(ctx context.Context, accountIDs, sessionIDs []string, code tunnel.Code, msg string)
+	// PublishSessions makes the other servers do what ApplySessions does here, and returns when they
+	// have or ctx is done. The change has the accounts of the sessions.
+	PublishSessions(ctx context.Context, c peers.Change)
 	// PublishPolicy makes this server and the others read the account's endpoints from the store, as
 	// a traffic policy was replaced, and returns when they do or ctx is done.
 	PublishPolicy(ctx context.Context, accountID string)
@@ -68,8 +61,7 @@ type Incoming struct {
 	OperatorID string          // the forwarder's operator
 	Cluster    string          // the operator's cluster name when the forwarder connected
 	Draining   <-chan struct{} // closed when the forwarder is about to stop
-	// ReportLine sends the forwarder a line about a request of this stream; it never blocks.
-	ReportLine func(tunnel.RequestLine)
+	Forwarder  Forwarder       // gets lines about the requests of this stream
 }
 
 // Options configure a Server; those without a default are required.
@@ -92,105 +84,104 @@ type Options struct {
 	Legs      account.SessionLegs // part of the store
 }
 
-// Server implements tunnel.Handler. It is safe for concurrent use.
+// Server implements tunnel.Handler and account.SessionEnder by its parts, each of which has its own
+// lock. It is safe for concurrent use.
 type Server struct {
-	opt     Options
-	log     *slog.Logger
-	started time.Time
+	*registry     // the sessions: Stats
+	*members      // what they have bound: Online, OnlinePublic, IsOnline, Holders, OpenMember, ReportLine
+	*chooser      // the choice among them, with waiting: Choose, ChooseNow
+	*binder       // Bind, Unbind
+	*rights       // who may still be here: Renew, ApplyAccess
+	*ender        // Down, StopSession, RestartSession
+	*holdingsSync // what other servers have changed: ApplySessions
+	*streams      // Stream
 
-	mu          sync.Mutex
-	sessions    map[string]*session         // by session id, from the accepted hello on
-	members     map[string]*Member          // by endpoint id
-	pools       map[poolKey][]*Member       // members by URL
-	public      map[publicAddress][]*Member // members of the public binding, in the order of their binds
-	tunnels     map[string][]*Member        // labelled tunnels, by account
-	chooseCount uint64                      // how often a member was chosen
-	changed     chan struct{}               // closed and replaced by signalChange
-	bindLimits  map[string]*bindLimits
-	unrecorded  []*session // ended sessions whose end the store did not record, as it did not answer
-	draining    bool
-	unpublished map[string]string // accounts of sessions whose binds are not published yet, by session id
-	publishing  bool              // publishPending runs
-	// publications that wait for another of their kind, and the latest that began
-	nextPublications, publications map[publicationKind]*publication
-
-	joins     sync.RWMutex // held for reading by Join, for writing by retries of recordSessionEnd
-	comparing sync.Mutex   // held by comparisons with the store, so that an older one is not applied last
-
-	history     string         // the database's history at the last comparison; guarded by mu
-	correcting  sync.Mutex     // held by correctLegs
-	differences legDifferences // result of the last comparison; guarded by correcting
-
-	// endpoints that forwarders name and no session holds
-	endpoints *storecache.Cache[endpointKey, *account.Endpoint]
-
-	unanswered  atomic.Int64  // binds that the other servers have not answered within publishWait
-	publishWait time.Duration // bindPublishTimeout, longer in tests
-
-	closing sync.WaitGroup // sessions being closed
+	opt           Options
+	log           *slog.Logger
+	authenticator authenticator
+	tasks         *sync.WaitGroup // has the sessions that are being closed, and what is being published
 }
 
 var _ tunnel.Handler = (*Server)(nil)
 
-// session is a tunnel session with its account and credential.
-type session struct {
-	id, accountID, operatorID string
-	cluster                   string // the operator's cluster name
-	credentialID              string
-	clusterUID                string // the cluster whose exporter's credential it is; "" = no exporter's
-	hello                     tunnel.Hello
-	ip                        string
-	accepted                  time.Time
-	joined                    bool // it began on another server
-
-	// holdings excludes readings of what the session holds, with their application to the members,
-	// from its own binds and unbinds here: held for writing by the former, for reading by the
-	// latter.
-	holdings sync.RWMutex
-
-	// guarded by Server.mu
-	token    *account.TunnelCredential // what the watchdog read last; replaced, never changed
-	tun      *tunnel.Session           // nil until Up
-	stored   bool                      // the store has, or had, a row of it
-	stopping bool                      // told to stop; its end will follow
-	recorded bool                      // the store has its end already
-	end      account.SessionEnd        // the recorded reason, if the service ended it
-	endCode  tunnel.Code               // what its client is told, if the service ended it
-	endMsg   string
-}
-
 // New returns a Server; Run ends the sessions whose credentials are revoked.
 func New(o Options) *Server {
+	replicated := o.ReplicaID != ""
+	if !replicated {
+		o.Replicas, o.Legs = nil, nil
+	}
+	r, tasks := newRegistry(replicated), new(sync.WaitGroup)
+	pub := newPublisher(o.Replicas, tasks)
+	end := &ender{registry: r, publisher: pub, store: o.Store, legs: o.Legs, tasks: tasks, log: o.Logger}
+	rights := &rights{registry: r, ender: end, store: o.Store, checkPolicy: o.CheckPolicy, log: o.Logger}
+	holdings := &holdingsSync{registry: r, ender: end, legs: o.Legs, log: o.Logger}
 	return &Server{
-		opt:        o,
-		log:        o.Logger,
-		started:    time.Now(),
-		changed:    make(chan struct{}),
-		sessions:   make(map[string]*session),
-		members:    make(map[string]*Member),
-		pools:      make(map[poolKey][]*Member),
-		public:     make(map[publicAddress][]*Member),
-		endpoints:  newEndpointCache(o.Store),
-		tunnels:    make(map[string][]*Member),
-		bindLimits: make(map[string]*bindLimits),
-
-		unpublished:      make(map[string]string),
-		nextPublications: make(map[publicationKind]*publication),
-		publications:     make(map[publicationKind]*publication),
-		publishWait:      bindPublishTimeout,
+		registry: r, members: r.members, rights: rights, ender: end, holdingsSync: holdings,
+		chooser: &chooser{members: r.members, store: o.Store, started: time.Now(), replicated: replicated},
+		binder: &binder{registry: r, rights: rights, holdings: holdings, ender: end, publisher: pub,
+			limits: bindLimiter{byID: make(map[string]*bindLimits)}, store: o.Store, checkPolicy: o.CheckPolicy,
+			edge: o.Edge, meter: o.Meter, log: o.Logger},
+		streams: &streams{registry: r, members: r.members, store: o.Store, cache: newEndpointCache(o.Store),
+			edge: o.Edge, meter: o.Meter, log: o.Logger},
+		opt: o, log: o.Logger, authenticator: authenticator{store: o.Store, legs: o.Legs}, tasks: tasks,
 	}
 }
 
-// replicated reports whether the server is one of several with one store.
-func (s *Server) replicated() bool { return s.opt.ReplicaID != "" }
+const (
+	// checkInterval ensures that a deleted or changed credential or a deleted operator ends its
+	// sessions and streams within a second.
+	checkInterval = 500 * time.Millisecond
+	// compareRounds is how many checkIntervals lie between complete comparisons with the store.
+	compareRounds = 4
+	// operatorSeenInterval is how often a connected forwarder records that its operator is in use,
+	// while no manager does.
+	operatorSeenInterval = time.Hour
+	// startTimeout is how long a session may take from its accepted hello to up.
+	startTimeout = time.Minute
+	// evictGrace is how long a session without a credential may read the reason before it is
+	// closed.
+	evictGrace = 250 * time.Millisecond
+)
+
+// Run compares the sessions with the store, ends those of revoked credentials and deleted
+// operators, and retries failed writes to the store, until ctx is done. While the store does not
+// answer, sessions continue.
+func (s *Server) Run(ctx context.Context) {
+	tick := time.NewTicker(checkInterval)
+	defer tick.Stop()
+	failing := false
+	for round := 0; ; round++ {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		s.limits.forget(time.Now())
+		s.forgetUnstarted(time.Now())
+		s.retrySessionEnds(ctx)
+		compare := s.Compare
+		if round%compareRounds != 0 {
+			compare = func(ctx context.Context) error { return s.ApplyAccess(ctx, "") }
+		}
+		err := compare(ctx)
+		if err != nil && !failing && ctx.Err() == nil {
+			s.log.Error("revoked credentials cannot be noticed", "err", err)
+		}
+		failing = err != nil
+	}
+}
+
+// Compare compares all sessions with the store: authtokens, operators and granted domains, and with
+// several servers what the sessions hold.
+func (s *Server) Compare(ctx context.Context) error {
+	return errors.Join(s.ApplyAccess(ctx, ""), s.compareHoldings(ctx))
+}
 
 // Drain refuses further hellos and new streams of forwarders, and tells the sessions of the role
 // that the server stops within d. Live sessions and streams continue. Forwarders are told first:
 // while their last requests are answered, streams to agents are still needed.
 func (s *Server) Drain(role tunnel.Role, d time.Duration) {
-	s.mu.Lock()
-	s.draining = true
-	s.mu.Unlock()
+	s.setDraining()
 	for _, t := range s.liveSessions() {
 		if t.hello.Role != role {
 			continue
@@ -201,58 +192,5 @@ func (s *Server) Drain(role tunnel.Role, d time.Duration) {
 	}
 }
 
-func (s *Server) isDraining() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.draining
-}
-
-// Stats are current numbers.
-type Stats struct {
-	Agents, Forwarders, Endpoints, Tunnels, Streams int
-}
-
-// Stats counts live sessions, bound endpoints, labelled tunnels and live streams.
-func (s *Server) Stats() Stats {
-	var st Stats
-	for _, t := range s.liveSessions() {
-		if t.hello.Role == tunnel.RoleAgent {
-			st.Agents++
-		} else {
-			st.Forwarders++
-		}
-		st.Streams += t.tun.Streams()
-	}
-	s.mu.Lock()
-	st.Endpoints = len(s.members)
-	for _, tunnels := range s.tunnels {
-		st.Tunnels += len(tunnels)
-	}
-	s.mu.Unlock()
-	return st
-}
-
-// liveSessions returns the sessions that are up.
-func (s *Server) liveSessions() []*session {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	out := make([]*session, 0, len(s.sessions))
-	for _, t := range s.sessions {
-		if t.tun != nil {
-			out = append(out, t)
-		}
-	}
-	return out
-}
-
-func (s *Server) tokenOf(t *session) *account.TunnelCredential {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return t.token
-}
-
-func (s *Server) session(id string) *session {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.sessions[id]
-}
+// Wait returns when every session that the server closes is closed.
+func (s *Server) Wait() { s.tasks.Wait() }

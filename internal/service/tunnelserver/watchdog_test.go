@@ -20,22 +20,22 @@ func TestBind_LimitsRate(t *testing.T) {
 		s := New(Options{})
 		allowed := 0
 		for range 100 {
-			if s.limitBinds(t.Context(), "cr-1", false) == nil {
+			if s.limits.limit(t.Context(), "cr-1", false) == nil {
 				allowed++
 			}
 		}
 		if allowed != bindsPerSecond {
 			t.Errorf("%d binds at once were allowed, want %d", allowed, bindsPerSecond)
 		}
-		if err := s.limitBinds(t.Context(), "cr-1", false); account.CodeOf(err) != account.CodeTooMany {
+		if err := s.limits.limit(t.Context(), "cr-1", false); account.CodeOf(err) != account.CodeTooMany {
 			t.Errorf("one more: %v", err)
 		}
-		if err := s.limitBinds(t.Context(), "cr-2", false); err != nil {
+		if err := s.limits.limit(t.Context(), "cr-2", false); err != nil {
 			t.Errorf("another token: %v", err)
 		}
 		began := time.Now()
 		for range 5 * resumesPerSecond {
-			if err := s.limitBinds(t.Context(), "cr-1", true); err != nil {
+			if err := s.limits.limit(t.Context(), "cr-1", true); err != nil {
 				t.Fatalf("a resume: %v", err)
 			}
 		}
@@ -44,13 +44,13 @@ func TestBind_LimitsRate(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := s.limitBinds(ctx, "cr-1", true); account.CodeOf(err) != account.CodeTooMany {
+		if err := s.limits.limit(ctx, "cr-1", true); account.CodeOf(err) != account.CodeTooMany {
 			t.Errorf("a cancelled resume: %v", err)
 		}
 		time.Sleep(time.Minute)
-		s.forgetLimits(time.Now())
-		if len(s.bindLimits) != 0 {
-			t.Errorf("%d limits are kept for tokens that do nothing", len(s.bindLimits))
+		s.limits.forget(time.Now())
+		if len(s.limits.byID) != 0 {
+			t.Errorf("%d limits are kept for tokens that do nothing", len(s.limits.byID))
 		}
 	})
 }

@@ -1,0 +1,275 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tunnelserver
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/peers"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+)
+
+// members are the endpoints and labelled tunnels that the sessions have bound: an index, and the
+// choice among them. They share the lock of the registry, as a session goes with what it has bound.
+type members struct {
+	mu          *sync.Mutex              // the registry's; guards what follows
+	replicated  bool                     // the server is one of several with one store; never changed
+	endpoints   map[string]*Member       // by endpoint id
+	pools       map[peers.Pool][]*Member // members by URL
+	public      map[peers.Pool][]*Member // those of a public address, in the order of their binds
+	tunnels     map[string][]*Member     // labelled tunnels, by account
+	chooseCount uint64                   // how often a member was chosen
+	changed     chan struct{}            // closed and replaced by signalChange
+	history     string                   // the database's history at the last comparison
+}
+
+// newMember makes a member of an endpoint that the session has bound.
+func (m *members) newMember(t *session, ep account.Endpoint) *Member {
+	h := &Member{members: m, endpoint: ep, session: t, version: ep.ResourceVersion,
+		policyVersion: ep.ResourceVersion.Seq, asked: ep.UpdatedAt}
+	h.ctx, h.cancel = context.WithCancel(context.Background())
+	return h
+}
+
+// add adds the result of a bind that was asked of the store at this time. The endpoint's previous
+// member is removed at once, unless another session has bound it since. rebound reports whether the
+// session had the endpoint already.
+func (m *members) add(t *session, r *account.BindResult, bindID string, asked time.Time) (rebound bool) {
+	h := m.newMember(t, r.Endpoint)
+	h.bindID = bindID
+	if !m.replicated {
+		h.asked = asked
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	old := m.endpoints[r.Endpoint.ID]
+	rebound = old != nil && old.session == t
+	if old == nil || rebound || !newer(old.version, h.version) {
+		m.put(h)
+	}
+	m.signalChange()
+	return rebound
+}
+
+// put adds a member in place of the endpoint's previous one. mu must be held.
+func (m *members) put(h *Member) {
+	if old := m.endpoints[h.endpoint.ID]; old != nil {
+		m.drop(old)
+	}
+	m.endpoints[h.endpoint.ID], h.history = h, m.history
+	pool := peers.PoolOf(&h.endpoint)
+	m.pools[pool] = append(m.pools[pool], h)
+	if pool.Binding == account.BindingPublic {
+		at := peers.PublicAddress(pool.Host, pool.Port)
+		m.public[at] = append(m.public[at], h)
+		if m.replicated { // they were attached in any order
+			slices.SortStableFunc(m.public[at], func(a, b *Member) int { return a.asked.Compare(b.asked) })
+		}
+	}
+	m.syncPoolPolicy(pool)
+}
+
+// syncPoolPolicy gives all members of a pool the traffic policy of the bind that the store recorded
+// last, which may have replaced theirs. mu must be held.
+func (m *members) syncPoolPolicy(pool peers.Pool) {
+	last := slices.MaxFunc(m.pools[pool], func(a, b *Member) int {
+		return cmp.Compare(a.policyVersion, b.policyVersion)
+	})
+	policy := last.Endpoint().TrafficPolicy
+	for _, h := range m.pools[pool] {
+		if h.policyVersion = last.policyVersion; h.Endpoint().TrafficPolicy != policy {
+			ep := *h.Endpoint()
+			ep.TrafficPolicy = policy
+			h.pooled.Store(&ep)
+		}
+	}
+}
+
+// holds reports whether the session has bound the endpoint here, by another bind than this one, and
+// still has it.
+func (m *members) holds(t *session, endpointID, bindID string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	h := m.endpoints[endpointID]
+	return h != nil && h.session == t && !h.attached && (bindID == "" || h.bindID != bindID)
+}
+
+func (m *members) has(t *session, endpointID string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	h := m.endpoints[endpointID]
+	return h != nil && h.session == t
+}
+
+// remove removes the session's member with this endpoint.
+func (m *members) remove(t *session, endpointID string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if h := m.endpoints[endpointID]; h != nil && h.session == t {
+		m.drop(h)
+	}
+}
+
+// drop removes a member. mu must be held.
+func (m *members) drop(h *Member) {
+	if len(h.labels) > 0 {
+		removeFrom(m.tunnels, h.session.accountID, h)
+	} else {
+		delete(m.endpoints, h.endpoint.ID)
+		pool := peers.PoolOf(&h.endpoint)
+		removeFrom(m.pools, pool, h)
+		removeFrom(m.public, peers.PublicAddress(pool.Host, pool.Port), h)
+	}
+	h.cancel()
+}
+
+// removeFrom removes the member from the key's, where it may be missing.
+func removeFrom[K comparable](all map[K][]*Member, key K, h *Member) {
+	left := slices.DeleteFunc(all[key], func(o *Member) bool { return o == h })
+	if len(left) == 0 {
+		delete(all, key)
+		return
+	}
+	all[key] = left
+}
+
+// removeAll removes all that the session has bound.
+func (m *members) removeAll(t *session) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.dropAll(t)
+}
+
+// dropAll is removeAll. mu must be held.
+func (m *members) dropAll(t *session) {
+	for _, h := range m.boundBy(t) {
+		m.drop(h)
+	}
+}
+
+// boundBy returns the members of the session, endpoints first. mu must be held.
+func (m *members) boundBy(t *session) (all []*Member) {
+	for _, h := range m.endpoints {
+		if h.session == t {
+			all = append(all, h)
+		}
+	}
+	for _, h := range m.tunnels[t.accountID] {
+		if h.session == t {
+			all = append(all, h)
+		}
+	}
+	return all
+}
+
+// OnResponsiveness makes callers that wait for an agent choose again.
+func (m *members) OnResponsiveness(*tunnel.Session) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.signalChange()
+}
+
+// signalChange wakes the callers that wait for an agent. mu must be held.
+func (m *members) signalChange() {
+	close(m.changed)
+	m.changed = make(chan struct{})
+}
+
+// newTunnel makes a member of a labelled tunnel that the session has started.
+func (m *members) newTunnel(t *session, started *account.LabelledTunnel, resumeHash []byte) *Member {
+	h := m.newMember(t, account.Endpoint{ID: started.ID, AccountID: t.accountID, Type: account.TypeAgent,
+		Status: account.StatusOnline, Metadata: started.Metadata, Region: started.Region,
+		UpstreamURL: started.ForwardsTo, UpstreamProtocol: started.UpstreamProtocol, HostMode: account.HostPassthrough,
+		TunnelSession: &started.TunnelSession, CreatedAt: started.StartedAt, UpdatedAt: started.StartedAt})
+	h.labels, h.resumeHash = maps.Clone(started.Labels), resumeHash
+	return h
+}
+
+// addTunnel adds a labelled tunnel and drops the one that it resumes.
+func (m *members) addTunnel(t *session, started *account.LabelledTunnel, hash []byte, resume string) {
+	h := m.newTunnel(t, started, hash)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	resumed := account.HashSecret(resume)
+	for _, old := range slices.Clone(m.tunnels[t.accountID]) {
+		sentAgain := old.endpoint.ID == h.endpoint.ID
+		if sentAgain || resume != "" && bytes.Equal(old.resumeHash, resumed) {
+			m.drop(old)
+		}
+	}
+	h.history = m.history
+	m.tunnels[t.accountID] = append(m.tunnels[t.accountID], h)
+	m.signalChange()
+}
+
+// removeTunnel removes the session's labelled tunnel with this id; false = there was none.
+func (m *members) removeTunnel(t *session, id string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, h := range m.tunnels[t.accountID] {
+		if h.endpoint.ID == id && h.session == t {
+			m.drop(h)
+			return true
+		}
+	}
+	return false
+}
+
+// apply makes the session's members those of a reading of the store. It reports whether the database
+// has lost one, which stays until the session has ended. mu must be held.
+func (m *members) apply(t *session, held *account.SessionHoldings) (lost bool) {
+	have, kept := make(map[string]bool), make(map[string]bool, len(held.Endpoints)+len(held.Tunnels))
+	for _, h := range m.boundBy(t) {
+		have[h.endpoint.ID] = true
+	}
+	for _, ep := range held.Endpoints {
+		kept[ep.ID] = true
+		m.applyEndpoint(t, ep)
+	}
+	for i := range held.Tunnels {
+		started := &held.Tunnels[i]
+		kept[started.ID] = true
+		if !have[started.ID] {
+			m.tunnels[t.accountID] = append(m.tunnels[t.accountID], m.newTunnel(t, started, nil))
+		}
+	}
+	for _, h := range m.boundBy(t) {
+		switch {
+		case kept[h.endpoint.ID]:
+			h.history = held.History
+		case h.isLost(held):
+			lost = true
+		default:
+			m.drop(h)
+		}
+	}
+	m.signalChange()
+	return lost
+}
+
+// applyEndpoint adds a member of the row or updates the one that there is. A rebind makes a new
+// member, as it does where it was asked; what others changed, the pool's traffic policy, does not.
+// mu must be held.
+func (m *members) applyEndpoint(t *session, ep account.Endpoint) {
+	old := m.endpoints[ep.ID]
+	if old != nil && old.session != t && newer(old.version, ep.ResourceVersion) {
+		return
+	}
+	if old == nil || old.session != t || !old.sameBind(ep) {
+		h := m.newMember(t, ep)
+		h.attached = true
+		m.put(h)
+		return
+	}
+	old.version, old.policyVersion = ep.ResourceVersion, max(old.policyVersion, ep.ResourceVersion.Seq)
+	old.pooled.Store(&ep)
+	m.syncPoolPolicy(peers.PoolOf(&ep))
+}

@@ -113,6 +113,16 @@ func (r *registry) session(id string) *session {
 	return r.sessions[id]
 }
 
+// sessionUp returns the session of this id that is up, or nil.
+func (r *registry) sessionUp(id string) *session {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if t := r.sessions[id]; t != nil && t.tun != nil {
+		return t
+	}
+	return nil
+}
+
 // storedSession returns the agent's session of this id that is up and in the store, or nil.
 func (r *registry) storedSession(id string) *session {
 	r.mu.Lock()

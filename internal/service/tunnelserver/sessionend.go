@@ -134,7 +134,7 @@ func (e *ender) endTakenOver(ctx context.Context, id string, t *session) {
 		return
 	}
 	end := account.SessionEnd{Reason: takenOver + t.id, PrincipalID: t.credentialID}
-	if from := e.registry.session(id); from != nil && from.tun != nil {
+	if from := e.registry.sessionUp(id); from != nil {
 		e.closeReplaced(from, end)
 	}
 	if e.legs == nil {

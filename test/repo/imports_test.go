@@ -61,7 +61,7 @@ var rules = []rule{
 	},
 	{
 		name: "agent and operator know no SQL driver", of: []string{"cmd/fairlead", "cmd/fairlead-operator"},
-		deep:   true,
+		deep: true,
 		forbid: []string{"modernc.org/", "github.com/jackc/", module + "/internal/service/store",
 			module + "/internal/service/sqldb"},
 		why: "only fairlead-server owns data",

@@ -127,11 +127,8 @@ func (i *identity) serverTLS(verify func(id string) error) *tls.Config {
 // clientTLS returns the configuration for dialing the replica with the id.
 func (i *identity) clientTLS(id string) *tls.Config {
 	return &tls.Config{
-		MinVersion:                  tls.VersionTLS13,
-		ServerName:                  id,
-		RootCAs:                     i.authority.pool,
-		GetClientCertificate:        func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return i.certificate() },
-		DynamicRecordSizingDisabled: true,
+		MinVersion: tls.VersionTLS13, ServerName: id, RootCAs: i.authority.pool, DynamicRecordSizingDisabled: true,
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return i.certificate() },
 	}
 }
 

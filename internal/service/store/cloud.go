@@ -55,7 +55,7 @@ func (ce *CloudEndpoints) CreateEndpoint(
 		made.Owner, made.ServiceExport = e.Owner, e.ServiceExport.Normal()
 		made.Name, made.Description, made.Metadata, made.PoolingEnabled = e.Name, e.Description, e.Metadata,
 			e.PoolingEnabled
-		policy, err := ce.endpoints.newPolicy(t, e.TrafficPolicy, facts)
+		policy, err := ce.endpoints.newPolicy(e.TrafficPolicy, facts)
 		if err != nil {
 			return err
 		}
@@ -181,7 +181,7 @@ func (ce *CloudEndpoints) PatchEndpoint(
 		if p.TrafficPolicy == nil {
 			now, err = ce.endpoints.policyOf(t, row)
 		} else if err = checkCloud(&after, *p.TrafficPolicy, facts); err == nil {
-			now, err = ce.endpoints.newPolicy(t, *p.TrafficPolicy, facts)
+			now, err = ce.endpoints.newPolicy(*p.TrafficPolicy, facts)
 		}
 		if err != nil {
 			return err

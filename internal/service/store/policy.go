@@ -30,7 +30,7 @@ func (es *Endpoints) PoliciesAfter(ctx context.Context, id string, limit int) ([
 			var sealed []byte
 			err := from.Scan(&e.ID, &e.AccountID, &e.URL, &e.Scheme, &e.Bindings[0], &sealed)
 			if err == nil {
-				e.TrafficPolicy, err = es.unseal(t, sealed, e.ID)
+				e.TrafficPolicy, err = es.unseal(sealed, e.ID)
 			}
 			return e, err
 		}, `SELECT id, account_id, url, scheme, binding, traffic_policy FROM endpoints
@@ -38,7 +38,7 @@ func (es *Endpoints) PoliciesAfter(ctx context.Context, id string, limit int) ([
 	})
 }
 
-func (es *Endpoints) unseal(t *tx, sealed []byte, endpointID string) (string, error) {
+func (es *Endpoints) unseal(sealed []byte, endpointID string) (string, error) {
 	if len(sealed) == 0 {
 		return "", nil
 	}
@@ -59,7 +59,7 @@ type policy struct {
 }
 
 // newPolicy returns a policy that a request sets.
-func (es *Endpoints) newPolicy(t *tx, text string, facts account.PolicyFacts) (policy, error) {
+func (es *Endpoints) newPolicy(text string, facts account.PolicyFacts) (policy, error) {
 	if text == "" {
 		return policy{}, nil
 	}
@@ -78,7 +78,7 @@ func (es *Endpoints) policyOf(t *tx, row *endpointRow) (policy, error) {
 	var sealed []byte
 	err := t.Row(`SELECT traffic_policy FROM endpoints WHERE id = $1`, row.e.ID).Scan(&sealed)
 	if err == nil {
-		p.text, err = es.unseal(t, sealed, row.e.ID)
+		p.text, err = es.unseal(sealed, row.e.ID)
 	}
 	if err != nil {
 		return p, err
@@ -140,7 +140,7 @@ func (es *Endpoints) policiesHeldBy(t *tx, accountID, sessionID string) (map[str
 		var sealed []byte
 		err := from.Scan(&id, &sealed)
 		if err == nil {
-			policies[id], err = es.unseal(t, sealed, id)
+			policies[id], err = es.unseal(sealed, id)
 		}
 		return err
 	}, `SELECT id, traffic_policy FROM endpoints WHERE policy_digest <> '' AND `+heldBy, sessionID, accountID)

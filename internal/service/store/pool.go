@@ -94,7 +94,7 @@ func remedy(holderPools bool, r account.BindRequest) string {
 func (b *Binds) bindPolicy(
 	t *tx, row *endpointRow, r account.BindRequest, others bool,
 ) (changed, replaced bool, err error) {
-	p, err := b.endpoints.newPolicy(t, r.TrafficPolicy, r.PolicyFacts)
+	p, err := b.endpoints.newPolicy(r.TrafficPolicy, r.PolicyFacts)
 	if err != nil {
 		return false, false, err
 	}

@@ -125,7 +125,7 @@ func (se *Secrets) refuseOtherKey(t *tx, recorded bool) error {
 			if err := from.Scan(&id, &sealed); err != nil {
 				return err
 			}
-			if _, err := se.endpoints.unseal(t, sealed, id); err == nil && (!recorded || len(sealed) > 0) {
+			if _, err := se.endpoints.unseal(sealed, id); err == nil && (!recorded || len(sealed) > 0) {
 				return nil
 			}
 			return account.Errorf(account.CodeInvalid, "the secret key is not the one with which this store's %s; "+

@@ -233,17 +233,17 @@ func TestTable_KeepsLittle(t *testing.T) {
 		return m.HeapAlloc
 	}
 	before, table := live(), newTable(nil)
-	list := new(corev1.PodList)
-	if err := list.Unmarshal(encoded); err != nil {
-		t.Fatal(err)
-	}
-	entries := map[key]pod{}
-	for i := range list.Items {
-		k, e := table.newEntry(&list.Items[i])
-		entries[k] = *e
-	}
-	table.replace(entries)
-	list, entries = nil, nil
+	func() {
+		list, entries := new(corev1.PodList), map[key]pod{}
+		if err := list.Unmarshal(encoded); err != nil {
+			t.Fatal(err)
+		}
+		for i := range list.Items {
+			k, e := table.newEntry(&list.Items[i])
+			entries[k] = *e
+		}
+		table.replace(entries)
+	}() // nothing of the list is reachable any more
 	if kept := (live() - before) / pods; kept > most {
 		t.Errorf("%d bytes a pod are kept, want at most %d", kept, most)
 	} else {

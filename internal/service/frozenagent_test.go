@@ -4,6 +4,7 @@
 package service_test
 
 import (
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -27,6 +28,7 @@ func TestReplicas_FrozenAgentIsNoticedThroughAnother(t *testing.T) {
 	held := make(chan struct{})
 	upstream := servicetest.ServeHTTP(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/held" {
+			_, _ = io.Copy(io.Discard, r.Body) // else its context does not end with the connection
 			close(held)
 			<-r.Context().Done()
 		}

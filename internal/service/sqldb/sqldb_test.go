@@ -211,7 +211,7 @@ func TestWrites_FailTogetherWithoutUndo(t *testing.T) {
 				if err := t.Exec(`INSERT INTO t1 (name) VALUES ('n')`); err != nil || i != 1 {
 					return err
 				}
-				_ = t.Exec(`RELEASE SAVEPOINT one_call`) // the undo finds none
+				_ = t.Release() // the undo finds none
 				return account.Errorf(account.CodeInUse, "the name is taken")
 			})
 		})

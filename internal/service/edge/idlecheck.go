@@ -27,9 +27,21 @@ const (
 
 func newIdleCheck() *idleCheck { return &idleCheck{entered: make(chan struct{}, 1)} }
 
+// enter sets the state. A closed connection stays so, also where the transport reads from it once
+// more: nothing would end the wait for a further read.
 func (c *idleCheck) enter(state int32) {
-	if c.state.Swap(state) == awaited {
-		c.entered <- struct{}{}
+	for {
+		last := c.state.Load()
+		if last == closed {
+			return
+		}
+		if !c.state.CompareAndSwap(last, state) {
+			continue
+		}
+		if last == awaited {
+			c.entered <- struct{}{}
+		}
+		return
 	}
 }
 

@@ -11,9 +11,25 @@ import (
 	"net/http"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
+
+// TestIdleCheck_ClosedStaysClosed lets the transport close an idle connection and then read from it,
+// as it does when a pool ends: whoever got the connection before does not wait for ever.
+func TestIdleCheck_ClosedStaysClosed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(*testing.T) { // in which waiting for ever is a failure
+		c := newIdleCheck()
+		c.enter(reading)
+		c.endRead()
+		c.enter(closed)
+		c.enter(reading)
+		c.endRead()
+		c.awaitIdle()
+	})
+}
 
 // TestStaticTransport_NobodyGetsSecondAnswer lets clients that take turns without a pause call an
 // upstream that answers every request twice.

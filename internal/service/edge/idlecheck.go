@@ -30,18 +30,12 @@ func newIdleCheck() *idleCheck { return &idleCheck{entered: make(chan struct{}, 
 // enter sets the state. A closed connection stays so, also where the transport reads from it once
 // more: nothing would end the wait for a further read.
 func (c *idleCheck) enter(state int32) {
-	for {
-		last := c.state.Load()
-		if last == closed {
-			return
-		}
-		if !c.state.CompareAndSwap(last, state) {
-			continue
-		}
-		if last == awaited {
-			c.entered <- struct{}{}
-		}
-		return
+	last := c.state.Load()
+	for last != closed && !c.state.CompareAndSwap(last, state) {
+		last = c.state.Load()
+	}
+	if last == awaited {
+		c.entered <- struct{}{}
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 )
 
 // TestIdleCheck_ClosedStaysClosed lets the transport close an idle connection and then read from it,
-// as it does when a pool ends: whoever got the connection before does not wait for ever.
+// as it does when a pool ends: the request that got the connection before does not wait for ever.
 func TestIdleCheck_ClosedStaysClosed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(*testing.T) { // in which waiting for ever is a failure

@@ -59,9 +59,9 @@ func (p *pipeline) row(ctx context.Context, query string, args, dest []any) erro
 	return p.send(ctx)
 }
 
-// send sends what waits, and returns the first error.
+// send sends what waits, and returns the first error. A nil pipeline has nothing that waits.
 func (p *pipeline) send(ctx context.Context) error {
-	if p.waiting.Len() == 0 {
+	if p == nil || p.waiting.Len() == 0 {
 		return nil
 	}
 	sent := p.waiting

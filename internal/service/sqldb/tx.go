@@ -57,17 +57,9 @@ func (t Tx) Undo() error {
 	return t.execNow(`ROLLBACK TO SAVEPOINT one_part; RELEASE SAVEPOINT one_part`)
 }
 
-// send runs the statements that wait.
-func (t Tx) send() error {
-	if t.pipeline == nil {
-		return nil
-	}
-	return t.pipeline.send(t.ctx)
-}
-
 // execNow runs statements that have no arguments at once.
 func (t Tx) execNow(statements string) error {
-	if err := t.send(); err != nil {
+	if err := t.pipeline.send(t.ctx); err != nil {
 		return err
 	}
 	_, err := t.sql.ExecContext(t.ctx, statements)
@@ -107,7 +99,7 @@ func (r Row) Require(missing error, dest ...any) error {
 
 // Row runs a query for one row.
 func (t Tx) Row(query string, args ...any) Row {
-	if err := t.send(); err != nil {
+	if err := t.pipeline.send(t.ctx); err != nil {
 		return Row{err: err}
 	}
 	return Row{row: t.sql.QueryRowContext(t.ctx, query, t.db.engine.args(args)...)}
@@ -128,7 +120,7 @@ func (t Tx) Numbers(query string, args []any, dest ...*int64) error {
 
 // Each calls scan for every row of the query.
 func (t Tx) Each(scan func(Scanner) error, query string, args ...any) error {
-	if err := t.send(); err != nil {
+	if err := t.pipeline.send(t.ctx); err != nil {
 		return err
 	}
 	rows, err := t.sql.QueryContext(t.ctx, query, t.db.engine.args(args)...)

@@ -16,6 +16,19 @@ import (
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
+// holdRequest answers with a description of the request, but holds a request of /held: it closes held
+// when it has read it, and waits for the client's end.
+func holdRequest(held chan<- struct{}) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/held" {
+			_, _ = io.Copy(io.Discard, r.Body) // else its context does not end with the connection
+			close(held)
+			<-r.Context().Done()
+		}
+		servicetest.DescribeRequest(w, r)
+	}
+}
+
 // TestReplicas_FrozenAgentIsNoticedThroughAnother freezes an agent, as SIGSTOP does, whose streams
 // are relayed and open already. What is served through the other replica is as with one server:
 // requests that may be repeated end with a code of their own, and wait for an agent that goes on;
@@ -26,14 +39,7 @@ func TestReplicas_FrozenAgentIsNoticedThroughAnother(t *testing.T) {
 	one, two := g.start(), g.start()
 	awaitPeers(1, one, two)
 	held := make(chan struct{})
-	upstream := servicetest.ServeHTTP(t, func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/held" {
-			_, _ = io.Copy(io.Discard, r.Body) // else its context does not end with the connection
-			close(held)
-			<-r.Context().Done()
-		}
-		servicetest.DescribeRequest(w, r)
-	})
+	upstream := servicetest.ServeHTTP(t, holdRequest(held))
 	var process frozen.Process
 	agent := one.StartAgentWith(one.Authtoken, tunnel.Bind{URL: "http://hello.demo", UpstreamProtocol: "http1"},
 		servicetest.RelayTo(upstream), func(c *tunnel.ClientConfig) { c.DialContext = process.Dial })

@@ -224,8 +224,8 @@ func (*postgresEngine) readTx() *sql.TxOptions {
 	return &sql.TxOptions{ReadOnly: true, Isolation: sql.LevelRepeatableRead}
 }
 
-// args makes booleans integers, and texts storable. Texts that are kept have been checked; an id
-// of a request may hold anything, and is unknown.
+// args makes booleans integers, and texts storable. Texts that are written have been checked before;
+// an id in a request may hold any bytes, and then no row has it.
 func (*postgresEngine) args(args []any) []any {
 	out := make([]any, len(args))
 	for i, a := range args {

@@ -184,7 +184,7 @@ func (t Tx) EachIn(ids []string, first any, scan func(Scanner) error, query stri
 	return nil
 }
 
-// withIDs returns the statement with placeholders for IDS, "($2, $3)", and all arguments.
+// withIDs returns the statement with "($2, $3)" and so on for IDS, and all arguments.
 func withIDs(statement string, first any, ids []string) (text string, args []any) {
 	args = append(args, first)
 	places := make([]string, len(ids))

@@ -119,7 +119,7 @@ func (s *holdingsSync) endOver(t *session, code tunnel.Code, msg string) {
 
 // compareHoldings reads what those sessions hold whose version in the store is not that of their
 // members here, and ends those that are over. It costs one query for 500 sessions. After a failover
-// of the database it reads what each holds: numbers of versions may be used again.
+// of the database it reads what each holds: the database may give out a version's number twice.
 func (s *holdingsSync) compareHoldings(ctx context.Context) error {
 	if s.legs == nil {
 		return nil

@@ -101,8 +101,8 @@ func (h *Member) isLost(held *account.SessionHoldings) bool {
 	return h.history != "" && held.History != "" && h.history != held.History
 }
 
-// sameBind reports whether the row is the bind of the member, which may have got the traffic policy
-// of another member of its pool since.
+// sameBind reports whether the row is the bind of the member. The traffic policy of a pool may have
+// changed since the bind, and is not compared.
 func (h *Member) sameBind(ep account.Endpoint) bool {
 	mine := *h.Endpoint()
 	for _, e := range []*account.Endpoint{&mine, &ep} {

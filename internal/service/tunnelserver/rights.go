@@ -191,8 +191,8 @@ func revokedMessage(credentialID string) string {
 	return "the authtoken was deleted or has expired"
 }
 
-// Renew implements tunnel.Handler for sessions that began with a ServiceAccount's token. The token
-// of another subject ends the session; any other refusal leaves it the time that it has.
+// Renew implements tunnel.Handler for sessions that began with a ServiceAccount's token. A token
+// of another subject ends the session; after any other refusal it ends when its last token expires.
 func (r *rights) Renew(ctx context.Context, ts *tunnel.Session, token string) (time.Time, error) {
 	t := r.registry.session(ts.ID())
 	if t == nil {

@@ -43,7 +43,9 @@ const (
 // process as JSON without blanks.
 type installation struct {
 	Server, CA, APIKey, Token, Operator string
-	TCP, HTTP                           string // the agent: upstreams; the forwarder: endpoint ids
+
+	TokenFile string // has the token; a forwarder reads it for every session
+	TCP, HTTP string // the agent: upstreams; the forwarder: endpoint ids
 }
 
 func (i installation) String() string {
@@ -80,8 +82,12 @@ func runServer(ctx context.Context, _ keyring, next string) (string, error) {
 		return "", err
 	}
 	i := installation{Server: at.Service.String(), CA: at.CAFingerprint,
-		APIKey: regexp.MustCompile(`flk_[\w-]+`).FindString(string(secrets)),
-		Token:  regexp.MustCompile(`flt_[\w-]+`).FindString(string(secrets))}
+		APIKey:    regexp.MustCompile(`flk_[\w-]+`).FindString(string(secrets)),
+		Token:     regexp.MustCompile(`flt_[\w-]+`).FindString(string(secrets)),
+		TokenFile: filepath.Join(dir, "authtoken")}
+	if err := os.WriteFile(i.TokenFile, []byte(i.Token), 0o600); err != nil {
+		return "", err
+	}
 	if err := i.register(ctx); err != nil {
 		return "", fmt.Errorf("registering an operator: %w", err)
 	}
@@ -180,14 +186,6 @@ func runForwarder(ctx context.Context, _ keyring, next string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	token, err := os.CreateTemp("", "fairlead-bench-*")
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = token.Close() }()
-	if _, err := token.WriteString(i.Token); err != nil {
-		return "", err
-	}
 	objects := fixedsource.Source{OperatorID: i.Operator}
 	var addrs []string
 	for raw, id := range map[string]string{tcpURL: i.TCP, httpURL: i.HTTP} {
@@ -211,7 +209,7 @@ func runForwarder(ctx context.Context, _ keyring, next string) (string, error) {
 	go func() {
 		defer drop()
 		ended <- forwarder.Run(ctx, forwarder.Options{
-			EdgeAddress: i.Server, TLS: config, AuthtokenFile: token.Name(), InstanceID: "bench", Source: objects,
+			EdgeAddress: i.Server, TLS: config, AuthtokenFile: i.TokenFile, InstanceID: "bench", Source: objects,
 			Logger: slog.New(slog.DiscardHandler),
 		})
 	}()
@@ -220,7 +218,7 @@ func runForwarder(ctx context.Context, _ keyring, next string) (string, error) {
 			return "", err
 		}
 	}
-	return strings.Join(addrs, " "), os.Remove(token.Name())
+	return strings.Join(addrs, " "), nil
 }
 
 func boundEndpoint(raw, id, addr string) (*v1alpha1.BoundEndpoint, error) {

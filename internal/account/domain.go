@@ -60,13 +60,3 @@ type Domains interface {
 	// ListDomains returns the grants of an account, or of all with an empty accountID, by pattern.
 	ListDomains(ctx context.Context, accountID string) ([]Domain, error)
 }
-
-// PublicHosts answers who may have, and who has, a host of the public binding.
-type PublicHosts interface {
-	// GrantedHosts returns which of the hosts the account may have now.
-	GrantedHosts(ctx context.Context, accountID string, hosts []string) (map[string]bool, error)
-	// PublicEndpoint finds the endpoint with the public binding at host and port, of whichever
-	// account has the grant; in a pool any member, of those online if there is one. CodeNotFound
-	// when there is none, or no grant covers it any more.
-	PublicEndpoint(ctx context.Context, host string, port int) (*Endpoint, error)
-}

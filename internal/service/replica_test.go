@@ -4,8 +4,10 @@
 package service_test
 
 import (
+	"context"
 	"database/sql"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -15,6 +17,7 @@ import (
 
 	_ "github.com/jackc/pgx/v5/stdlib" // the database as an administrator sees it
 
+	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
 	"github.com/fairlead-dev/fairlead/internal/service"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/test/support/freeaddr"
@@ -111,6 +114,28 @@ func TestReplicas_RelayTraffic(t *testing.T) {
 	}
 	if status, _ := one.StartForwarder().Get(bound); status != http.StatusOK {
 		t.Errorf("through the agent's own replica: %d", status)
+	}
+}
+
+// lateDialer dials other replicas late, as on a machine that is busy.
+type lateDialer time.Duration
+
+func (d lateDialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	if !timer.Sleep(ctx, time.Duration(d)) {
+		return nil, ctx.Err()
+	}
+	return (&net.Dialer{}).DialContext(ctx, network, address)
+}
+
+// TestReplicas_NewOneServesWhenLinked calls an endpoint of another replica through one that has just
+// started, and whose links take longer than a question to the others may.
+func TestReplicas_NewOneServesWhenLinked(t *testing.T) {
+	t.Parallel()
+	g := newReplicaGroup(t)
+	_, bound := bindHello(g.start())
+	two := g.start(func(o *service.Options) { o.SetDialPeer(lateDialer(1200 * time.Millisecond)) })
+	if status, body := two.StartForwarder().Get(bound); status != http.StatusOK || body != "hello" {
+		t.Errorf("through the new replica: %d %q", status, body)
 	}
 }
 

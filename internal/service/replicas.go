@@ -144,6 +144,19 @@ func (r *replicas) run(serving context.Context, tasks *group, tunnels *tunnel.Se
 	tasks.Go(func() { r.announce(serving, tunnels) })
 }
 
+// awaitPeers waits, for 5 s at most, until the other replicas were dialed: one that serves before
+// knows of no agent of theirs, and would answer that endpoints are offline. Clients come as soon as
+// this replica is registered, before it is ready for a balancer.
+func (r *replicas) awaitPeers(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	for !r.alone() && !r.peers.HasDialed() {
+		if !timer.Sleep(ctx, 10*time.Millisecond) {
+			return
+		}
+	}
+}
+
 // announceInterval is how often number and addresses of replicas are compared with what clients were
 // told.
 const announceInterval = time.Second

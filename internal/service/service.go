@@ -200,6 +200,7 @@ func (s *service) run(ctx context.Context) error {
 	s.people.run(serving, s.tasks)
 	s.observability.run(serving, s.tasks)
 	s.replicas.run(serving, s.tasks, s.control.tunnels)
+	s.replicas.awaitPeers(ctx)
 	s.control.run(serving, api, s.tasks)
 	s.edge.run(serving, s.tasks)
 	s.tasks.run(serving, s.access.run)

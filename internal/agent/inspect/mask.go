@@ -25,14 +25,9 @@ type masking struct {
 	found  []string // what is looked for elsewhere in the exchange
 }
 
-// Mask returns m with secrets masked: in its URL, headers and trailers, and in a body without a
-// Content-Encoding; of an encoded body, it removes the body. marked are further names, in any case.
-// The frames of an exchange are not masked by it.
-func Mask(m *Message, marked []string) Message {
-	p := masking{marked: marked}
-	return p.message(m)
-}
-
+// message returns m with secrets masked: in its URL, headers and trailers, and in a body without a
+// Content-Encoding; of an encoded body, it removes the body. The frames of an exchange are not
+// masked by it.
 func (p *masking) message(m *Message) Message {
 	out := *m
 	out.Header, out.Trailer = p.header(m.Header), p.header(m.Trailer)

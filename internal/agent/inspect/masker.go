@@ -72,7 +72,7 @@ func withoutBody(m *Message) Message {
 // maskEchoes masks the secrets where other headers repeat them.
 func (m *Masker) maskEchoes(head *Message) {
 	head.URL = m.Text(head.URL)
-	for _, h := range []http.Header{head.Header, head.Trailer} { // Mask has made copies of them
+	for _, h := range []http.Header{head.Header, head.Trailer} { // message has made copies of them
 		for name, values := range h {
 			if masked := m.Text(strings.Join(values, "\n")); masked != strings.Join(values, "\n") {
 				h[name] = strings.Split(masked, "\n")

@@ -163,7 +163,7 @@ func TestMask_KeepsReadable(t *testing.T) {
 		{"text/event-stream", "event: tick\ndata: {\"n\":1}\n\n"},
 	} {
 		m := Message{Header: http.Header{"Content-Type": {c.kind}}, Body: []byte(c.text)}
-		if masked := Mask(&m, nil); string(masked.Body) != c.text {
+		if masked := maskedMessage(&m, nil); string(masked.Body) != c.text {
 			t.Errorf("%s: %s is shown as %s", c.kind, c.text, masked.Body)
 		}
 	}
@@ -175,6 +175,6 @@ func BenchmarkMask(b *testing.B) {
 	m := Message{Header: http.Header{"Content-Type": {"application/json"}}, Body: []byte("[" + text + "1]")}
 	b.SetBytes(int64(len(m.Body)))
 	for b.Loop() {
-		Mask(&m, nil)
+		maskedMessage(&m, nil)
 	}
 }

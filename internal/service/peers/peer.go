@@ -113,6 +113,7 @@ func (pr *peer) linkUp(ctx context.Context, s *tunnel.Session) {
 	p := pr.peers
 	p.mu.Lock()
 	pr.link, pr.since, pr.lastErr, pr.silent = l, time.Now(), "", false
+	clear(p.questions) // those that it was not asked
 	pr.setAttemptedLocked()
 	p.mu.Unlock()
 	p.log.Info("linked with a replica", "replica", pr.id, "address", s.RemoteAddr())

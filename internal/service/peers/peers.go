@@ -245,6 +245,7 @@ func (p *Peers) setReplicas(rows map[string]Replica) {
 			pr = newPeer(p, row)
 			if p.tasks.run(pr.run) {
 				p.peers[id] = pr
+				clear(p.questions) // those that it was not asked
 			}
 		}
 	}

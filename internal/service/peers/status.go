@@ -37,13 +37,15 @@ func (p *Peers) Totals() Totals {
 	return Totals{p.relayedOut.Load(), p.relayedIn.Load(), p.overdue.Load()}
 }
 
-// HasDialed reports whether the registry was read, and each peer in it was dialed or does not answer.
+// HasDialed reports whether the registry was read, and each peer in it was dialed and answered a ping,
+// or does not answer: from then on questions find connections.
 func (p *Peers) HasDialed() bool {
 	known := p.registry.has(p.opt.ID)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, pr := range p.peers {
-		known = known && (pr.wasTried || time.Since(pr.since) > handshakeTimeout)
+		tried := pr.wasTried && (pr.link == nil || pr.silent || !pr.heard.IsZero())
+		known = known && (tried || time.Since(pr.since) > handshakeTimeout)
 	}
 	return known
 }

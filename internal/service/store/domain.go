@@ -189,7 +189,7 @@ func (ds *Domains) ownerOf(t *tx, host string) (accountID string, err error) {
 	return accountID, err
 }
 
-// GrantedHosts implements account.PublicHosts.
+// GrantedHosts returns which of the hosts the account may have now.
 func (ds *Domains) GrantedHosts(ctx context.Context, accountID string, hosts []string) (map[string]bool, error) {
 	return result(ctx, ds.db, "reading grants of domains", func(t *tx) (map[string]bool, error) {
 		may, err := ds.grantsOf(t, accountID)
@@ -201,7 +201,8 @@ func (ds *Domains) GrantedHosts(ctx context.Context, accountID string, hosts []s
 	})
 }
 
-// PublicEndpoint implements account.PublicHosts.
+// PublicEndpoint finds the endpoint with the public binding at host and port, of whichever account
+// has the grant; in a pool any member, if possible an online one. CodeNotFound when there is none.
 func (ds *Domains) PublicEndpoint(ctx context.Context, host string, port int) (*account.Endpoint, error) {
 	return result(ctx, ds.db, "finding a public endpoint", func(t *tx) (*account.Endpoint, error) {
 		owner, err := ds.ownerOf(t, host)

@@ -25,7 +25,6 @@ var (
 	_ account.Clusters            = (*Store)(nil)
 	_ account.ClusterTokens       = (*Store)(nil)
 	_ account.Domains             = (*Store)(nil)
-	_ account.PublicHosts         = (*Store)(nil)
 
 	_ account.Identities        = (*Store)(nil)
 	_ account.Logins            = (*Store)(nil)

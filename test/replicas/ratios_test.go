@@ -89,29 +89,42 @@ func TestRatios(t *testing.T) {
 	chainOne, chainThree, chainRelaying := one.startChain(-1, -1), three.startChain(-1, -1), relaying.startChain(0, -1)
 	three.waitLegs(chainThree.agent)
 	alone, direct, relayed := chainOne.atReplicas(0), chainThree.atReplicas(0, 1, 2), chainRelaying.atReplicas(1, 2)
-	var sameTotal, inTurn, threeToOne, relayedToDirect []float64
+	// Three servers with a store each: what several processes cost on the same cores.
+	apart, separate := &rig{t: t}, []*target(nil)
+	for range 3 {
+		r := startRig(t, 1)
+		separate = append(separate, r.startChain(-1, -1).atReplicas(0)...)
+		apart.replicas = append(apart.replicas, r.replicas...)
+	}
+	var sameTotal, inTurn, threeToOne, apartToOne, threeToApart, relayedToDirect []float64
 	for round := range 6 {
 		a, spread := one.cpuPerRequest(8, alone...), three.cpuPerRequest(8, direct...)
 		turn := three.cpuPerRequest(8, direct[round%len(direct)])
 		d, b := three.cpuPerRequest(24, direct...), relaying.cpuPerRequest(24, relayed...)
+		s := apart.cpuPerRequest(24, separate...)
 		if round == 0 {
 			continue // warms caches up
 		}
 		t.Logf("CPU a request: one server %s, one of three in turn %s, three with its load together %s, each %s, "+
-			"relayed %s", a, turn, spread, d, b)
+			"three that are no replicas %s, relayed %s", a, turn, spread, d, s, b)
 		inTurn = append(inTurn, float64(turn)/float64(a))
 		sameTotal = append(sameTotal, float64(spread)/float64(a))
 		threeToOne = append(threeToOne, float64(d)/float64(a))
+		apartToOne = append(apartToOne, float64(s)/float64(a))
+		threeToApart = append(threeToApart, float64(d)/float64(s))
 		relayedToDirect = append(relayedToDirect, float64(b)/float64(d))
 	}
-	for _, g := range slices.Concat(alone, direct, relayed) {
+	for _, g := range slices.Concat(alone, direct, separate, relayed) {
 		g.closeIdle()
 	}
-	for _, ratios := range [][]float64{sameTotal, inTurn, threeToOne, relayedToDirect} {
+	for _, ratios := range [][]float64{sameTotal, inTurn, threeToOne, apartToOne, threeToApart, relayedToDirect} {
 		slices.Sort(ratios)
 	}
 	t.Logf("one of three servers at a time / one, the same load: median %.2f of %.2f (target 1.10)", inTurn[2], inTurn)
-	t.Logf("three servers / one, the same load of each: median %.2f of %.2f (target 1.10)", threeToOne[2], threeToOne)
+	t.Logf("three servers / three that are no replicas, the same load of each: median %.2f of %.2f (target 1.10)",
+		threeToApart[2], threeToApart)
+	t.Logf("three servers / one, the same load of each: median %.2f of %.2f; three that are no replicas / one: "+
+		"median %.2f of %.2f", threeToOne[2], threeToOne, apartToOne[2], apartToOne)
 	t.Logf("three servers / one, the same load together: median %.2f of %.2f", sameTotal[2], sameTotal)
 	t.Logf("relayed / direct, CPU a request: median %.2f of %.2f (target 1.6)", relayedToDirect[2], relayedToDirect)
 	t.Logf("share relayed with three servers: %v streams (target 0)", three.relayed())

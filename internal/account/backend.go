@@ -124,12 +124,6 @@ type BackendPatch struct {
 	ExpectedUpdatedAt *time.Time
 }
 
-// BackendPage is a page of backends.
-type BackendPage struct {
-	Backends []Backend
-	More     bool
-}
-
 // BackendTree is a backend with everything below it, as of one moment.
 type BackendTree struct {
 	Root string
@@ -141,7 +135,7 @@ type BackendTree struct {
 type Backends interface {
 	CreateBackend(ctx context.Context, by Caller, b Backend) (*Backend, error)
 	Backend(ctx context.Context, accountID string, kind BackendKind, id string) (*Backend, error)
-	ListBackends(ctx context.Context, accountID string, kind BackendKind, p Page) (*BackendPage, error)
+	ListBackends(ctx context.Context, accountID string, kind BackendKind, p Page) (page []Backend, more bool, err error)
 	PatchBackend(ctx context.Context, by Caller, kind BackendKind, id string, p BackendPatch) (*Backend, error)
 	// DeleteBackend deletes a backend that nothing refers to: CodeInUse otherwise, naming what
 	// does.

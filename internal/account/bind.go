@@ -95,16 +95,10 @@ type TunnelSession struct {
 	JoinHash   []byte `json:"-"` // SHA-256 of the secret that further connections present; nil without replicas
 }
 
-// TunnelSessionPage is a page of sessions.
-type TunnelSessionPage struct {
-	Sessions []TunnelSession
-	More     bool
-}
-
 // TunnelSessions reads the live sessions of an account.
 type TunnelSessions interface {
 	TunnelSession(ctx context.Context, accountID, id string) (*TunnelSession, error)
-	ListTunnelSessions(ctx context.Context, accountID string, p Page) (*TunnelSessionPage, error)
+	ListTunnelSessions(ctx context.Context, accountID string, p Page) (page []TunnelSession, more bool, err error)
 }
 
 // SessionEnder ends live sessions of an account's agents. The agent is told at once, and its

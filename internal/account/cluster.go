@@ -186,19 +186,13 @@ func TokenAudience(baseURL, accountID string) string {
 	return fmt.Sprintf("%s/accounts/%s", strings.TrimSuffix(baseURL, "/"), accountID)
 }
 
-// ClusterPage is a page of clusters.
-type ClusterPage struct {
-	Clusters []Cluster
-	More     bool
-}
-
 // Clusters stores the clusters of an account.
 type Clusters interface {
 	// CreateCluster makes a cluster. CodeInvalid; CodeInUse for a name or a key id that another
 	// cluster of the account has; CodeLimit when the account has too many.
 	CreateCluster(ctx context.Context, by Caller, p ClusterPatch) (*Cluster, error)
 	Cluster(ctx context.Context, accountID, id string) (*Cluster, error)
-	ListClusters(ctx context.Context, accountID string, p Page) (*ClusterPage, error)
+	ListClusters(ctx context.Context, accountID string, p Page) (page []Cluster, more bool, err error)
 	// PatchCluster changes a cluster, with errors as CreateCluster. What was opened with tokens of
 	// subjects and keys that are no longer there, or of another UID, ends within a second.
 	PatchCluster(ctx context.Context, by Caller, id string, p ClusterPatch) (*Cluster, error)

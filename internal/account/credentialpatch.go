@@ -99,18 +99,6 @@ func (p ExpiryPatch) apply(was *time.Time, now time.Time, r *rules) *time.Time {
 // Valid reports whether the key has not expired.
 func (k *APIKey) Valid(now time.Time) bool { return k.ExpiresAt == nil || k.ExpiresAt.After(now) }
 
-// APIKeyPage is a page of API keys.
-type APIKeyPage struct {
-	Keys []APIKey
-	More bool
-}
-
-// AuthtokenPage is a page of authtokens.
-type AuthtokenPage struct {
-	Authtokens []Authtoken
-	More       bool
-}
-
 // APIKeys stores the API keys of an account. An account's last admin key that has not expired can
 // neither be deleted nor lose that scope: CodeInUse.
 type APIKeys interface {
@@ -118,7 +106,7 @@ type APIKeys interface {
 	// CodeLimit when the account has too many.
 	CreateAPIKey(ctx context.Context, by Caller, p APIKeyPatch) (*APIKey, error)
 	APIKey(ctx context.Context, accountID, id string) (*APIKey, error)
-	ListAPIKeys(ctx context.Context, accountID string, p Page) (*APIKeyPage, error)
+	ListAPIKeys(ctx context.Context, accountID string, p Page) (page []APIKey, more bool, err error)
 	PatchAPIKey(ctx context.Context, by Caller, id string, p APIKeyPatch) (*APIKey, error)
 	// DeleteAPIKey deletes a key; what it has open ends within a second.
 	DeleteAPIKey(ctx context.Context, by Caller, id string) error
@@ -130,7 +118,7 @@ type Authtokens interface {
 	// DefaultACL. CodeLimit when the account has too many.
 	CreateAuthtoken(ctx context.Context, by Caller, p AuthtokenPatch) (*Authtoken, error)
 	Authtoken(ctx context.Context, accountID, id string) (*Authtoken, error)
-	ListAuthtokens(ctx context.Context, accountID string, p Page) (*AuthtokenPage, error)
+	ListAuthtokens(ctx context.Context, accountID string, p Page) (page []Authtoken, more bool, err error)
 	// PatchAuthtoken changes an authtoken. Sessions that the new rules do not admit end within a
 	// second.
 	PatchAuthtoken(ctx context.Context, by Caller, id string, p AuthtokenPatch) (*Authtoken, error)

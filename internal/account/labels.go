@@ -28,17 +28,11 @@ type LabelledTunnel struct {
 	AccountID string `json:"-"`
 }
 
-// LabelledTunnelPage is a page of labelled tunnels.
-type LabelledTunnelPage struct {
-	Tunnels []LabelledTunnel
-	More    bool
-}
-
 // LabelledTunnels reads the labelled tunnels that are online. An empty Labels matches all.
 type LabelledTunnels interface {
 	LabelledTunnel(ctx context.Context, accountID, id string) (*LabelledTunnel, error)
-	ListLabelledTunnels(ctx context.Context, accountID string, labels map[string]string, p Page) (*LabelledTunnelPage,
-		error)
+	ListLabelledTunnels(ctx context.Context, accountID string, labels map[string]string, p Page) (
+		page []LabelledTunnel, more bool, err error)
 }
 
 // TunnelStarter records labelled tunnels of live sessions. What a session holds ends with

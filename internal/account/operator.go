@@ -140,12 +140,6 @@ func set[T any](dst, src *T) {
 	}
 }
 
-// OperatorPage is a page of operators.
-type OperatorPage struct {
-	Operators []Operator
-	More      bool
-}
-
 // Operators stores the operators of an account.
 type Operators interface {
 	// UpsertOperator registers o by (cluster uid, namespace, name): an operator that registers
@@ -153,7 +147,7 @@ type Operators interface {
 	// difference only last_seen_at moves. Without a cluster uid each call registers a new operator.
 	UpsertOperator(ctx context.Context, o Operator) (op *Operator, created bool, err error)
 	Operator(ctx context.Context, accountID, id string) (*Operator, error)
-	ListOperators(ctx context.Context, accountID string, p Page) (*OperatorPage, error)
+	ListOperators(ctx context.Context, accountID string, p Page) (page []Operator, more bool, err error)
 	PatchOperator(ctx context.Context, by Caller, id string, p OperatorPatch) (*Operator, error)
 	DeleteOperator(ctx context.Context, by Caller, id string) error
 }

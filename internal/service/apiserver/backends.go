@@ -39,11 +39,7 @@ func (h *backendHandlers) backends() writable[account.Backend, account.BackendPa
 }
 
 func (h *backendHandlers) list(c *call, page account.Page) ([]account.Backend, bool, error) {
-	found, err := h.store.ListBackends(c.Context(), c.AccountID(), h.kind, page)
-	if err != nil {
-		return nil, false, err
-	}
-	return found.Backends, found.More, nil
+	return h.store.ListBackends(c.Context(), c.AccountID(), h.kind, page)
 }
 
 func (h *backendHandlers) one(c *call, b *account.Backend) (any, error) {

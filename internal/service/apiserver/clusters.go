@@ -37,14 +37,6 @@ func (h *clusterHandlers) kind() writable[account.Cluster, account.ClusterPatch]
 	}
 }
 
-func (h *clusterHandlers) list(c *call, page account.Page) ([]account.Cluster, bool, error) {
-	found, err := h.store.ListClusters(c.Context(), c.AccountID(), page)
-	if err != nil {
-		return nil, false, err
-	}
-	return found.Clusters, found.More, nil
-}
-
 func readClusterPatch(o *object) account.ClusterPatch {
 	p := account.ClusterPatch{Name: o.text("name"), Issuer: o.text("issuer"), Description: o.text("description"),
 		Metadata: o.text("metadata"), ClusterUID: o.text("cluster_uid"), JWKS: readKeySet(o, "jwks"),

@@ -33,11 +33,7 @@ func (h *apiKeyHandlers) kind() writable[account.APIKey, account.APIKeyPatch] {
 // list reads a page of the keys that the calling key may see: all of the account, or itself.
 func (h *apiKeyHandlers) list(c *call, page account.Page) ([]account.APIKey, bool, error) {
 	if c.Key.HasAnyScope(account.ScopeRead) {
-		found, err := h.store.ListAPIKeys(c.Context(), c.AccountID(), page)
-		if err != nil {
-			return nil, false, err
-		}
-		return found.Keys, found.More, nil
+		return h.store.ListAPIKeys(c.Context(), c.AccountID(), page)
 	}
 	if page.BeforeID == "" || c.Key.ID < page.BeforeID {
 		return []account.APIKey{*c.Key}, false, nil
@@ -88,14 +84,6 @@ func (h *authtokenHandlers) kind() writable[account.Authtoken, account.Authtoken
 		apply: account.AuthtokenPatch.Apply, read: inAccount(h.store.Authtoken),
 		create: h.store.CreateAuthtoken, update: h.store.PatchAuthtoken,
 	}
-}
-
-func (h *authtokenHandlers) list(c *call, page account.Page) ([]account.Authtoken, bool, error) {
-	found, err := h.store.ListAuthtokens(c.Context(), c.AccountID(), page)
-	if err != nil {
-		return nil, false, err
-	}
-	return found.Authtokens, found.More, nil
 }
 
 func readAuthtokenPatch(o *object) account.AuthtokenPatch {

@@ -118,6 +118,13 @@ func inAccount[T any](
 	return func(c *call, id string) (*T, error) { return read(c.Context(), c.AccountID(), id) }
 }
 
+// pageInAccount calls a method of the store for the account of the call.
+func pageInAccount[T any](
+	read func(ctx context.Context, accountID string, p account.Page) (page []T, more bool, err error),
+) func(*call, account.Page) ([]T, bool, error) {
+	return func(c *call, p account.Page) ([]T, bool, error) { return read(c.Context(), c.AccountID(), p) }
+}
+
 // writable is a kind of objects that the API creates, updates and deletes. P is what a client
 // sends.
 type writable[T, P any] struct {

@@ -38,20 +38,16 @@ func (h *operatorHandlers) kind() kind[account.Operator] {
 // list reads a page of the operators that the key may see.
 func (h *operatorHandlers) list(c *call, page account.Page) ([]account.Operator, bool, error) {
 	if c.Key.HasAnyScope(account.ScopeRead) {
-		found, err := h.store.ListOperators(c.Context(), c.AccountID(), page)
-		if err != nil {
-			return nil, false, err
-		}
-		return found.Operators, found.More, nil
+		return h.store.ListOperators(c.Context(), c.AccountID(), page)
 	}
 	limit := cmp.Or(page.Limit, account.DefaultPageLimit)
 	own := []account.Operator{}
 	for p := (account.Page{BeforeID: page.BeforeID, Limit: account.MaxPageLimit}); ; {
-		all, err := h.store.ListOperators(c.Context(), c.AccountID(), p)
+		all, more, err := h.store.ListOperators(c.Context(), c.AccountID(), p)
 		if err != nil {
 			return nil, false, err
 		}
-		for _, o := range all.Operators {
+		for _, o := range all {
 			if p.BeforeID = o.ID; !isOf(c.Key, &o) {
 				continue
 			}
@@ -60,7 +56,7 @@ func (h *operatorHandlers) list(c *call, page account.Page) ([]account.Operator,
 			}
 			own = append(own, o)
 		}
-		if !all.More {
+		if !more {
 			return own, false, nil
 		}
 	}

@@ -26,14 +26,6 @@ func (h *sessionHandlers) kind() kind[account.TunnelSession] {
 		func(sessions []account.TunnelSession, l pageLinks) any { return sessionList{sessions, l} }, "tunnel_sessions")
 }
 
-func (h *sessionHandlers) list(c *call, page account.Page) ([]account.TunnelSession, bool, error) {
-	found, err := h.store.ListTunnelSessions(c.Context(), c.AccountID(), page)
-	if err != nil {
-		return nil, false, err
-	}
-	return found.Sessions, found.More, nil
-}
-
 func (h *sessionHandlers) stop(c *call) error { return actionHandler(h.ender.StopSession)(c) }
 
 func (h *sessionHandlers) restart(c *call) error { return actionHandler(h.ender.RestartSession)(c) }

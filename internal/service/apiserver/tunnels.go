@@ -28,11 +28,7 @@ func (h *tunnelHandlers) kind() kind[account.LabelledTunnel] {
 }
 
 func (h *tunnelHandlers) list(c *call, page account.Page) ([]account.LabelledTunnel, bool, error) {
-	found, err := h.store.ListLabelledTunnels(c.Context(), c.AccountID(), nil, page)
-	if err != nil {
-		return nil, false, err
-	}
-	return found.Tunnels, found.More, nil
+	return h.store.ListLabelledTunnels(c.Context(), c.AccountID(), nil, page)
 }
 
 // all reads every labelled tunnel of the account.

@@ -19,12 +19,12 @@ type agentHandlers struct {
 
 // agentsByID returns the newest account.MaxPageLimit agents that are online.
 func agentsByID(c *call, sessions account.TunnelSessions) (map[string]account.TunnelSession, error) {
-	found, err := sessions.ListTunnelSessions(c.Context(), c.AccountID(), account.Page{Limit: account.MaxPageLimit})
+	found, _, err := sessions.ListTunnelSessions(c.Context(), c.AccountID(), account.Page{Limit: account.MaxPageLimit})
 	if err != nil {
 		return nil, err
 	}
-	byID := make(map[string]account.TunnelSession, len(found.Sessions))
-	for _, t := range found.Sessions {
+	byID := make(map[string]account.TunnelSession, len(found))
+	for _, t := range found {
 		byID[t.ID] = t
 	}
 	return byID, nil
@@ -38,16 +38,17 @@ type agentsPage struct {
 }
 
 func (h *agentHandlers) list(c *call) error {
-	found, err := h.sessions.ListTunnelSessions(c.Context(), c.AccountID(), c.page())
+	found, more, err := h.sessions.ListTunnelSessions(c.Context(), c.AccountID(), c.page())
 	if err != nil {
 		return err
 	}
-	tunnels, err := h.tunnels.ListLabelledTunnels(c.Context(), c.AccountID(), nil, account.Page{Limit: pageSize})
+	tunnels, moreTunnels, err := h.tunnels.ListLabelledTunnels(c.Context(), c.AccountID(), nil,
+		account.Page{Limit: pageSize})
 	if err != nil {
 		return err
 	}
-	p := agentsPage{Rows: found.Sessions, Tunnels: tunnels.Tunnels, MoreTunnel: tunnels.More}
-	p.Pager = pagerOf(c, p.Rows, found.More, agentID, nil)
+	p := agentsPage{Rows: found, Tunnels: tunnels, MoreTunnel: moreTunnels}
+	p.Pager = pagerOf(c, p.Rows, more, agentID, nil)
 	return c.show(http.StatusOK, view{Page: "agents", Title: "Agents", Nav: "agents", Live: "audit", Data: p})
 }
 
@@ -66,12 +67,12 @@ func (h *agentHandlers) show(c *call) error {
 	if p.Endpoints, err = h.endpointsOf(c, t.ID); err != nil {
 		return err
 	}
-	tunnels, err := h.tunnels.ListLabelledTunnels(c.Context(), c.AccountID(), nil,
+	tunnels, _, err := h.tunnels.ListLabelledTunnels(c.Context(), c.AccountID(), nil,
 		account.Page{Limit: account.MaxPageLimit})
 	if err != nil {
 		return err
 	}
-	for _, l := range tunnels.Tunnels {
+	for _, l := range tunnels {
 		if l.TunnelSession.ID == t.ID {
 			p.Tunnels = append(p.Tunnels, l)
 		}

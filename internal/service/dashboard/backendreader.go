@@ -122,12 +122,12 @@ func (r *backendReader) choices(c *call, without string) (groups []choiceGroup, 
 func (r *backendReader) all(c *call, kind account.BackendKind) (all []account.Backend, err error) {
 	page := account.Page{Limit: account.MaxPageLimit}
 	for range maxBackendPages {
-		found, err := r.store.ListBackends(c.Context(), c.AccountID(), kind, page)
+		found, more, err := r.store.ListBackends(c.Context(), c.AccountID(), kind, page)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, found.Backends...)
-		if !found.More || len(found.Backends) == 0 {
+		all = append(all, found...)
+		if !more || len(found) == 0 {
 			break
 		}
 		page.BeforeID = all[len(all)-1].ID

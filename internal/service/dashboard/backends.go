@@ -118,14 +118,14 @@ func (h *backendHandlers) list(c *call) error {
 	for _, kind := range account.BackendKinds() {
 		p.Kinds = append(p.Kinds, pageVariant{kindName(kind), backendsPath(kind), kind == p.Kind})
 	}
-	found, err := h.reader.store.ListBackends(c.Context(), c.AccountID(), p.Kind, c.page())
+	found, more, err := h.reader.store.ListBackends(c.Context(), c.AccountID(), p.Kind, c.page())
 	if err != nil {
 		return err
 	}
-	if p.Rows, err = h.reader.rows(c, found.Backends...); err != nil {
+	if p.Rows, err = h.reader.rows(c, found...); err != nil {
 		return err
 	}
-	p.Pager = pagerOf(c, found.Backends, found.More, backendID, url.Values{"kind": {string(p.Kind)}})
+	p.Pager = pagerOf(c, found, more, backendID, url.Values{"kind": {string(p.Kind)}})
 	return c.show(http.StatusOK, view{Page: "backends", Title: "Backends", Nav: "backends", Live: "audit", Data: p})
 }
 
@@ -186,12 +186,12 @@ func (h *backendHandlers) show(c *call) error {
 		}
 	}
 	if b.Kind == account.BackendTunnelGroup {
-		page, err := h.tunnels.ListLabelledTunnels(c.Context(), c.AccountID(), b.Labels,
+		page, _, err := h.tunnels.ListLabelledTunnels(c.Context(), c.AccountID(), b.Labels,
 			account.Page{Limit: pageSize})
 		if err != nil {
 			return err
 		}
-		p.Tunnels = page.Tunnels
+		p.Tunnels = page
 	}
 	return c.show(http.StatusOK, view{Page: "backend", Title: p.Name(), Nav: "backends",
 		Crumb: &link{kindName(b.Kind) + " backends", backendsPath(b.Kind)}, Live: "audit", Data: p})

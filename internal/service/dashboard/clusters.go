@@ -53,11 +53,11 @@ type clusterHandlers struct {
 }
 
 func (h *clusterHandlers) list(c *call) error {
-	found, err := h.clusters.ListClusters(c.Context(), c.AccountID(), c.page())
+	found, more, err := h.clusters.ListClusters(c.Context(), c.AccountID(), c.page())
 	if err != nil {
 		return err
 	}
-	p := clustersPage{Rows: found.Clusters, Pager: pagerOf(c, found.Clusters, found.More, clusterID, nil)}
+	p := clustersPage{Rows: found, Pager: pagerOf(c, found, more, clusterID, nil)}
 	if p.Refused, err = h.refusedTokens(c, ""); err != nil {
 		return err
 	}

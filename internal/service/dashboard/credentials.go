@@ -66,14 +66,14 @@ func showAPIKey(k *account.APIKey, now time.Time) *credential {
 }
 
 func (s apiKeyStore) list(c *call, p account.Page) (all []credential, more bool, err error) {
-	found, err := s.keys.ListAPIKeys(c.Context(), c.AccountID(), p)
+	found, more, err := s.keys.ListAPIKeys(c.Context(), c.AccountID(), p)
 	if err != nil {
 		return nil, false, err
 	}
-	for i := range found.Keys {
-		all = append(all, *showAPIKey(&found.Keys[i], c.now()))
+	for i := range found {
+		all = append(all, *showAPIKey(&found[i], c.now()))
 	}
-	return all, found.More, nil
+	return all, more, nil
 }
 
 func (s apiKeyStore) get(c *call, id string) (*credential, error) {
@@ -126,14 +126,14 @@ func showAuthtoken(a *account.Authtoken, now time.Time) *credential {
 }
 
 func (s authtokenStore) list(c *call, p account.Page) (all []credential, more bool, err error) {
-	found, err := s.tokens.ListAuthtokens(c.Context(), c.AccountID(), p)
+	found, more, err := s.tokens.ListAuthtokens(c.Context(), c.AccountID(), p)
 	if err != nil {
 		return nil, false, err
 	}
-	for i := range found.Authtokens {
-		all = append(all, *showAuthtoken(&found.Authtokens[i], c.now()))
+	for i := range found {
+		all = append(all, *showAuthtoken(&found[i], c.now()))
 	}
-	return all, found.More, nil
+	return all, more, nil
 }
 
 func (s authtokenStore) get(c *call, id string) (*credential, error) {

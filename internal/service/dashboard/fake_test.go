@@ -208,14 +208,16 @@ func (f *fake) Operator(_ context.Context, accountID, id string) (*account.Opera
 	return find(f, f.ops, operatorID, accountID, id)
 }
 
-func (f *fake) ListOperators(_ context.Context, accountID string, p account.Page) (*account.OperatorPage, error) {
+func (f *fake) ListOperators(
+	_ context.Context, accountID string, p account.Page,
+) (page []account.Operator, more bool, err error) {
 	leave, err := f.enter()
 	defer leave()
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	page, more := pageOf(f, f.ops, operatorID, accountID, p, nil)
-	return &account.OperatorPage{Operators: page, More: more}, nil
+	page, more = pageOf(f, f.ops, operatorID, accountID, p, nil)
+	return page, more, nil
 }
 
 func (f *fake) PatchOperator(
@@ -245,16 +247,16 @@ func (f *fake) Backend(
 
 func (f *fake) ListBackends(
 	_ context.Context, accountID string, kind account.BackendKind, p account.Page,
-) (*account.BackendPage, error) {
+) (page []account.Backend, more bool, err error) {
 	leave, err := f.enter()
 	defer leave()
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	page, more := pageOf(f, f.backends, backendID, accountID, p, func(b *account.Backend) bool {
+	page, more = pageOf(f, f.backends, backendID, accountID, p, func(b *account.Backend) bool {
 		return b.Kind == kind
 	})
-	return &account.BackendPage{Backends: page, More: more}, nil
+	return page, more, nil
 }
 
 // ActiveChild implements httpkit.Backends.
@@ -283,14 +285,14 @@ func (f *fake) TunnelSession(_ context.Context, accountID, id string) (*account.
 
 func (f *fake) ListTunnelSessions(
 	_ context.Context, accountID string, p account.Page,
-) (*account.TunnelSessionPage, error) {
+) (page []account.TunnelSession, more bool, err error) {
 	leave, err := f.enter()
 	defer leave()
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	page, more := pageOf(f, f.agents, agentID, accountID, p, nil)
-	return &account.TunnelSessionPage{Sessions: page, More: more}, nil
+	page, more = pageOf(f, f.agents, agentID, accountID, p, nil)
+	return page, more, nil
 }
 
 func (f *fake) StopSession(_ context.Context, by account.Caller, id string) error {
@@ -325,14 +327,14 @@ func (f *fake) LabelledTunnel(_ context.Context, accountID, id string) (*account
 
 func (f *fake) ListLabelledTunnels(
 	_ context.Context, accountID string, labels map[string]string, p account.Page,
-) (*account.LabelledTunnelPage, error) {
+) (page []account.LabelledTunnel, more bool, err error) {
 	leave, err := f.enter()
 	defer leave()
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	page, more := pageOf(f, f.tunnels, tunnelID, accountID, p, func(t *account.LabelledTunnel) bool {
+	page, more = pageOf(f, f.tunnels, tunnelID, accountID, p, func(t *account.LabelledTunnel) bool {
 		return account.HasLabels(t.Labels, labels)
 	})
-	return &account.LabelledTunnelPage{Tunnels: page, More: more}, nil
+	return page, more, nil
 }

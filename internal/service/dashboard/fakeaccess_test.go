@@ -196,14 +196,16 @@ func (f *fake) APIKey(_ context.Context, accountID, id string) (*account.APIKey,
 	return find(f, f.keys, keyID, accountID, id)
 }
 
-func (f *fake) ListAPIKeys(_ context.Context, accountID string, p account.Page) (*account.APIKeyPage, error) {
+func (f *fake) ListAPIKeys(
+	_ context.Context, accountID string, p account.Page,
+) (page []account.APIKey, more bool, err error) {
 	leave, err := f.enter()
 	defer leave()
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	page, more := pageOf(f, f.keys, keyID, accountID, p, nil)
-	return &account.APIKeyPage{Keys: page, More: more}, nil
+	page, more = pageOf(f, f.keys, keyID, accountID, p, nil)
+	return page, more, nil
 }
 
 func (f *fake) PatchAPIKey(context.Context, account.Caller, string, account.APIKeyPatch) (*account.APIKey, error) {
@@ -257,14 +259,16 @@ func (f *fake) Authtoken(_ context.Context, accountID, id string) (*account.Auth
 	return find(f, f.tokens, authtokenID, accountID, id)
 }
 
-func (f *fake) ListAuthtokens(_ context.Context, accountID string, p account.Page) (*account.AuthtokenPage, error) {
+func (f *fake) ListAuthtokens(
+	_ context.Context, accountID string, p account.Page,
+) (page []account.Authtoken, more bool, err error) {
 	leave, err := f.enter()
 	defer leave()
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	page, more := pageOf(f, f.tokens, authtokenID, accountID, p, nil)
-	return &account.AuthtokenPage{Authtokens: page, More: more}, nil
+	page, more = pageOf(f, f.tokens, authtokenID, accountID, p, nil)
+	return page, more, nil
 }
 
 func (f *fake) PatchAuthtoken(

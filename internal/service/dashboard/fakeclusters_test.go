@@ -78,14 +78,16 @@ func (f *fake) Cluster(_ context.Context, accountID, id string) (*account.Cluste
 	return find(f, f.clusters, clusterID, accountID, id)
 }
 
-func (f *fake) ListClusters(_ context.Context, accountID string, p account.Page) (*account.ClusterPage, error) {
+func (f *fake) ListClusters(
+	_ context.Context, accountID string, p account.Page,
+) (page []account.Cluster, more bool, err error) {
 	leave, err := f.enter()
 	defer leave()
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	page, more := pageOf(f, f.clusters, clusterID, accountID, p, nil)
-	return &account.ClusterPage{Clusters: page, More: more}, nil
+	page, more = pageOf(f, f.clusters, clusterID, accountID, p, nil)
+	return page, more, nil
 }
 
 func (f *fake) DeleteCluster(_ context.Context, by account.Caller, id string) error {

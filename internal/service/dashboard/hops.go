@@ -62,12 +62,12 @@ func (h *mapHandlers) source(c *call) (*pathSource, error) {
 		return nil, err
 	}
 	for _, kind := range account.BackendKinds() {
-		page, err := h.backends.store.ListBackends(c.Context(), c.AccountID(), kind,
+		page, _, err := h.backends.store.ListBackends(c.Context(), c.AccountID(), kind,
 			account.Page{Limit: account.MaxPageLimit})
 		if err != nil {
 			return nil, err
 		}
-		rows, err := h.backends.rows(c, page.Backends...)
+		rows, err := h.backends.rows(c, page...)
 		if err != nil {
 			return nil, err
 		}

@@ -65,12 +65,12 @@ func (o bindingOperator) cluster() string { return cmp.Or(o.Deployment.ClusterNa
 
 // binding returns the operators of the account that bind endpoints.
 func (r *operatorReader) binding(c *call) ([]bindingOperator, error) {
-	page, err := r.store.ListOperators(c.Context(), c.AccountID(), account.Page{Limit: account.MaxPageLimit})
+	page, _, err := r.store.ListOperators(c.Context(), c.AccountID(), account.Page{Limit: account.MaxPageLimit})
 	if err != nil {
 		return nil, err
 	}
 	var all []bindingOperator
-	for _, o := range page.Operators {
+	for _, o := range page {
 		op := bindingOperator{operatorRow: newOperatorRow(o, c.now())}
 		if !op.Binds() {
 			continue
@@ -97,12 +97,12 @@ type operatorsPage struct {
 }
 
 func (h *operatorHandlers) list(c *call) error {
-	found, err := h.reader.store.ListOperators(c.Context(), c.AccountID(), c.page())
+	found, more, err := h.reader.store.ListOperators(c.Context(), c.AccountID(), c.page())
 	if err != nil {
 		return err
 	}
-	p := operatorsPage{Pager: pagerOf(c, found.Operators, found.More, operatorID, nil)}
-	for _, o := range found.Operators {
+	p := operatorsPage{Pager: pagerOf(c, found, more, operatorID, nil)}
+	for _, o := range found {
 		p.Rows = append(p.Rows, newOperatorRow(o, c.now()))
 	}
 	return c.show(http.StatusOK, view{Page: "operators", Title: "Kubernetes operators", Nav: "kubernetes-operators",

@@ -196,12 +196,12 @@ func (m *summary) addFailing(e *account.Endpoint, rate rateText) {
 }
 
 func (h *overviewHandlers) addOperators(c *call, m *summary) error {
-	page, err := h.store.ListOperators(c.Context(), c.AccountID(), account.Page{Limit: account.MaxPageLimit})
+	page, more, err := h.store.ListOperators(c.Context(), c.AccountID(), account.Page{Limit: account.MaxPageLimit})
 	if err != nil {
 		return err
 	}
-	m.Operators = objectCount{len(page.Operators), page.More}
-	for _, o := range page.Operators {
+	m.Operators = objectCount{len(page), more}
+	for _, o := range page {
 		row := newOperatorRow(o, c.now())
 		if row.Silent {
 			m.SilentOperators.N++
@@ -222,17 +222,17 @@ func (h *overviewHandlers) addOperators(c *call, m *summary) error {
 
 func (h *overviewHandlers) addBackends(c *call, m *summary) error {
 	for _, kind := range account.BackendKinds() {
-		page, err := h.backends.store.ListBackends(c.Context(), c.AccountID(), kind,
+		page, more, err := h.backends.store.ListBackends(c.Context(), c.AccountID(), kind,
 			account.Page{Limit: account.MaxPageLimit})
 		if err != nil {
 			return err
 		}
-		m.Backends.N += len(page.Backends)
-		m.Backends.More = m.Backends.More || page.More
+		m.Backends.N += len(page)
+		m.Backends.More = m.Backends.More || more
 		if kind != account.BackendFailover {
 			continue
 		}
-		rows, err := h.backends.rows(c, page.Backends...)
+		rows, err := h.backends.rows(c, page...)
 		if err != nil {
 			return err
 		}
@@ -249,11 +249,11 @@ func (h *overviewHandlers) addBackends(c *call, m *summary) error {
 }
 
 func (h *overviewHandlers) addAgents(c *call, m *summary) error {
-	agents, err := h.store.ListTunnelSessions(c.Context(), c.AccountID(), account.Page{Limit: account.MaxPageLimit})
+	agents, more, err := h.store.ListTunnelSessions(c.Context(), c.AccountID(), account.Page{Limit: account.MaxPageLimit})
 	if err != nil {
 		return err
 	}
-	m.Agents = objectCount{len(agents.Sessions), agents.More}
+	m.Agents = objectCount{len(agents), more}
 	return nil
 }
 

@@ -146,44 +146,49 @@ type relayedKey struct {
 	id     uint64
 }
 
-// addRelayed counts a stream that a peer has opened to an agent here. Until remove is called, the peer
-// may ask whether its agent responds.
-func (p *Peers) addRelayed(caller string, id uint64, agent *tunnel.Stream) (remove func()) {
+// relayedStreams are the streams that peers have opened to agents here. The zero value has none.
+type relayedStreams struct {
+	mu     sync.Mutex
+	byID   map[relayedKey]*tunnel.Stream // byID has those whose peer may ask for their agents.
+	number int
+	ended  chan struct{} // ended is closed when number becomes 0; nil where nothing waits for it.
+}
+
+// add adds a stream. Until remove is called, the peer may ask whether its agent responds.
+func (rs *relayedStreams) add(caller string, id uint64, agent *tunnel.Stream) (remove func()) {
 	key := relayedKey{caller, id}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if pr := p.peers[caller]; pr != nil {
-		pr.relayedIn.Add(1)
-		p.relayedIn.Add(1)
-	}
-	p.relayedLive++
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	rs.number++
 	if id != 0 { // 0: of a peer that does not ask
-		p.relayed[key] = agent
+		if rs.byID == nil {
+			rs.byID = make(map[relayedKey]*tunnel.Stream)
+		}
+		rs.byID[key] = agent
 	}
 	return func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		delete(p.relayed, key)
-		if p.relayedLive--; p.relayedLive == 0 && p.relayedEnded != nil {
-			close(p.relayedEnded)
-			p.relayedEnded = nil
+		rs.mu.Lock()
+		defer rs.mu.Unlock()
+		delete(rs.byID, key)
+		if rs.number--; rs.number == 0 && rs.ended != nil {
+			close(rs.ended)
+			rs.ended = nil
 		}
 	}
 }
 
-// WaitRelayed waits until no stream that a peer has opened to an agent here is live, or returns the
-// error of ctx. Peers keep streams of http for some seconds after the last request.
-func (p *Peers) WaitRelayed(ctx context.Context) error {
-	p.mu.Lock()
-	if p.relayedLive == 0 {
-		p.mu.Unlock()
+// wait waits until there are none, or returns the error of ctx.
+func (rs *relayedStreams) wait(ctx context.Context) error {
+	rs.mu.Lock()
+	if rs.number == 0 {
+		rs.mu.Unlock()
 		return nil
 	}
-	if p.relayedEnded == nil {
-		p.relayedEnded = make(chan struct{})
+	if rs.ended == nil {
+		rs.ended = make(chan struct{})
 	}
-	ended := p.relayedEnded
-	p.mu.Unlock()
+	ended := rs.ended
+	rs.mu.Unlock()
 	select {
 	case <-ended:
 		return nil
@@ -192,20 +197,21 @@ func (p *Peers) WaitRelayed(ctx context.Context) error {
 	}
 }
 
-// relayedStreams returns those of the caller's streams that are live here, by their RelayIDs.
-func (p *Peers) relayedStreams(caller string, ids []uint64) map[uint64]*tunnel.Stream {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+// live returns those of the caller's streams that are live, by their RelayIDs.
+func (rs *relayedStreams) live(caller string, ids []uint64) map[uint64]*tunnel.Stream {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
 	live := make(map[uint64]*tunnel.Stream, len(ids))
 	for _, id := range ids {
-		if st := p.relayed[relayedKey{caller, id}]; st != nil {
+		if st := rs.byID[relayedKey{caller, id}]; st != nil {
 			live[id] = st
 		}
 	}
 	return live
 }
 
-func (p *Peers) serveSilent(w http.ResponseWriter, r *http.Request) {
+// serveSilent answers a peer which agents do not respond.
+func (rs *relayedStreams) serveSilent(w http.ResponseWriter, r *http.Request) {
 	answer(w, r, decodeSilent, func(asked silentMessage) ([]byte, error) {
 		if len(asked.Streams) > maxWatched {
 			return nil, fmt.Errorf("%d streams, at most %d are allowed", len(asked.Streams), maxWatched)
@@ -214,7 +220,7 @@ func (p *Peers) serveSilent(w http.ResponseWriter, r *http.Request) {
 		if err != nil {
 			return nil, err
 		}
-		live := p.relayedStreams(caller, asked.Streams)
+		live := rs.live(caller, asked.Streams)
 		waitUnresponsive(r.Context(), live)
 		silent := silentMessage{Streams: []uint64{}}
 		for id, st := range live {

@@ -75,9 +75,9 @@ func TestMember_CallsWaitersWhenAgentStops(t *testing.T) {
 		_ = st.Reset(tunnel.Aborted)
 	}
 	wait.Until(t, "the end of the relayed streams", func() bool {
-		holds.mu.Lock()
-		defer holds.mu.Unlock()
-		return len(holds.relayed) == 0 && holds.local.open.Load() == 0
+		holds.relayed.mu.Lock()
+		defer holds.relayed.mu.Unlock()
+		return len(holds.relayed.byID) == 0 && holds.local.open.Load() == 0
 	})
 }
 

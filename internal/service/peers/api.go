@@ -92,23 +92,25 @@ func (pr *peer) sendChange(ctx context.Context, c Change) error {
 	return nil
 }
 
-// handler serves the HTTP API. Callers have been verified by their certificates.
-func (p *Peers) handler() http.Handler {
+// api answers the questions and changes of peers, whose certificates have been verified.
+type api struct{ peers *Peers }
+
+func (a api) handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST "+pathHolders, p.serveHolders)
-	mux.HandleFunc("POST "+pathChanges, p.serveChange)
-	mux.HandleFunc("POST "+pathSilent, p.serveSilent)
-	mux.HandleFunc("POST "+pathTraffic, p.serveTraffic)
+	mux.HandleFunc("POST "+pathHolders, a.serveHolders)
+	mux.HandleFunc("POST "+pathChanges, a.serveChange)
+	mux.HandleFunc("POST "+pathSilent, a.peers.relayed.serveSilent)
+	mux.HandleFunc("POST "+pathTraffic, a.serveTraffic)
 	mux.HandleFunc("GET "+pathPing, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(pingMessage{p.opt.Local.StoreAge().Milliseconds()})
+		_ = json.NewEncoder(w).Encode(pingMessage{a.peers.opt.Local.StoreAge().Milliseconds()})
 	})
 	return mux
 }
 
-func (p *Peers) serveHolders(w http.ResponseWriter, r *http.Request) {
+func (a api) serveHolders(w http.ResponseWriter, r *http.Request) {
 	answer(w, r, decodeQuery, func(q Query) ([]byte, error) {
-		all := slices.Clone(p.opt.Local.Holders(q))
+		all := slices.Clone(a.peers.opt.Local.Holders(q))
 		if len(all) > maxHolders {
 			slices.SortFunc(all, func(a, b Holder) int { return cmp.Compare(a.Connections, b.Connections) })
 			all = all[:maxHolders]
@@ -117,7 +119,12 @@ func (p *Peers) serveHolders(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-func (p *Peers) serveChange(w http.ResponseWriter, r *http.Request) {
+func (a api) serveTraffic(w http.ResponseWriter, r *http.Request) {
+	answer(w, r, func(b []byte) ([]byte, error) { return b, nil }, a.peers.opt.Local.AnswerTraffic)
+}
+
+func (a api) serveChange(w http.ResponseWriter, r *http.Request) {
+	p := a.peers
 	c, err := readBody(w, r, maxChangeSize, decodeChange)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)

@@ -28,23 +28,38 @@ const (
 // inboundConn is a connection of a peer.
 type inboundConn struct{ cancel context.CancelFunc }
 
-// Serve accepts connections of peers until ctx is done. Then it closes the listener and the
-// connections, and waits for what they serve.
-func (p *Peers) Serve(ctx context.Context, l net.Listener) error {
+// listener has the connections of peers: it admits those of replicas in the registry, and ends them
+// when their replica leaves it.
+type listener struct {
+	id           string // id is this replica's.
+	identity     *identity
+	registry     *registry
+	tunnels      *tunnel.Server // tunnels serves sessions.
+	api          http.Handler   // api serves questions and changes.
+	writeTimeout time.Duration  // writeTimeout bounds an answer of api.
+	log          *slog.Logger
+
+	mu      sync.Mutex                           // mu guards what follows.
+	inbound map[string]map[*inboundConn]struct{} // inbound has connections by the caller's id.
+}
+
+// serve accepts connections until ctx is done. Then it closes l and the connections, and waits for
+// what they serve.
+func (li *listener) serve(ctx context.Context, l net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var conns sync.WaitGroup
 	defer conns.Wait()
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { _ = l.Close() })()
 	queue := &connQueue{Listener: framing.NewListener()}
-	server := p.httpServer()
+	server := li.httpServer()
 	server.ConnState = queue.connState
 	conns.Go(func() {
 		<-ctx.Done()
 		_ = server.Close()
 	})
 	conns.Go(func() { _ = server.Serve(queue) }) // ErrServerClosed
-	config := p.identity.serverTLS(func(id string) error { return p.verifyCaller(ctx, id) })
+	config := li.identity.serverTLS(func(id string) error { return li.verifyCaller(ctx, id) })
 	config.NextProtos = []string{tunnel.ALPN, protocolHTTP2}
 	slots := make(chan struct{}, maxHandshakes)
 	pause := time.Duration(0)
@@ -60,29 +75,29 @@ func (p *Peers) Serve(ctx context.Context, l net.Listener) error {
 			return fmt.Errorf("accepting replicas: %w", err)
 		case err != nil: // out of descriptors, for instance: it passes
 			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
-			p.log.Error("accepting a replica's connection", "err", err, "retry_in", pause)
+			li.log.Error("accepting a replica's connection", "err", err, "retry_in", pause)
 			timer.Sleep(ctx, pause)
 			continue
 		}
 		pause = 0
 		slots <- struct{}{}
 		conns.Go(func() {
-			p.serveConn(ctx, tls.Server(tunnel.TuneConn(raw), config), queue, func() { <-slots })
+			li.serveConn(ctx, tls.Server(tunnel.TuneConn(raw), config), queue, func() { <-slots })
 		})
 	}
 }
 
 // verifyCaller refuses callers that the registry does not have.
-func (p *Peers) verifyCaller(ctx context.Context, id string) error {
-	if id == p.opt.ID {
+func (li *listener) verifyCaller(ctx context.Context, id string) error {
+	if id == li.id {
 		return errors.New("the replica has dialed itself")
 	}
-	if p.registry.has(id) {
+	if li.registry.has(id) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
 	defer cancel()
-	if !p.registry.refreshFor(ctx, id) {
+	if !li.registry.refreshFor(ctx, id) {
 		return fmt.Errorf("replica %s is not in the registry", id)
 	}
 	return nil
@@ -90,7 +105,7 @@ func (p *Peers) verifyCaller(ctx context.Context, id string) error {
 
 // serveConn does the TLS handshake, calls done, and serves the connection by its protocol. It is
 // closed when its replica leaves the registry.
-func (p *Peers) serveConn(ctx context.Context, c *tls.Conn, queue *connQueue, done func()) {
+func (li *listener) serveConn(ctx context.Context, c *tls.Conn, queue *connQueue, done func()) {
 	shaking, cancel := context.WithTimeout(ctx, handshakeTimeout)
 	err := c.HandshakeContext(shaking)
 	cancel()
@@ -100,60 +115,73 @@ func (p *Peers) serveConn(ctx context.Context, c *tls.Conn, queue *connQueue, do
 		id, err = replicaID(c.ConnectionState())
 	}
 	if err != nil {
-		p.log.Debug("a replica's handshake failed", "remote", c.RemoteAddr(), "err", err)
+		li.log.Debug("a replica's handshake failed", "remote", c.RemoteAddr(), "err", err)
 		_ = c.NetConn().Close()
 		return
 	}
 	ctx, cancel = context.WithCancel(context.WithValue(ctx, callerKey{}, id))
 	defer cancel()
 	conn := &inboundConn{cancel}
-	if !p.addInbound(id, conn) {
+	if !li.add(id, conn) {
 		_ = c.NetConn().Close()
 		return
 	}
-	defer p.removeInbound(id, conn)
+	defer li.remove(id, conn)
 	if c.ConnectionState().NegotiatedProtocol == tunnel.ALPN {
-		if err := p.server.ServeConn(ctx, c); err != nil {
-			p.log.Debug("a replica's connection ended", "replica", id, "err", err)
+		if err := li.tunnels.ServeConn(ctx, c); err != nil {
+			li.log.Debug("a replica's connection ended", "replica", id, "err", err)
 		}
 		return
 	}
 	queue.serve(ctx, c)
 }
 
-// addInbound registers a connection, unless its replica has left the registry.
-func (p *Peers) addInbound(id string, c *inboundConn) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.registry.has(id) {
+// add registers a connection, unless its replica has left the registry.
+func (li *listener) add(id string, c *inboundConn) bool {
+	li.mu.Lock()
+	defer li.mu.Unlock()
+	if !li.registry.has(id) {
 		return false
 	}
-	if p.inbound[id] == nil {
-		p.inbound[id] = make(map[*inboundConn]struct{})
+	if li.inbound[id] == nil {
+		li.inbound[id] = make(map[*inboundConn]struct{})
 	}
-	p.inbound[id][c] = struct{}{}
+	li.inbound[id][c] = struct{}{}
 	return true
 }
 
-func (p *Peers) removeInbound(id string, c *inboundConn) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if delete(p.inbound[id], c); len(p.inbound[id]) == 0 {
-		delete(p.inbound, id)
+func (li *listener) remove(id string, c *inboundConn) {
+	li.mu.Lock()
+	defer li.mu.Unlock()
+	if delete(li.inbound[id], c); len(li.inbound[id]) == 0 {
+		delete(li.inbound, id)
+	}
+}
+
+// endOthers ends the connections of replicas that are not among the rows.
+func (li *listener) endOthers(rows map[string]Replica) {
+	li.mu.Lock()
+	defer li.mu.Unlock()
+	for id, conns := range li.inbound {
+		if _, live := rows[id]; !live {
+			for c := range conns {
+				c.cancel()
+			}
+		}
 	}
 }
 
 // httpServer returns the server of questions and changes. Its connections come from a connQueue.
-func (p *Peers) httpServer() *http.Server {
+func (li *listener) httpServer() *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP2(true)
 	return &http.Server{
-		Handler: p.handler(), Protocols: protocols,
+		Handler: li.api, Protocols: protocols,
 		ReadHeaderTimeout: handshakeTimeout, ReadTimeout: 2 * handshakeTimeout, IdleTimeout: time.Minute,
-		WriteTimeout: p.opt.Lease + publishGrace + handshakeTimeout, MaxHeaderBytes: 16 << 10,
+		WriteTimeout: li.writeTimeout, MaxHeaderBytes: 16 << 10,
 		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 1000, SendPingTimeout: 2 * pingInterval,
 			PingTimeout: pingTimeout},
-		ErrorLog: slog.NewLogLogger(p.log.Handler(), slog.LevelDebug),
+		ErrorLog: slog.NewLogLogger(li.log.Handler(), slog.LevelDebug),
 	}
 }
 

@@ -151,7 +151,8 @@ type Peers struct {
 	log      *slog.Logger
 	identity *identity
 	registry *registry
-	server   *tunnel.Server
+	listener *listener
+	relayed  relayedStreams
 	ctx      context.Context // ends with Run
 	cancel   context.CancelFunc
 	tasks    tasks
@@ -159,16 +160,12 @@ type Peers struct {
 	relayedOut, relayedIn, overdue atomic.Int64 // what Totals returns
 	lastRelayID                    atomic.Uint64
 
-	mu           sync.Mutex // guards what follows and the members
-	peers        map[string]*peer
-	lastLeft     time.Time                            // when a replica was last removed from peers
-	inbound      map[string]map[*inboundConn]struct{} // by the caller's id
-	questions    map[queryKey]*question
-	relayed      map[relayedKey]*tunnel.Stream // streams that peers have opened to agents here
-	relayedLive  int                           // number of these streams
-	relayedEnded chan struct{}                 // closed when relayedLive becomes 0; nil = nothing waits for it
-	sequence     uint64                        // the last question's number
-	choices      uint64                        // members chosen so far
+	mu        sync.Mutex // guards what follows and the members
+	peers     map[string]*peer
+	lastLeft  time.Time // when a replica was last removed from peers
+	questions map[queryKey]*question
+	sequence  uint64 // the last question's number
+	choices   uint64 // members chosen so far
 }
 
 // New returns Peers without links; Run makes them.
@@ -183,16 +180,38 @@ func New(opt Options) (*Peers, error) {
 		return nil, err
 	}
 	p := &Peers{opt: opt, log: opt.Logger, identity: &identity{authority: authority, id: opt.ID},
-		peers: make(map[string]*peer), inbound: make(map[string]map[*inboundConn]struct{}),
-		questions: make(map[queryKey]*question), relayed: make(map[relayedKey]*tunnel.Stream)}
+		peers: make(map[string]*peer), questions: make(map[queryKey]*question)}
 	if _, err := p.identity.certificate(); err != nil {
 		return nil, err
 	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.registry = &registry{peers: p, changed: make(chan struct{})}
-	p.server = tunnel.NewServer(tunnel.ServerConfig{Handler: relayHandler{p}, WindowBudget: opt.WindowBudget,
-		Logger: opt.Logger, OnRequestLine: p.reportLine})
+	relay := relayHandler{p}
+	p.listener = &listener{
+		id: opt.ID, identity: p.identity, registry: p.registry, log: p.log, api: api{p}.handler(),
+		writeTimeout: opt.Lease + publishGrace + handshakeTimeout, inbound: make(map[string]map[*inboundConn]struct{}),
+		tunnels: tunnel.NewServer(tunnel.ServerConfig{Handler: relay, WindowBudget: opt.WindowBudget,
+			Logger: opt.Logger, OnRequestLine: relay.reportLine}),
+	}
 	return p, nil
+}
+
+// Serve accepts connections of peers until ctx is done. Then it closes the listener and the
+// connections, and waits for what they serve.
+func (p *Peers) Serve(ctx context.Context, l net.Listener) error { return p.listener.serve(ctx, l) }
+
+// WaitRelayed waits until no stream that a peer has opened to an agent here is live, or returns the
+// error of ctx. Peers keep streams of http for some seconds after the last request.
+func (p *Peers) WaitRelayed(ctx context.Context) error { return p.relayed.wait(ctx) }
+
+// countRelayed counts a stream that a peer has opened to an agent here.
+func (p *Peers) countRelayed(caller string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if pr := p.peers[caller]; pr != nil {
+		pr.relayedIn.Add(1)
+		p.relayedIn.Add(1)
+	}
 }
 
 // Run reads the registry every second and keeps a link to each peer in it until ctx is done. Then
@@ -231,13 +250,7 @@ func (p *Peers) setReplicas(rows map[string]Replica) {
 			p.lastLeft = time.Now()
 		}
 	}
-	for id, conns := range p.inbound {
-		if _, live := rows[id]; !live {
-			for c := range conns {
-				c.cancel()
-			}
-		}
-	}
+	p.listener.endOthers(rows)
 	for id, row := range rows {
 		if pr := p.peers[id]; pr != nil {
 			pr.row = row

@@ -99,17 +99,18 @@ func (h relayHandler) Stream(ctx context.Context, _ *tunnel.Session, st *tunnel.
 		return
 	}
 	defer release()
-	defer p.addRelayed(callerOf(ctx), relayID, agent)()
+	p.countRelayed(callerOf(ctx))
+	defer p.relayed.add(callerOf(ctx), relayID, agent)()
 	to := &relayedStream{Stream: agent, from: st, opening: opening}
 	if _, err := relay.Join(ctx, st, to, relay.Options{}); err != nil {
 		p.log.Debug("a relayed stream broke", "endpoint", id, "err", err)
 	}
 }
 
-func (p *Peers) reportLine(_ *tunnel.Session, line tunnel.RequestLine) {
+func (h relayHandler) reportLine(_ *tunnel.Session, line tunnel.RequestLine) {
 	if accountID, id, ok := strings.Cut(line.EndpointID, "/"); ok {
 		line.EndpointID = id
-		p.opt.Local.ReportLine(accountID, line)
+		h.peers.opt.Local.ReportLine(accountID, line)
 	}
 }
 

@@ -68,7 +68,3 @@ func (pr *peer) canBeAsked() bool {
 	defer pr.peers.mu.Unlock()
 	return pr.link != nil && !pr.isSilentLocked()
 }
-
-func (p *Peers) serveTraffic(w http.ResponseWriter, r *http.Request) {
-	answer(w, r, func(b []byte) ([]byte, error) { return b, nil }, p.opt.Local.AnswerTraffic)
-}

@@ -175,7 +175,7 @@ func TestPeers_AskRegistryForUnknownCallers(t *testing.T) {
 	var calls sync.WaitGroup
 	for range 20 {
 		calls.Go(func() {
-			if err := one.verifyCaller(t.Context(), "rp-8"); err == nil {
+			if err := one.listener.verifyCaller(t.Context(), "rp-8"); err == nil {
 				t.Error("a replica that is not registered is accepted")
 			}
 		})
@@ -183,7 +183,7 @@ func TestPeers_AskRegistryForUnknownCallers(t *testing.T) {
 	calls.Wait()
 	began := time.Now()
 	for range 2 {
-		if err := one.verifyCaller(t.Context(), "rp-8"); err == nil {
+		if err := one.listener.verifyCaller(t.Context(), "rp-8"); err == nil {
 			t.Error("a replica that is not registered is accepted")
 		}
 	}

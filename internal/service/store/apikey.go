@@ -105,10 +105,10 @@ func (cr *Credentials) APIKey(ctx context.Context, accountID, id string) (*accou
 }
 
 // ListAPIKeys implements account.APIKeys.
-func (cr *Credentials) ListAPIKeys(ctx context.Context, accountID string, p account.Page) (*account.APIKeyPage, error) {
-	return readPage(ctx, cr.db, &apiKeys.table, accountID, p, func(all []account.APIKey, more bool) account.APIKeyPage {
-		return account.APIKeyPage{Keys: all, More: more}
-	})
+func (cr *Credentials) ListAPIKeys(
+	ctx context.Context, accountID string, p account.Page,
+) (page []account.APIKey, more bool, err error) {
+	return readPage(ctx, cr.db, &apiKeys.table, accountID, p)
 }
 
 // AllAPIKeys returns all API keys of an account, newest first. CodeNotFound for an unknown account.

@@ -93,11 +93,8 @@ func (cr *Credentials) Authtoken(ctx context.Context, accountID, id string) (*ac
 // ListAuthtokens implements account.Authtokens.
 func (cr *Credentials) ListAuthtokens(
 	ctx context.Context, accountID string, p account.Page,
-) (*account.AuthtokenPage, error) {
-	page := func(all []account.Authtoken, more bool) account.AuthtokenPage {
-		return account.AuthtokenPage{Authtokens: all, More: more}
-	}
-	return readPage(ctx, cr.db, &authtokens.table, accountID, p, page)
+) (page []account.Authtoken, more bool, err error) {
+	return readPage(ctx, cr.db, &authtokens.table, accountID, p)
 }
 
 // AllAuthtokens returns all authtokens of an account, newest first. CodeNotFound for an unknown

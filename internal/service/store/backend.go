@@ -158,20 +158,19 @@ func (bs *Backends) Backend(
 // ListBackends implements account.Backends.
 func (bs *Backends) ListBackends(
 	ctx context.Context, accountID string, kind account.BackendKind, p account.Page,
-) (*account.BackendPage, error) {
-	return result(ctx, bs.db, "listing backends", func(t *tx) (page *account.BackendPage, err error) {
-		page = &account.BackendPage{}
-		page.Backends, page.More, err = backends.page(t, p, `account_id = $1 AND kind = $2`, accountID, string(kind))
-		if err != nil || len(page.Backends) == 0 {
-			return page, err
+) (page []account.Backend, more bool, err error) {
+	err = bs.db.read(ctx, "listing backends", func(t *tx) (err error) {
+		page, more, err = backends.page(t, p, `account_id = $1 AND kind = $2`, accountID, string(kind))
+		if err != nil || len(page) == 0 {
+			return err
 		}
 		byID := map[string]*account.Backend{}
-		for i := range page.Backends {
-			byID[page.Backends[i].ID] = &page.Backends[i]
+		for i := range page {
+			byID[page[i].ID] = &page[i]
 		}
-		first, last := page.Backends[len(page.Backends)-1].ID, page.Backends[0].ID
-		return page, bs.addChildren(t, byID, `parent_id BETWEEN $1 AND $2`, first, last)
+		return bs.addChildren(t, byID, `parent_id BETWEEN $1 AND $2`, page[len(page)-1].ID, page[0].ID)
 	})
+	return page, more, err
 }
 
 // PatchBackend implements account.Backends.

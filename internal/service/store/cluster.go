@@ -132,10 +132,10 @@ func (cs *Clusters) Cluster(ctx context.Context, accountID, id string) (*account
 }
 
 // ListClusters implements account.Clusters.
-func (cs *Clusters) ListClusters(ctx context.Context, accountID string, p account.Page) (*account.ClusterPage, error) {
-	return readPage(ctx, cs.db, &clusters, accountID, p, func(all []account.Cluster, more bool) account.ClusterPage {
-		return account.ClusterPage{Clusters: all, More: more}
-	})
+func (cs *Clusters) ListClusters(
+	ctx context.Context, accountID string, p account.Page,
+) (page []account.Cluster, more bool, err error) {
+	return readPage(ctx, cs.db, &clusters, accountID, p)
 }
 
 // PatchCluster implements account.Clusters.

@@ -142,11 +142,8 @@ func (ops *Operators) Operator(ctx context.Context, accountID, id string) (*acco
 // ListOperators implements account.Operators.
 func (ops *Operators) ListOperators(
 	ctx context.Context, accountID string, p account.Page,
-) (*account.OperatorPage, error) {
-	page := func(all []account.Operator, more bool) account.OperatorPage {
-		return account.OperatorPage{Operators: all, More: more}
-	}
-	return readPage(ctx, ops.db, &operators, accountID, p, page)
+) (page []account.Operator, more bool, err error) {
+	return readPage(ctx, ops.db, &operators, accountID, p)
 }
 
 // PatchOperator implements account.Operators.

@@ -71,9 +71,9 @@ func TestRestore_ReportsCredentials(t *testing.T) {
 	page := f.List()
 	storetest.Equal(t, "endpoints", fmt.Sprint(len(page.Endpoints), page.Endpoints[0].ID, page.Endpoints[0].Status),
 		fmt.Sprint(1, kept.ID, account.StatusOffline))
-	sessions, err := f.Store.ListTunnelSessions(ctx, f.AccountID, account.Page{})
+	sessions, _, err := f.Store.ListTunnelSessions(ctx, f.AccountID, account.Page{})
 	storetest.Must(t, err)
-	storetest.Equal(t, "sessions", len(sessions.Sessions), 0)
+	storetest.Equal(t, "sessions", len(sessions), 0)
 	again := f.Bind(f.Session(), "http://kept.demo").Endpoint
 	storetest.Equal(t, "id of the endpoint that comes back", again.ID, kept.ID)
 	f.Expect(page.Version, account.Modified)

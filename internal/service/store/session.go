@@ -107,11 +107,8 @@ func (ss *TunnelSessions) TunnelSession(ctx context.Context, accountID, id strin
 // ListTunnelSessions implements account.TunnelSessions.
 func (ss *TunnelSessions) ListTunnelSessions(
 	ctx context.Context, accountID string, p account.Page,
-) (*account.TunnelSessionPage, error) {
-	page := func(all []account.TunnelSession, more bool) account.TunnelSessionPage {
-		return account.TunnelSessionPage{Sessions: all, More: more}
-	}
-	return readPage(ctx, ss.db, &tunnelSessions, accountID, p, page)
+) (page []account.TunnelSession, more bool, err error) {
+	return readPage(ctx, ss.db, &tunnelSessions, accountID, p)
 }
 
 // EndSession implements account.Binder.

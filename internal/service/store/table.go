@@ -138,15 +138,15 @@ func readRow[T any](ctx context.Context, db *database, tb *table[T], accountID, 
 	return result(ctx, db, "reading "+tb.noun, func(t *tx) (*T, error) { return tb.get(t, accountID, id) })
 }
 
-// readPage returns a page of the account's rows, newest first, which page makes of them.
-func readPage[T, P any](
-	ctx context.Context, db *database, tb *table[T], accountID string, p account.Page, page func([]T, bool) P,
-) (*P, error) {
-	return result(ctx, db, "listing "+tb.noun+"s", func(t *tx) (*P, error) {
-		found, more, err := tb.page(t, p, `account_id = $1`, accountID)
-		made := page(found, more)
-		return &made, err
+// readPage returns a page of the account's rows, newest first.
+func readPage[T any](
+	ctx context.Context, db *database, tb *table[T], accountID string, p account.Page,
+) (page []T, more bool, err error) {
+	err = db.read(ctx, "listing "+tb.noun+"s", func(t *tx) (err error) {
+		page, more, err = tb.page(t, p, `account_id = $1`, accountID)
+		return err
 	})
+	return page, more, err
 }
 
 // patchRow changes a row of the caller's account by apply, with an audit event. Without a

@@ -99,25 +99,24 @@ func (ss *TunnelSessions) LabelledTunnel(ctx context.Context, accountID, id stri
 // they are one JSON text in the row.
 func (ss *TunnelSessions) ListLabelledTunnels(
 	ctx context.Context, accountID string, labels map[string]string, p account.Page,
-) (*account.LabelledTunnelPage, error) {
-	limit := pageLimit(p)
-	return result(ctx, ss.db, "listing labelled tunnels", func(t *tx) (*account.LabelledTunnelPage, error) {
+) (page []account.LabelledTunnel, more bool, err error) {
+	limit, found := pageLimit(p), []account.LabelledTunnel{}
+	err = ss.db.read(ctx, "listing labelled tunnels", func(t *tx) error {
 		q := query{args: []any{accountID}, text: `account_id = $1`}
 		q.andIf(p.BeforeID != "", `id < `, p.BeforeID)
 		text := `SELECT ` + tunnels.names + ` FROM tunnels WHERE ` + q.text + ` ORDER BY id DESC`
 		if len(labels) == 0 {
 			text += fmt.Sprintf(` LIMIT %d`, limit+1)
 		}
-		found := []account.LabelledTunnel{}
-		err := t.Each(func(from scanner) error {
+		found = found[:0] // a try before may have left some
+		return t.Each(func(from scanner) error {
 			one, err := tunnels.scan(from)
 			if err == nil && len(found) <= limit && account.HasLabels(one.Labels, labels) {
 				found = append(found, one)
 			}
 			return err
 		}, text, q.args...)
-		page := &account.LabelledTunnelPage{}
-		page.Tunnels, page.More = cut(found, limit)
-		return page, err
 	})
+	page, more = cut(found, limit)
+	return page, more, err
 }

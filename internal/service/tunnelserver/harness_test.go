@@ -200,9 +200,9 @@ func (l *testService) tunnel(a *agent, labels map[string]string, resume string) 
 
 func (l *testService) listed() []account.LabelledTunnel {
 	l.t.Helper()
-	page, err := l.store.ListLabelledTunnels(l.t.Context(), l.accountID, nil, account.Page{})
+	page, _, err := l.store.ListLabelledTunnels(l.t.Context(), l.accountID, nil, account.Page{})
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	return page.Tunnels
+	return page
 }

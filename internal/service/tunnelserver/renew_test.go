@@ -132,9 +132,9 @@ func TestRenew_SurvivesRulesChange(t *testing.T) {
 	a := l.exporterOf("short")
 	_, err := l.renew(a, "long")
 	storetest.Must(t, err)
-	c, err := l.store.ListClusters(t.Context(), l.accountID, account.Page{})
+	c, _, err := l.store.ListClusters(t.Context(), l.accountID, account.Page{})
 	storetest.Must(t, err)
-	_, err = l.store.PatchCluster(t.Context(), account.Caller{AccountID: l.accountID}, c.Clusters[0].ID,
+	_, err = l.store.PatchCluster(t.Context(), account.Caller{AccountID: l.accountID}, c[0].ID,
 		account.ClusterPatch{Subjects: &[]account.SubjectPatch{{Namespace: "fairlead", ServiceAccount: "exporter",
 			Role: account.RoleExporter, ACL: &[]string{"export:*", "bind:*", "backend:*"}}}})
 	storetest.Must(t, err)

@@ -74,13 +74,13 @@ func BenchmarkIdleOperators(b *testing.B) {
 func (s *service) awaitOperators(n int) {
 	s.b.Helper()
 	for deadline := time.Now().Add(2 * time.Minute); ; <-time.After(time.Second) {
-		page, err := s.store.ListOperators(s.b.Context(), s.account, account.Page{})
+		page, _, err := s.store.ListOperators(s.b.Context(), s.account, account.Page{})
 		must(s.b, err)
-		if len(page.Operators) >= n {
+		if len(page) >= n {
 			return
 		}
 		if time.Now().After(deadline) {
-			s.b.Fatalf("%d operators are registered, want %d", len(page.Operators), n)
+			s.b.Fatalf("%d operators are registered, want %d", len(page), n)
 		}
 	}
 }

@@ -93,11 +93,11 @@ var backends = map[string]func(*testing.T, Open){
 			}
 			got, err := f.Store.Backend(t.Context(), f.AccountID, kind, made.ID)
 			Must(t, err)
-			page, err := f.Store.ListBackends(t.Context(), f.AccountID, kind, account.Page{})
+			page, _, err := f.Store.ListBackends(t.Context(), f.AccountID, kind, account.Page{})
 			Must(t, err)
 			tree, err := f.Store.BackendTree(t.Context(), f.AccountID, made.ID)
 			Must(t, err)
-			for name, other := range map[string]account.Backend{"read": *got, "listed": page.Backends[0],
+			for name, other := range map[string]account.Backend{"read": *got, "listed": page[0],
 				"of the tree": tree.All[made.ID]} {
 				if !reflect.DeepEqual(other, *made) {
 					t.Fatalf("%s: %+v, made %+v", name, other, *made)
@@ -122,13 +122,13 @@ var backends = map[string]func(*testing.T, Open){
 		}
 		var got []string
 		for p := (account.Page{Limit: 2}); ; {
-			page, err := f.Store.ListBackends(t.Context(), f.AccountID, account.BackendFailover, p)
+			page, more, err := f.Store.ListBackends(t.Context(), f.AccountID, account.BackendFailover, p)
 			Must(t, err)
-			for _, b := range page.Backends {
+			for _, b := range page {
 				Equal(t, "children", len(b.Children), 1)
 				got = append(got, b.ID)
 			}
-			if !page.More {
+			if !more {
 				break
 			}
 			p.BeforeID = got[len(got)-1]
@@ -305,9 +305,9 @@ var backends = map[string]func(*testing.T, Open){
 			MustCode(t, err, account.CodeNotFound)
 			MustCode(t, f.Store.DeleteBackend(t.Context(), account.Caller{AccountID: other}, kind, mine.ID),
 				account.CodeNotFound)
-			page, err := f.Store.ListBackends(t.Context(), other, kind, account.Page{})
+			page, _, err := f.Store.ListBackends(t.Context(), other, kind, account.Page{})
 			Must(t, err)
-			Equal(t, "listed", len(page.Backends), 0)
+			Equal(t, "listed", len(page), 0)
 		}
 	},
 }

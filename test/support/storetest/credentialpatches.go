@@ -116,13 +116,14 @@ var credentialPatches = map[string]func(*testing.T, Open){
 		}
 		_, err := f.Store.CreateAPIKey(t.Context(), account.Caller{AccountID: f.AccountID}, account.APIKeyPatch{})
 		MustCode(t, err, account.CodeLimit)
-		page, err := f.Store.ListAPIKeys(t.Context(), f.AccountID, account.Page{Limit: 2})
+		page, more, err := f.Store.ListAPIKeys(t.Context(), f.AccountID, account.Page{Limit: 2})
 		Must(t, err)
-		rest, err := f.Store.ListAPIKeys(t.Context(), f.AccountID, account.Page{Limit: 2, BeforeID: page.Keys[1].ID})
+		rest, moreRest, err := f.Store.ListAPIKeys(t.Context(), f.AccountID,
+			account.Page{Limit: 2, BeforeID: page[1].ID})
 		Must(t, err)
-		Equal(t, "pages", fmt.Sprint(len(page.Keys), page.More, len(rest.Keys), rest.More,
-			page.Keys[0].ID > page.Keys[1].ID,
-			page.Keys[1].ID > rest.Keys[0].ID), "2 true 1 false true true")
+		Equal(t, "pages", fmt.Sprint(len(page), more, len(rest), moreRest,
+			page[0].ID > page[1].ID,
+			page[1].ID > rest[0].ID), "2 true 1 false true true")
 		for range 2 {
 			_, err := f.Store.CreateAuthtoken(t.Context(), account.Caller{AccountID: f.AccountID},
 				account.AuthtokenPatch{})
@@ -130,9 +131,9 @@ var credentialPatches = map[string]func(*testing.T, Open){
 		}
 		_, err = f.Store.CreateAuthtoken(t.Context(), account.Caller{AccountID: f.AccountID}, account.AuthtokenPatch{})
 		MustCode(t, err, account.CodeLimit)
-		tokens, err := f.Store.ListAuthtokens(t.Context(), f.AccountID, account.Page{Limit: 2})
+		tokens, more, err := f.Store.ListAuthtokens(t.Context(), f.AccountID, account.Page{Limit: 2})
 		Must(t, err)
-		Equal(t, "tokens", fmt.Sprint(len(tokens.Authtokens), tokens.More), "2 true")
+		Equal(t, "tokens", fmt.Sprint(len(tokens), more), "2 true")
 	},
 	"credentials: those of other accounts not found": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
@@ -149,11 +150,11 @@ var credentialPatches = map[string]func(*testing.T, Open){
 		_, err = f.Store.PatchAuthtoken(t.Context(), account.Caller{AccountID: other}, f.TokenID,
 			account.AuthtokenPatch{Description: new("mine")})
 		MustCode(t, err, account.CodeNotFound)
-		keys, err := f.Store.ListAPIKeys(t.Context(), other, account.Page{BeforeID: key.ID + "z"})
+		keys, _, err := f.Store.ListAPIKeys(t.Context(), other, account.Page{BeforeID: key.ID + "z"})
 		Must(t, err)
-		tokens, err := f.Store.ListAuthtokens(t.Context(), other, account.Page{})
+		tokens, _, err := f.Store.ListAuthtokens(t.Context(), other, account.Page{})
 		Must(t, err)
-		Equal(t, "theirs", fmt.Sprint(len(keys.Keys), len(tokens.Authtokens)), "0 1")
+		Equal(t, "theirs", fmt.Sprint(len(keys), len(tokens)), "0 1")
 		unchanged, err := f.Store.APIKey(t.Context(), f.AccountID, key.ID)
 		Must(t, err)
 		Equal(t, "description", unchanged.Description, "")

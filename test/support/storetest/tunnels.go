@@ -44,13 +44,13 @@ func (f *Fixture) resumeTunnel(
 
 func (f *Fixture) tunnelIDs(labels map[string]string, p account.Page) string {
 	f.T.Helper()
-	page, err := f.Store.ListLabelledTunnels(f.ctx(), f.AccountID, labels, p)
+	page, more, err := f.Store.ListLabelledTunnels(f.ctx(), f.AccountID, labels, p)
 	Must(f.T, err)
 	var ids []string
-	for _, t := range page.Tunnels {
+	for _, t := range page {
 		ids = append(ids, t.ID)
 	}
-	return fmt.Sprint(ids, page.More)
+	return fmt.Sprint(ids, more)
 }
 
 func tunnelRoundTrip(t *testing.T, open Open) {
@@ -156,9 +156,9 @@ func tunnelOfAnother(t *testing.T, open Open) {
 	stranger, _ := f.NewAccount("second")
 	_, err := f.Store.LabelledTunnel(f.ctx(), stranger, made.ID)
 	MustCode(t, err, account.CodeNotFound)
-	page, err := f.Store.ListLabelledTunnels(f.ctx(), stranger, nil, account.Page{})
+	page, _, err := f.Store.ListLabelledTunnels(f.ctx(), stranger, nil, account.Page{})
 	Must(t, err)
-	Equal(t, "another account's list", len(page.Tunnels), 0)
+	Equal(t, "another account's list", len(page), 0)
 	Must(t, f.Store.EndTunnel(f.ctx(), stranger, made.ID, made.TunnelSession.ID))
 	Must(t, f.Store.EndSession(f.ctx(), stranger, made.TunnelSession.ID, account.SessionEnd{}))
 	_, _, err = f.Store.StartTunnel(f.ctx(),

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/url"
 	"os"
 	"strings"
@@ -56,15 +55,6 @@ func (o *connectionOptions) resolve() (*server, error) {
 	return &server{url: at, tls: config, settings: s}, nil
 }
 
-// hostPort returns the address to dial.
-func (s *server) hostPort() string {
-	port := s.url.Port()
-	if port == "" {
-		port = "443"
-	}
-	return net.JoinHostPort(s.url.Hostname(), port)
-}
-
 // agentOptions returns the options of the agent that serves the endpoint.
 func (o *endpointOptions) agentOptions() (agent.Options, error) {
 	s, err := o.resolve()
@@ -85,12 +75,12 @@ func (o *endpointOptions) agentOptions() (agent.Options, error) {
 	if err != nil {
 		return agent.Options{}, err
 	}
-	dial, err := connectproxy.Dialer(os.Getenv, s.hostPort(), nil)
+	dial, err := connectproxy.Dialer(os.Getenv, account.ServerAddress(s.url), nil)
 	if err != nil {
 		return agent.Options{}, fmt.Errorf("reading the proxy's address: %w", err)
 	}
 	instance := agentconfig.NewInstance()
-	return agent.Options{Server: s.url.String(), Address: s.hostPort(), TLS: s.tls, Token: token,
+	return agent.Options{Server: s.url.String(), Address: account.ServerAddress(s.url), TLS: s.tls, Token: token,
 		InstanceID: instance.ID, Logger: o.log(), DialServer: dial, Dial: o.dialUpstream, UpstreamTLS: o.upstreamTLS,
 		MaxBackoff: o.maxReconnectGap, DrainTimeout: o.drainTimeout}, nil
 }

@@ -38,7 +38,7 @@ func start(ctx context.Context, opt endpointOptions, e agent.Endpoint) (*running
 		return nil, publicError(err)
 	}
 	r := &running{opt: opt, up: make(chan struct{}), told: make(chan struct{}), ended: make(chan struct{})}
-	o.Endpoints, o.Observe = []agent.Endpoint{e}, r.observe
+	o.Endpoints, o.Observer = []agent.Endpoint{e}, &observer{r}
 	runCtx, stop := context.WithCancelCause(ctx)
 	r.stop = stop
 	go r.run(runCtx, agent.New(o))
@@ -88,8 +88,11 @@ func (r *running) end(err error) {
 	})
 }
 
-// observe translates the agent's events.
-func (r *running) observe(e agent.Event) {
+// observer translates the events of the agent of an endpoint.
+type observer struct{ *running }
+
+// Observe implements agent.Observer.
+func (r *observer) Observe(e agent.Event) {
 	log := r.opt.log()
 	switch e := e.(type) {
 	case agent.Online:

@@ -112,13 +112,13 @@ func (a *agentCommand) serve(
 		defer live.Close()
 		// The shutdown is printed as lines: a second Ctrl-C ends the process at any moment.
 		defer context.AfterFunc(ctx, live.Leave)()
-		o.Observe, o.PingInterval, o.OnPanic = live.Show, pingInterval, live.Leave
+		o.Observer, o.PingInterval, o.Terminal = live, pingInterval, live
 	} else {
 		lines := screen.New(a.console.out, options)
 		defer lines.Close()
-		o.Observe = lines.Show
+		o.Observer = lines
 	}
-	o.Observe = withIdentityRemedy(o.Observe, settings)
+	o.Observer = &remedyObserver{o.Observer, settings}
 	o.RetryUntrusted = []trust.Problem{trust.UnknownAuthority, trust.WrongHost, trust.OutOfDate, trust.BadCertificate}
 	if !isTerminal(a.console) {
 		o.RetryUntrusted = append(o.RetryUntrusted, trust.WrongPin)

@@ -131,24 +131,24 @@ func (d *diagnose) report(ctx context.Context, ofMachine bool) (doctor.Report, e
 	}
 	if client != nil {
 		defer client.CloseIdleConnections()
-		d.o.ListEndpoints = func(ctx context.Context, url string) (string, []account.Endpoint, error) {
-			all, err := client.ListEndpoints(ctx, account.EndpointFilter{Bindings: []string{account.BindingKubernetes},
-				URL: url})
-			if err != nil {
-				return "", nil, err
-			}
-			return all.AccountID, all.Endpoints, nil
-		}
-		d.o.ListExports = func(ctx context.Context) (string, []account.Endpoint, error) {
-			all, err := client.ListEndpoints(ctx, account.EndpointFilter{Bindings: []string{account.BindingClusterset}})
-			if err != nil {
-				return "", nil, err
-			}
-			return all.AccountID, all.Endpoints, nil
-		}
+		d.o.Account = accountEndpoints{client}
 	}
 	d.o.Kubectl = doctor.ExecRunner("kubectl")
 	return doctor.Run(ctx, d.o), nil
+}
+
+// accountEndpoints is the doctor.Account of an API key.
+type accountEndpoints struct{ client *apiclient.Client }
+
+// ListEndpoints implements doctor.Account.
+func (a accountEndpoints) ListEndpoints(
+	ctx context.Context, f account.EndpointFilter,
+) (accountID string, all []account.Endpoint, err error) {
+	found, err := a.client.ListEndpoints(ctx, f)
+	if err != nil {
+		return "", nil, err
+	}
+	return found.AccountID, found.Endpoints, nil
 }
 
 var objectName = regexp.MustCompile(`^[a-z0-9][-a-z0-9]*/[a-z0-9][-.a-z0-9]*$`)

@@ -110,17 +110,22 @@ func withRemedy(err error, s *agentconfig.Settings) error {
 	return fmt.Errorf("%w; %s", err, remedy)
 }
 
-// withIdentityRemedy adds the remedy to reports of a server that is not trusted.
-func withIdentityRemedy(observe func(agent.Event), s *agentconfig.Settings) func(agent.Event) {
-	return func(e agent.Event) {
-		if r, ok := e.(agent.Retrying); ok {
-			if remedy := identityRemedy(r.Untrusted, s); remedy != "" {
-				r.Cause += "; " + remedy
-				e = r
-			}
+// remedyObserver is an agent.Observer that adds the remedy to reports of a server that is not
+// trusted.
+type remedyObserver struct {
+	agent.Observer
+	settings *agentconfig.Settings
+}
+
+// Observe implements agent.Observer.
+func (o *remedyObserver) Observe(e agent.Event) {
+	if r, ok := e.(agent.Retrying); ok {
+		if remedy := identityRemedy(r.Untrusted, o.settings); remedy != "" {
+			r.Cause += "; " + remedy
+			e = r
 		}
-		observe(e)
 	}
+	o.Observer.Observe(e)
 }
 
 // identityRemedy returns a remedy for a server that is not trusted, or "".

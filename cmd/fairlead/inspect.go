@@ -86,7 +86,7 @@ func (a *agentCommand) startInspector(ctx context.Context, o *agent.Options, lev
 	host, _, _ := net.SplitHostPort(address)
 	i := &inspector{recorder: inspect.New()}
 	i.server = inspect.Serve(listener, i.recorder, inspect.ServerOptions{Host: strings.ToLower(host),
-		Pages: page.New(page.Options{Recorder: i.recorder, Marked: i.recorder.Marked, Version: version.String()})})
+		Pages: page.New(page.Options{Recorder: i.recorder, Version: version.String()})})
 	o.Inspect, o.InspectURL = i.recorder, i.server.URL()
 	return i, nil
 }

@@ -5,9 +5,7 @@ package main
 
 import (
 	"errors"
-	"net"
 	"net/url"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -81,7 +79,8 @@ func connectionOptions(s *agentconfig.Settings) (agent.Options, error) {
 	if err := errors.Join(noServer, noToken, noTrust); err != nil {
 		return agent.Options{}, asUsageErrors(err)
 	}
-	return agent.Options{Server: server.String(), Address: hostPort(server), TLS: tlsConfig, Token: s.Authtoken}, nil
+	return agent.Options{Server: server.String(), Address: account.ServerAddress(server), TLS: tlsConfig,
+		Token: s.Authtoken}, nil
 }
 
 func serverURL(s *agentconfig.Settings) (*url.URL, error) {
@@ -95,15 +94,6 @@ func serverURL(s *agentconfig.Settings) (*url.URL, error) {
 	return nil, cli.Usagef("no server is configured: give --server https://HOST[:PORT], set %s%s",
 		agentconfig.EnvServerURL,
 		orFile)
-}
-
-// hostPort returns host:port of a server's URL.
-func hostPort(u *url.URL) string {
-	port := u.Port()
-	if port == "" {
-		port = "443"
-	}
-	return net.JoinHostPort(strings.Trim(u.Hostname(), "[]"), port)
 }
 
 // trustSource names the setting of the authority to trust; "" when the system's are trusted.

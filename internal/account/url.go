@@ -4,7 +4,9 @@
 package account
 
 import (
+	"cmp"
 	"fmt"
+	"net"
 	"net/url"
 	"strconv"
 	"strings"
@@ -109,6 +111,9 @@ func validLabel(s string) bool {
 	}
 	return true
 }
+
+// ServerAddress returns host:port of a server's URL.
+func ServerAddress(u *url.URL) string { return net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "443")) }
 
 // ParseServerURL reads the address of a fairlead-server: https://host[:port], the scheme optional,
 // without path, query, user or fragment. field names the setting in the error.

@@ -58,9 +58,9 @@ func Run(ctx context.Context, o Options) error { return New(o).Run(ctx) }
 func (a *Agent) Run(ctx context.Context) error {
 	run, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	a.running, a.giveUp = run, cancel
-	a.opt.Observe(Starting{Version: version.String(), Server: a.opt.Server, Endpoints: a.infos()})
+	a.opt.Observer.Observe(Starting{Version: version.String(), Server: a.opt.Server, Endpoints: a.infos()})
 	if a.opt.InspectURL != "" {
-		a.opt.Observe(Inspecting{URL: a.opt.InspectURL})
+		a.opt.Observer.Observe(Inspecting{URL: a.opt.InspectURL})
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- a.connect(run) }()
@@ -76,7 +76,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		a.opt.Logger.Debug("ending the last session", "error", err)
 	}
 	a.streams.wait(context.Background()) // the session's end aborts them
-	a.opt.Observe(Stopped{ServerTold: told})
+	a.opt.Observer.Observe(Stopped{ServerTold: told})
 	return nil
 }
 
@@ -133,14 +133,6 @@ func (a *Agent) finalError(run context.Context, err error) error {
 	return err
 }
 
-// reportPanic calls OnPanic before a panic ends the process. Callbacks of other packages defer it.
-func (a *Agent) reportPanic() {
-	if why := recover(); why != nil {
-		a.opt.OnPanic()
-		panic(why)
-	}
-}
-
 func (a *Agent) hello() tunnel.Hello {
 	return tunnel.Hello{Role: tunnel.RoleAgent, Token: a.opt.Token(), ClientVersion: version.String(),
 		OS: runtime.GOOS + "/" + runtime.GOARCH, InstanceID: a.opt.InstanceID, ClusterUID: a.opt.ClusterUID}
@@ -166,9 +158,9 @@ func (a *Agent) reportDown(err error, retryIn time.Duration) {
 	switch {
 	case !news:
 	case code == tunnel.CodeDraining:
-		a.opt.Observe(Draining{Server: a.opt.Server})
+		a.opt.Observer.Observe(Draining{Server: a.opt.Server})
 	default:
-		a.opt.Observe(Retrying{Server: a.opt.Server, Cause: cause, Code: code, Untrusted: trust.ProblemOf(err),
+		a.opt.Observer.Observe(Retrying{Server: a.opt.Server, Cause: cause, Code: code, Untrusted: trust.ProblemOf(err),
 			RetryIn: retryIn, WasOnline: was})
 	}
 }
@@ -189,7 +181,7 @@ func (a *Agent) neverOnline() bool {
 }
 
 func (a *Agent) requestLine(l tunnel.RequestLine) {
-	defer a.reportPanic()
+	defer a.opt.reportPanic()
 	a.mu.Lock()
 	e := a.byID[l.EndpointID]
 	if e == nil {
@@ -198,22 +190,15 @@ func (a *Agent) requestLine(l tunnel.RequestLine) {
 	}
 	info := e.bound.info
 	a.mu.Unlock()
-	a.opt.Observe(Request{EndpointInfo: info, Method: l.Method, Path: l.Path, Status: l.Status,
+	a.opt.Observer.Observe(Request{EndpointInfo: info, Method: l.Method, Path: l.Path, Status: l.Status,
 		Duration: l.Duration})
 }
 
 // measureLatency reports the round-trip time every PingInterval until ctx is done.
 func (a *Agent) measureLatency(ctx context.Context, s *tunnel.Session) {
-	tick := time.NewTicker(a.opt.PingInterval)
-	defer tick.Stop()
-	for {
+	for next := true; next; next = timer.Sleep(ctx, a.opt.PingInterval) {
 		if took, err := s.Ping(); err == nil {
-			a.opt.Observe(Latency{RoundTrip: took})
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
+			a.opt.Observer.Observe(Latency{RoundTrip: took})
 		}
 	}
 }

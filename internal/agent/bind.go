@@ -28,11 +28,11 @@ const (
 // A refusal of one of several endpoints does not end the others: the agent retries it while it
 // serves them.
 func (a *Agent) onSessionUp(ctx context.Context, s *tunnel.Session) error {
-	defer a.reportPanic()
+	defer a.opt.reportPanic()
 	h := newSessionBinds(s)
 	endpoints := a.trackSession(h)
 	w := s.Welcome()
-	a.opt.Observe(Connected{SessionID: w.SessionID, Server: a.opt.Server, ServerVersion: w.ServerVersion,
+	a.opt.Observer.Observe(Connected{SessionID: w.SessionID, Server: a.opt.Server, ServerVersion: w.ServerVersion,
 		AccountID: w.AccountID, Region: w.Region})
 	a.background.Go(func() { a.reportReplicas(ctx, h) })
 	if a.opt.PingInterval > 0 {
@@ -105,7 +105,7 @@ func (a *Agent) concernsOne(err error) bool {
 // syncQueue binds and unbinds the endpoints of the session's queue until ctx is done, the server
 // drains, or the agent shuts down.
 func (a *Agent) syncQueue(ctx context.Context, h *sessionBinds) {
-	defer a.reportPanic()
+	defer a.opt.reportPanic()
 	var syncing sync.WaitGroup
 	slots := make(chan struct{}, maxBinds)
 	for {
@@ -126,7 +126,7 @@ func (a *Agent) syncQueue(ctx context.Context, h *sessionBinds) {
 // sync binds or unbinds an endpoint until the session has of it what the last Set asked for, or the
 // server has refused that.
 func (a *Agent) sync(ctx context.Context, h *sessionBinds, e *endpoint) {
-	defer a.reportPanic()
+	defer a.opt.reportPanic()
 	for {
 		a.mu.Lock()
 		s, secret, held, removed := e.spec, e.resumeSecret, e.session == h, e.removed
@@ -233,8 +233,8 @@ func (a *Agent) setBound(h *sessionBinds, e *endpoint, s *spec, bound tunnel.Bou
 	a.mu.Unlock()
 	a.inspectEndpoint(s, bound.EndpointID)
 	w := h.session.Welcome()
-	a.opt.Observe(Online{EndpointInfo: s.info, Reconnected: again, EndpointID: bound.EndpointID, AssignedURL: bound.URL,
-		OwnerEndpointID: bound.OwnerEndpointID, SessionID: w.SessionID, Server: a.opt.Server,
+	a.opt.Observer.Observe(Online{EndpointInfo: s.info, Reconnected: again, EndpointID: bound.EndpointID,
+		AssignedURL: bound.URL, OwnerEndpointID: bound.OwnerEndpointID, SessionID: w.SessionID, Server: a.opt.Server,
 		ServerVersion: w.ServerVersion})
 	return !again
 }
@@ -252,7 +252,7 @@ func (a *Agent) reportRefusal(ctx context.Context, e *endpoint, s *spec, err err
 	bound := e.bound != nil && e.session == a.current
 	a.mu.Unlock()
 	if news {
-		a.opt.Observe(BindRefused{EndpointInfo: s.info, Cause: cause, Code: codeOf(err), StillBound: bound})
+		a.opt.Observer.Observe(BindRefused{EndpointInfo: s.info, Cause: cause, Code: codeOf(err), StillBound: bound})
 	}
 }
 
@@ -274,7 +274,7 @@ func (a *Agent) unbind(ctx context.Context, h *sessionBinds, e *endpoint) error 
 // drain serves the streams of an endpoint that was unbound, also those that were on their way,
 // until they have ended, within Options.DrainTimeout.
 func (a *Agent) drain(ctx context.Context, e *endpoint) {
-	defer a.reportPanic()
+	defer a.opt.reportPanic()
 	if timer.Sleep(ctx, min(lateStreams, a.opt.DrainTimeout)) {
 		ctx, cancel := context.WithTimeout(ctx, a.opt.DrainTimeout)
 		e.streams.wait(ctx)

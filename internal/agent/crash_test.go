@@ -5,13 +5,18 @@ package agent
 
 import "testing"
 
-func TestRun_CallsOnPanicBeforeCrash(t *testing.T) {
+// countingTerminal counts how often it is restored.
+type countingTerminal struct{ restored *int }
+
+func (c *countingTerminal) Leave() { *c.restored++ }
+
+func TestRun_RestoresTerminalBeforeCrash(t *testing.T) {
 	t.Parallel()
 	gaveBack := 0
-	a := &Agent{opt: Options{OnPanic: func() { gaveBack++ }}}
+	o := &Options{Terminal: &countingTerminal{&gaveBack}}
 	crash := func(why any) (recovered any) {
 		defer func() { recovered = recover() }()
-		defer a.reportPanic()
+		defer o.reportPanic()
 		if why != nil {
 			panic(why)
 		}

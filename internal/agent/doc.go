@@ -7,7 +7,7 @@
 // the bytes and does, later and for display only.
 //
 // Input: Options from cmd/fairlead. internal/tunnel carries the session and reconnects,
-// internal/tunnel/relay joins each stream with its upstream connection, and Options.Observe
+// internal/tunnel/relay joins each stream with its upstream connection, and Options.Observer
 // receives every Event, for internal/agent/screen to show.
 //
 // An endpoint keeps its id across reconnects: each bind presents the resume secret of the previous

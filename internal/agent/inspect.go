@@ -57,15 +57,19 @@ func (a *Agent) inspectEndpoint(s *spec, id string) {
 		Upstream: s.info.Upstream, Online: true, Marked: inspect.MarkedBy(s.TrafficPolicy)})
 }
 
-// observeInspected returns observe that also tells the Recorder which endpoints are offline.
-func observeInspected(r *inspect.Recorder, observe func(Event)) func(Event) {
-	return func(e Event) {
-		switch e := e.(type) {
-		case Retrying:
-			r.SetOffline("")
-		case Removed:
-			r.SetOffline(e.DisplayName())
-		}
-		observe(e)
+// inspectingObserver is an Observer that also tells the recorder which endpoints are offline.
+type inspectingObserver struct {
+	Observer
+	recorder *inspect.Recorder
+}
+
+// Observe implements Observer.
+func (o *inspectingObserver) Observe(e Event) {
+	switch e := e.(type) {
+	case Retrying:
+		o.recorder.SetOffline("")
+	case Removed:
+		o.recorder.SetOffline(e.DisplayName())
 	}
+	o.Observer.Observe(e)
 }

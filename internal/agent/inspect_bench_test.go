@@ -56,7 +56,8 @@ func runBenchmarkedAgent() {
 		stop()
 	}()
 	o := agent.Options{Server: "https://" + args[1], Address: args[1], TLS: config,
-		Token: func() string { return "flt_test" }, Endpoints: []agent.Endpoint{{
+		Token: func() string { return "flt_test" }, Observer: observerFunc(func(agent.Event) {}),
+		Endpoints: []agent.Endpoint{{
 			URL: account.EndpointURL{Scheme: "http", Host: "hello.demo", Port: 80}, Binding: "kubernetes",
 			Upstream: upstream}}}
 	if args[0] == "on" {

@@ -4,6 +4,7 @@
 package agent
 
 import (
+	"cmp"
 	"crypto/tls"
 	"log/slog"
 	"net"
@@ -52,11 +53,9 @@ type Options struct {
 	// must return soon. nil = they are unbound.
 	LeaveBound func() bool
 
-	Observe func(Event) // must not block; called from many goroutines; nil = discard
-	// OnPanic is called when a goroutine of the agent panics, before the process crashes, to
-	// restore the terminal; nil = nothing.
-	OnPanic func()
-	Logger  *slog.Logger
+	Observer Observer
+	Terminal Terminal // nil = there is none to restore
+	Logger   *slog.Logger
 
 	// Inspect records what http endpoints carry, for the person who runs the agent; nil = nothing
 	// stands in the way of their bytes.
@@ -80,15 +79,21 @@ type Options struct {
 	LegsDelay time.Duration
 }
 
+// Observer receives the agent's events.
+type Observer interface {
+	// Observe is called from many goroutines and must not block.
+	Observe(e Event)
+}
+
+// Terminal is a terminal whose state the agent restores when one of its goroutines panics, before
+// the process crashes.
+type Terminal interface {
+	Leave()
+}
+
 func (o *Options) setDefaults() {
-	if o.Observe == nil {
-		o.Observe = func(Event) {}
-	}
 	if o.Inspect != nil {
-		o.Observe = observeInspected(o.Inspect, o.Observe)
-	}
-	if o.OnPanic == nil {
-		o.OnPanic = func() {}
+		o.Observer = &inspectingObserver{recorder: o.Inspect, Observer: o.Observer}
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -96,19 +101,20 @@ func (o *Options) setDefaults() {
 	if o.Dial == nil {
 		o.Dial = (&net.Dialer{}).DialContext
 	}
-	if o.MaxBackoff == 0 {
-		o.MaxBackoff = defaultMaxBackoff
-	}
-	if o.UnbindTimeout == 0 {
-		o.UnbindTimeout = defaultUnbindTimeout
-	}
-	if o.DrainTimeout == 0 {
-		o.DrainTimeout = defaultDrainTimeout
-	}
-	if o.RebindDelay == 0 {
-		o.RebindDelay = defaultRebindDelay
-	}
-	if o.LegsDelay == 0 {
-		o.LegsDelay = defaultLegsDelay
+	o.MaxBackoff = cmp.Or(o.MaxBackoff, defaultMaxBackoff)
+	o.UnbindTimeout = cmp.Or(o.UnbindTimeout, defaultUnbindTimeout)
+	o.DrainTimeout = cmp.Or(o.DrainTimeout, defaultDrainTimeout)
+	o.RebindDelay = cmp.Or(o.RebindDelay, defaultRebindDelay)
+	o.LegsDelay = cmp.Or(o.LegsDelay, defaultLegsDelay)
+}
+
+// reportPanic restores the terminal before a panic ends the process. Callbacks of other packages
+// defer it.
+func (o *Options) reportPanic() {
+	if why := recover(); why != nil {
+		if o.Terminal != nil {
+			o.Terminal.Leave()
+		}
+		panic(why)
 	}
 }

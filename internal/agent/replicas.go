@@ -47,8 +47,8 @@ func (a *Agent) reportReplicas(ctx context.Context, h *sessionBinds) {
 		c, changed := h.legs.known.Update(h.session.Legs(), h.session.WantedLegs(), time.Now())
 		h.legs.mu.Unlock()
 		if changed && !a.isShuttingDown() {
-			a.opt.Observe(Replicas{Connected: c.Serving, Wanted: c.Wanted, Found: c.Found, Draining: c.Draining,
-				Lost: c.Lost})
+			a.opt.Observer.Observe(Replicas{Connected: c.Serving, Wanted: c.Wanted, Found: c.Found,
+				Draining: c.Draining, Lost: c.Lost})
 		}
 		select {
 		case <-h.legs.changed:

@@ -26,7 +26,7 @@ const (
 // the edge may try another agent.
 func (a *Agent) serve(ctx context.Context, session *tunnel.Session, st *tunnel.Stream) {
 	stack.Grow8KiB()
-	defer a.reportPanic()
+	defer a.opt.reportPanic()
 	a.streams.begin(st)
 	defer a.streams.end(st)
 	h, start := st.Header(), time.Now()
@@ -61,23 +61,23 @@ func (a *Agent) relayToUpstream(ctx context.Context, e *endpoint, s *spec, st *t
 			a.inspectRefused(s, st, start, upstreamCause(err))
 		}
 		_ = st.Refuse(tunnel.RefusedUpstream)
-		a.opt.Observe(c.withEnd(Connection{Ended: true, Refused: true, Duration: time.Since(start),
-			Cause: upstreamCause(err)}))
+		c.Ended, c.Refused, c.Duration, c.Cause = true, true, time.Since(start), upstreamCause(err)
+		a.opt.Observer.Observe(c)
 		return
 	}
 	if err := st.Accept(); err != nil { // the opener is gone
 		_ = conn.Close()
 		return
 	}
-	a.opt.Observe(c)
+	a.opt.Observer.Observe(c)
 	stream, endInspection := a.inspected(s, st, c)
 	moved, err := relay.Join(ctx, stream, conn, relay.Options{})
 	endInspection(err)
-	end := Connection{Ended: true, BytesIn: moved.AToB, BytesOut: moved.BToA, Duration: time.Since(start)}
+	c.Ended, c.BytesIn, c.BytesOut, c.Duration = true, moved.AToB, moved.BToA, time.Since(start)
 	if err != nil {
-		end.Cause = err.Error()
+		c.Cause = err.Error()
 	}
-	a.opt.Observe(c.withEnd(end))
+	a.opt.Observer.Observe(c)
 }
 
 // endpointOf returns the endpoint of a stream, with the stream added to its streams, and the
@@ -128,12 +128,6 @@ func newConnection(s *spec, h tunnel.OpenHeader) Connection {
 	return c
 }
 
-// withEnd returns end with the identity of c.
-func (c Connection) withEnd(end Connection) Connection {
-	end.EndpointInfo, end.HTTP, end.Client, end.Pod = c.EndpointInfo, c.HTTP, c.Client, c.Pod
-	return end
-}
-
 // reportUpstream reports when an upstream goes down and when it is back. A cancelled dial proves
 // neither.
 func (a *Agent) reportUpstream(ctx context.Context, e *endpoint, s *spec, http bool, err error) {
@@ -151,9 +145,9 @@ func (a *Agent) reportUpstream(ctx context.Context, e *endpoint, s *spec, http b
 	}
 	switch {
 	case err != nil && !was:
-		a.opt.Observe(UpstreamDown{EndpointInfo: s.info, Cause: upstreamCause(err), HTTP: http})
+		a.opt.Observer.Observe(UpstreamDown{EndpointInfo: s.info, Cause: upstreamCause(err), HTTP: http})
 	case err == nil && was:
-		a.opt.Observe(UpstreamUp{EndpointInfo: s.info})
+		a.opt.Observer.Observe(UpstreamUp{EndpointInfo: s.info})
 	}
 }
 

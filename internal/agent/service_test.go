@@ -276,13 +276,13 @@ func run(t *testing.T, svc *service, upstream string, change func(*agent.Options
 			Binding: "kubernetes", Name: "n", Description: "d", Metadata: "m", PoolingEnabled: true,
 			Upstream: to}},
 		MaxBackoff: 50 * time.Millisecond,
-		Observe: func(e agent.Event) {
+		Observer: observerFunc(func(e agent.Event) {
 			select {
 			case r.events <- e:
 			default:
 				t.Error("more events than a test can produce")
 			}
-		},
+		}),
 	}
 	if change != nil {
 		change(&o)
@@ -352,3 +352,8 @@ func receive[T any](t testing.TB, c <-chan T, what string) T {
 		panic("unreachable")
 	}
 }
+
+// observerFunc is an agent.Observer that calls a function.
+type observerFunc func(agent.Event)
+
+func (f observerFunc) Observe(e agent.Event) { f(e) }

@@ -99,12 +99,12 @@ func (a *Agent) next(ctx context.Context, h *sessionBinds) *endpoint {
 		if e != nil {
 			return e
 		}
-		timer := time.NewTimer(pause)
-		if pause <= 0 {
-			timer.Stop() // only a token wakes it
+		var due <-chan time.Time // nil: only a token wakes it
+		if pause > 0 {
+			due = time.After(pause)
 		}
 		select {
-		case <-timer.C:
+		case <-due:
 		case <-h.wake:
 		case <-ctx.Done():
 			return nil
@@ -113,7 +113,6 @@ func (a *Agent) next(ctx context.Context, h *sessionBinds) *endpoint {
 		case <-a.shuttingDown:
 			return nil
 		}
-		timer.Stop()
 	}
 }
 

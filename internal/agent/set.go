@@ -163,7 +163,7 @@ func (a *Agent) enqueueOrRelease(e *endpoint) {
 func (a *Agent) release(e *endpoint) {
 	if a.endpoints[e.identity] == e {
 		delete(a.endpoints, e.identity)
-		a.opt.Observe(Removed{EndpointInfo: e.spec.info, Unbound: e.session == nil})
+		a.opt.Observer.Observe(Removed{EndpointInfo: e.spec.info, Unbound: e.session == nil})
 	}
 }
 

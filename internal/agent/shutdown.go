@@ -44,7 +44,7 @@ func (a *Agent) shutDown() (told bool) {
 		return false
 	}
 	if n := a.streams.count(); n > 0 {
-		a.opt.Observe(Stopping{Connections: n, Timeout: a.opt.DrainTimeout})
+		a.opt.Observer.Observe(Stopping{Connections: n, Timeout: a.opt.DrainTimeout})
 		drain, cancel := context.WithTimeout(context.Background(), a.opt.DrainTimeout)
 		defer cancel()
 		a.streams.wait(drain)

@@ -38,13 +38,13 @@ func start(t *testing.T, s *servicetest.Server, change func(*agent.Options)) *ru
 		TLS: s.ClientTLS(), Token: func() string { return s.Authtoken }, InstanceID: "in-" + t.Name(),
 		KeepRunning: true, MaxBackoff: 100 * time.Millisecond, RebindDelay: 50 * time.Millisecond,
 		UnbindTimeout: 20 * time.Second,
-		Observe: func(e agent.Event) {
+		Observer: observerFunc(func(e agent.Event) {
 			switch e.(type) {
 			case agent.Connection, agent.Request:
 			default:
 				r.events <- e
 			}
-		}}
+		})}
 	if change != nil {
 		change(&o)
 	}
@@ -188,3 +188,8 @@ func (l *load) end() {
 		l.t.Errorf("a request failed: %s", *why)
 	}
 }
+
+// observerFunc is an agent.Observer that calls a function.
+type observerFunc func(agent.Event)
+
+func (f observerFunc) Observe(e agent.Event) { f(e) }

@@ -154,11 +154,11 @@ func runAgent(ctx context.Context, _ keyring, next string) (string, error) {
 				return i.Token
 			}, Endpoints: endpoints,
 			Logger: slog.New(slog.DiscardHandler),
-			Observe: func(e agent.Event) {
+			Observer: observerFunc(func(e agent.Event) {
 				if e, ok := e.(agent.Online); ok {
 					online <- e
 				}
-			},
+			}),
 		})
 	}()
 	for range endpoints {
@@ -260,3 +260,8 @@ func awaitAddr(addr string, ended <-chan error) error {
 	}
 	return fmt.Errorf("no listener on %s", addr)
 }
+
+// observerFunc is an agent.Observer that calls a function.
+type observerFunc func(agent.Event)
+
+func (f observerFunc) Observe(e agent.Event) { f(e) }

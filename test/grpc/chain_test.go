@@ -68,11 +68,11 @@ func (c *chain) routes(t *testing.T, name string, to *upstream) []route {
 			Token: func() string { return c.Authtoken }, Endpoints: endpoints,
 			UpstreamTLS: &tls.Config{RootCAs: c.upstreamRoots, MinVersion: tls.VersionTLS12},
 			Logger:      slog.New(slog.DiscardHandler),
-			Observe: func(e agent.Event) {
+			Observer: observerFunc(func(e agent.Event) {
 				if e, ok := e.(agent.Online); ok {
 					online <- e
 				}
-			},
+			}),
 		})
 	})
 	ids := map[string]string{}
@@ -167,3 +167,8 @@ func port(t *testing.T, addr string) string {
 	}
 	return p
 }
+
+// observerFunc is an agent.Observer that calls a function.
+type observerFunc func(agent.Event)
+
+func (f observerFunc) Observe(e agent.Event) { f(e) }

@@ -90,12 +90,12 @@ func (r *rig) runAgent(replica int, token string, endpoints ...endpoint) *testAg
 		Token:      func() string { return token },
 		Logger:     slog.New(slog.NewTextHandler(&a.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		DialServer: dialerFrom(a.client), MaxBackoff: time.Second,
-		Observe: func(e agent.Event) {
+		Observer: observerFunc(func(e agent.Event) {
 			select {
 			case a.events <- e:
 			default:
 			}
-		}}
+		})}
 	for _, e := range endpoints {
 		url, err := account.ParseBindingURL(e.binding, e.url)
 		if err != nil {
@@ -225,3 +225,8 @@ func startUpstream(t testing.TB) string {
 	t.Cleanup(srv.Close)
 	return srv.URL
 }
+
+// observerFunc is an agent.Observer that calls a function.
+type observerFunc func(agent.Event)
+
+func (f observerFunc) Observe(e agent.Event) { f(e) }

@@ -137,7 +137,7 @@ var rules = []rule{
 		forbid: []string{module + "/internal/apiclient", module + "/api/", "github.com/spf13/", "golang.org/",
 			"k8s.io/",
 			"sigs.k8s.io/"},
-		why: "it is linked into the agent, and the account is asked through a function",
+		why: "it is linked into the agent, and the account is asked through an interface",
 	},
 	{
 		name: "the nouns need only the standard library", of: []string{"internal/account"},

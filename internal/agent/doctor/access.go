@@ -29,7 +29,8 @@ type accessStatus struct {
 
 // accessCheck decides whether the pod may call, from the same objects as forwarders.
 type accessCheck struct {
-	*diagnosis
+	*cluster
+	fromPod  string // fromPod is Options.FromPod.
 	target   endpointaccess.Target
 	policies []endpointaccess.Policy
 	status   *accessStatus // a forwarder's; nil: none could be asked
@@ -37,12 +38,12 @@ type accessCheck struct {
 	without  string        // a forwarder's pod that enforces no objects; "" if none is known
 }
 
-// checkAccess checks whether EndpointAccess objects allow the pod of FromPod to call.
-func (w *diagnosis) checkAccess(ctx context.Context) Hop {
-	c := &accessCheck{diagnosis: w, target: endpointaccess.TargetOf(w.o.URL.Host, w.o.URL.Port)}
+// check checks whether EndpointAccess objects allow the pod to call. serving are the forwarders that
+// were asked.
+func (c *accessCheck) check(ctx context.Context, serving []forwarder) Hop {
 	namespace := c.target.Namespace
 	var objects list[endpointAccess]
-	_, err := w.k.get(ctx, &objects, "endpointaccesses.bindings.fairlead.dev", "--namespace", namespace)
+	_, err := c.get(ctx, &objects, "endpointaccesses.bindings.fairlead.dev", "--namespace", namespace)
 	if err != nil && err.kind != noKind {
 		return refusedHop("the EndpointAccess objects of namespace "+namespace, err)
 	}
@@ -50,8 +51,7 @@ func (w *diagnosis) checkAccess(ctx context.Context) Hop {
 		c.policies = append(c.policies, endpointaccess.Policy{Namespace: namespace, Name: o.Metadata.Name,
 			UID: o.Metadata.UID, Generation: o.Metadata.Generation, Spec: o.Spec})
 	}
-	known, _ := w.servingForwarders()
-	for _, f := range known {
+	for _, f := range serving {
 		s := f.status.Access
 		switch {
 		case s == nil:
@@ -92,15 +92,15 @@ func (c *accessCheck) decide(ctx context.Context) Hop {
 		return *unsure
 	case caller == nil && byNetwork:
 		return unknown("pod %s has its node's address, and the network plugin decides whether that may connect",
-			c.o.FromPod)
+			c.fromPod)
 	}
 	d := rules.Decide(c.target, caller)
 	if d.Allowed {
-		return ok("pod %s: %s", c.o.FromPod, d).with(detail)
+		return ok("pod %s: %s", c.fromPod, d).with(detail)
 	}
 	return broken("let a rule select the pod, or call from another one:\n"+
 		c.command("--namespace %s get endpointaccesses -o yaml", c.target.Namespace),
-		"pod %s: %s", c.o.FromPod, d).with(detail)
+		"pod %s: %s", c.fromPod, d).with(detail)
 }
 
 // names names the objects that select the target, or the default.
@@ -128,26 +128,26 @@ func (c *accessCheck) dropServiceAccounts() {
 // caller returns the pod as forwarders identify it, nil if they cannot, and a description of the
 // pod; or the hop that reports why the pod cannot be read.
 func (c *accessCheck) caller(ctx context.Context) (caller *endpointaccess.Caller, detail string, unsure *Hop) {
-	namespaceName, name, _ := strings.Cut(c.o.FromPod, "/")
+	namespaceName, name, _ := strings.Cut(c.fromPod, "/")
 	refused := func(h Hop) (*endpointaccess.Caller, string, *Hop) { return nil, "", &h }
 	var p pod
-	found, err := c.k.get(ctx, &p, "pods", name, "--namespace", namespaceName)
+	found, err := c.get(ctx, &p, "pods", name, "--namespace", namespaceName)
 	switch {
 	case err != nil:
-		return refused(refusedHop("pod "+c.o.FromPod, err))
+		return refused(refusedHop("pod "+c.fromPod, err))
 	case !found:
-		return refused(unknown("pod %s does not exist", c.o.FromPod))
+		return refused(unknown("pod %s does not exist", c.fromPod))
 	case p.Spec.HostNetwork:
-		return nil, "pod " + c.o.FromPod + " uses its node's network", nil
+		return nil, "pod " + c.fromPod + " uses its node's network", nil
 	}
 	var ns namespace
-	if found, err = c.k.get(ctx, &ns, "namespaces", namespaceName); err != nil {
+	if found, err = c.get(ctx, &ns, "namespaces", namespaceName); err != nil {
 		return refused(refusedHop("namespace "+namespaceName, err))
 	} else if !found {
 		return refused(unknown("namespace %s does not exist", namespaceName))
 	}
 	account := cmp.Or(p.Spec.ServiceAccountName, "default")
-	detail = fmt.Sprintf("pod %s: ServiceAccount %s, labels %v; namespace %s: labels %v", c.o.FromPod, account,
+	detail = fmt.Sprintf("pod %s: ServiceAccount %s, labels %v; namespace %s: labels %v", c.fromPod, account,
 		p.Metadata.Labels, namespaceName, ns.Metadata.Labels)
 	return &endpointaccess.Caller{Namespace: namespaceName, ServiceAccount: account,
 		NamespaceLabels: endpointaccess.LabelMap(ns.Metadata.Labels),

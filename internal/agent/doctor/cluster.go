@@ -4,152 +4,234 @@
 package doctor
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"os/exec"
+	"slices"
 	"strings"
+	"time"
 )
 
-// checkCluster asks for the target Service, and so learns whether the cluster answers at all.
-func (w *diagnosis) checkCluster(ctx context.Context) Hop {
-	name, ns := w.o.URL.Service(), w.o.URL.Namespace()
-	w.targetFound, w.targetErr = w.k.get(ctx, &w.target, "services", name, "--namespace", ns)
-	which := "kubectl's current context"
-	if w.report.Context != "" {
-		which = "context " + w.report.Context
+// Runner runs kubectl with these arguments to its end, or to that of ctx.
+type Runner func(ctx context.Context, args []string) (stdout, stderr []byte, err error)
+
+// maxOutput bounds what is kept of kubectl's output.
+const maxOutput = 32 << 20
+
+// ExecRunner returns the Runner of a kubectl program: a path, or a name in PATH.
+func ExecRunner(kubectl string) Runner {
+	return func(ctx context.Context, args []string) ([]byte, []byte, error) {
+		cmd := exec.CommandContext(ctx, kubectl, args...)
+		cmd.WaitDelay = time.Second // an auth plugin may outlive kubectl and hold its output
+		stdout, stderr := limited{limit: maxOutput}, limited{limit: 64 << 10}
+		cmd.Stdout, cmd.Stderr = &stdout, &stderr
+		err := cmd.Run()
+		return stdout.Bytes(), stderr.Bytes(), err
 	}
-	if r := w.targetErr; r != nil {
-		switch r.kind {
-		case noKubectl:
-			return broken("install kubectl (https://kubernetes.io/docs/tasks/tools/)", "%s", r.message)
-		case unreachable:
-			return broken("name the cluster with --context and --kubeconfig, and see that\n"+
-				w.command("get namespace %s", ns),
-				"%s does not answer: %s", which, r.message)
-		case unauthorized:
-			return broken("log in to the cluster, so that this works:\n"+w.command("get namespace %s", ns),
-				"%s does not know you: %s", which, r.message)
-		case other:
-			return broken("see that this works:\n"+w.command("get services --namespace %s", ns), "%s: %s", which,
-				r.message)
-		}
-	}
-	w.findOperators(ctx)
-	return ok("%s answers", which)
 }
 
-// checkNamespace checks the namespace that the URL names.
-func (w *diagnosis) checkNamespace(ctx context.Context) Hop {
-	name := w.o.URL.Namespace()
-	var ns namespace
-	found, err := w.k.get(ctx, &ns, "namespaces", name)
-	switch {
-	case err != nil && w.targetFound: // the user may not read namespaces; the Service proves that it exists
-		return ok("%s exists: it has the Service", name)
-	case err != nil:
-		return refusedHop("namespace "+name, err)
-	case !found:
-		return broken("create it, and the endpoint projects at that moment:\n"+w.command("create namespace %s", name),
-			"the second part of the hostname names namespace %s, which does not exist", name)
-	case ns.Metadata.DeletionTimestamp != nil || ns.Status.Phase == "Terminating":
-		return broken("wait until it is gone, create it anew, and the endpoint projects",
-			"namespace %s is being deleted",
-			name)
-	}
-	return ok("%s exists", name)
+// limited keeps what fits and drops the rest.
+type limited struct {
+	bytes.Buffer
+	limit int
 }
 
-// findOperators finds the operators of the cluster and the BoundEndpoint of the hostname.
-func (w *diagnosis) findOperators(ctx context.Context) {
-	scope := []string{"--all-namespaces"}
-	w.searchedIn = "in all namespaces"
-	if w.o.OperatorNamespace != "" {
-		scope = w.inNamespace(w.o.OperatorNamespace)
+func (l *limited) Write(p []byte) (int, error) {
+	if room := l.limit - l.Len(); room > 0 {
+		l.Buffer.Write(p[:min(room, len(p))])
 	}
-	w.operators, w.operatorsErr = kubernetesOperators(ctx, w.k, scope)
-	if w.operatorsErr != nil && w.operatorsErr.kind == forbidden && w.o.OperatorNamespace == "" {
-		guess := w.operatorNamespaceOfTarget()
-		if guess == "" {
-			w.searchedIn += " (you may not list them there: --operator-namespace names the one)"
-			w.boundErr = w.operatorsErr
-			return
-		}
-		scope = w.inNamespace(guess)
-		w.searchedIn += ", to which the Service leads, as you may not list them in all"
-		w.operators, w.operatorsErr = kubernetesOperators(ctx, w.k, scope)
-	}
-	var beps list[boundEndpoint]
-	_, w.boundErr = w.k.get(ctx, &beps,
-		append([]string{"boundendpoints.bindings.fairlead.dev", "--field-selector=metadata.name=" + w.o.URL.Host},
-			scope...)...)
-	if w.boundErr != nil && w.boundErr.kind == noKind {
-		w.boundErr = nil
-	}
-	w.chooseOperator(beps.Items)
+	return len(p), nil
 }
 
-func (w *diagnosis) inNamespace(name string) []string {
-	w.searchedIn = "in namespace " + name
-	return []string{"--namespace", name}
+// refusal is why kubectl did not return what was asked for.
+type refusal struct {
+	kind    refusalKind
+	message string // kubectl's own, one line
 }
 
-func kubernetesOperators(ctx context.Context, k *kubectl, scope []string) ([]kubernetesOperator, *refusal) {
-	var found list[kubernetesOperator]
-	_, err := k.get(ctx, &found, append([]string{"kubernetesoperators.bindings.fairlead.dev"}, scope...)...)
-	if err != nil && err.kind == noKind {
-		return nil, nil // the CRDs come with the operator
+type refusalKind int
+
+const (
+	other       refusalKind = iota
+	noKubectl               // there is no such program
+	unreachable             // no API server answered, or kubectl did not end in time
+	forbidden
+	unauthorized
+	noKind // the API server has no such kind of object
+	missing
+)
+
+func (r *refusal) Error() string { return r.message }
+
+// cluster is a cluster, as the user's kubectl reaches it.
+type cluster struct {
+	run                 Runner
+	global              []string // global has the flags of every call.
+	timeout             time.Duration
+	kubeconfig, context string // kubeconfig and context are the flags of kubectl; empty: its own choice.
+	which               string // which names the cluster for people.
+}
+
+// cluster returns the cluster of a context; "" = of the one that kubectl uses.
+func (o *Options) cluster(context string) *cluster {
+	c := &cluster{run: o.Kubectl, timeout: o.Timeout, kubeconfig: o.Kubeconfig, context: context,
+		which: "kubectl's current context"}
+	if c.kubeconfig != "" {
+		c.global = append(c.global, "--kubeconfig="+c.kubeconfig)
 	}
-	return found.Items, err
+	if context != "" {
+		c.global = append(c.global, "--context="+context)
+		c.which = "context " + context
+	}
+	return c
 }
 
-// operatorNamespaceOfTarget returns the operator's namespace according to the target Service, or
-// "".
-func (w *diagnosis) operatorNamespaceOfTarget() string {
-	if !w.isFairleads() {
+// contextName returns the context that kubectl uses, "" when kubectl does not print one.
+func (c *cluster) contextName(ctx context.Context) string {
+	if c.context != "" {
+		return c.context
+	}
+	out, err := c.call(ctx, "config", "current-context")
+	if err != nil {
 		return ""
 	}
-	if _, home, _ := parseExternalName(w.target.Spec.ExternalName); home != "" {
-		return home
-	}
-	home, _, _ := strings.Cut(w.target.Metadata.Annotations[annotationInstallation], "/")
-	return home
+	return lastLine(out)
 }
 
-// chooseOperator picks the operator of the hostname: the one that made the target Service, else one
-// with a BoundEndpoint, else one that has bindings enabled.
-func (w *diagnosis) chooseOperator(beps []boundEndpoint) {
-	id := ""
-	if w.isFairleads() {
-		id = w.target.Metadata.Labels[labelInstallation]
+// answered returns the hop of a cluster whose answer was r; nil = what was asked for. naming is a
+// remedy that names the cluster, and look a command that is to work.
+func (c *cluster) answered(r *refusal, naming, look string) Hop {
+	if r == nil {
+		return ok("%s answers", c.which)
 	}
-	for i := range beps {
-		if have := beps[i].Metadata.Labels[labelInstallation]; have != "" &&
-			(have == id || id == "" && w.bound == nil) {
-			w.bound = &beps[i]
-		}
+	switch r.kind {
+	case noKubectl:
+		return broken("install kubectl (https://kubernetes.io/docs/tasks/tools/)", "%s", r.message)
+	case unreachable, other:
+		return broken(naming+", and see that this works:\n"+look, "%s does not answer: %s", c.which, r.message)
+	case unauthorized:
+		return broken("log in to the cluster, so that this works:\n"+look, "%s does not know you: %s", c.which,
+			r.message)
 	}
-	if id == "" && w.bound != nil {
-		id = w.bound.Metadata.Labels[labelInstallation]
-	}
-	for i := range w.operators {
-		o := &w.operators[i]
-		if id != "" && installationID(o.Metadata.namespacedName()) == id {
-			w.operator = o
-			return
-		}
-	}
-	for i := range w.operators {
-		if o := &w.operators[i]; id == "" &&
-			(w.operator == nil || o.Spec.BindingEnabled && !w.operator.Spec.BindingEnabled) {
-			w.operator = o
-		}
-	}
+	return ok("%s answers", c.which)
 }
 
-// operatorNames returns the number and the names of the operators.
-func (w *diagnosis) operatorNames() string {
-	names := make([]string, len(w.operators))
-	for i := range w.operators {
-		names[i] = w.operators[i].Metadata.namespacedName()
+// command returns a kubectl command line with the flags of the same cluster.
+func (c *cluster) command(format string, args ...any) string {
+	line := "kubectl"
+	if c.kubeconfig != "" {
+		line += " --kubeconfig " + quoted(c.kubeconfig)
 	}
-	return fmt.Sprintf("%d: %s", len(names), joinNonEmpty(", ", names...))
+	if c.context != "" {
+		line += " --context " + quoted(c.context)
+	}
+	return line + " " + fmt.Sprintf(format, args...)
+}
+
+// quoted quotes an argument for a shell where needed.
+func quoted(arg string) string {
+	if strings.Trim(arg, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@%_-+=:,./") == "" {
+		return arg
+	}
+	return "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
+}
+
+// call runs kubectl within the time-out and returns its standard output.
+func (c *cluster) call(ctx context.Context, args ...string) ([]byte, *refusal) {
+	bounded, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	stdout, stderr, err := c.run(bounded, c.withGlobal(args))
+	if err == nil {
+		return stdout, nil
+	}
+	switch {
+	case bounded.Err() != nil:
+		return nil, &refusal{unreachable, fmt.Sprintf("kubectl gave no answer within %v", c.timeout)}
+	case errors.Is(err, exec.ErrNotFound):
+		return nil, &refusal{noKubectl, "kubectl is not in PATH: install it, or put it there"}
+	}
+	words := lastLine(stderr)
+	if words == "" {
+		words = err.Error()
+	}
+	return nil, &refusal{kindOf(words), words}
+}
+
+// withGlobal returns the arguments with the flags of every call, before a command for a pod.
+func (c *cluster) withGlobal(args []string) []string {
+	end := slices.Index(args, "--")
+	if end < 0 {
+		end = len(args)
+	}
+	return slices.Concat(args[:end], c.global, args[end:])
+}
+
+// kindOf classifies a refusal by kubectl's message, which is all it gives.
+func kindOf(words string) refusalKind {
+	for _, k := range []struct {
+		text string
+		kind refusalKind
+	}{
+		{"(Forbidden)", forbidden}, {"(Unauthorized)", unauthorized}, {"must be logged in to the server", unauthorized},
+		{"doesn't have a resource type", noKind}, {"could not find the requested resource", noKind},
+		{"no matches for kind", noKind},
+		{"(NotFound)", missing},
+		{"Unable to connect to the server", unreachable}, {"was refused - did you specify", unreachable},
+		{"i/o timeout", unreachable},
+		{"no such host", unreachable}, {"(Timeout)", unreachable}, {"TLS handshake timeout", unreachable},
+		{"context deadline exceeded", unreachable},
+		{"Client.Timeout exceeded", unreachable}, {"no configuration has been provided", unreachable},
+		{"does not exist", unreachable},
+		{"error: stat ", unreachable}, {"getting credentials", unauthorized},
+	} {
+		if strings.Contains(words, k.text) {
+			return k.kind
+		}
+	}
+	return other
+}
+
+func lastLine(b []byte) string {
+	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
+	return strings.TrimSpace(lines[len(lines)-1])
+}
+
+// get asks for JSON. found is false for an object that does not exist.
+func (c *cluster) get(ctx context.Context, into any, args ...string) (found bool, err *refusal) {
+	out, err := c.call(ctx, append(append([]string{"get"}, args...), "--ignore-not-found", "-o", "json",
+		c.requestTimeout())...)
+	if err != nil {
+		if err.kind == missing {
+			return false, nil
+		}
+		return false, err
+	}
+	if len(bytes.TrimSpace(out)) == 0 {
+		return false, nil
+	}
+	return true, decode(out, into, "kubectl get "+strings.Join(args, " "))
+}
+
+// raw asks for the JSON at a path of the API server.
+func (c *cluster) raw(ctx context.Context, into any, path string) *refusal {
+	out, err := c.call(ctx, "get", "--raw", path, c.requestTimeout())
+	if err != nil {
+		return err
+	}
+	return decode(out, into, path)
+}
+
+// requestTimeout makes kubectl give up before its process is killed: its message is better.
+func (c *cluster) requestTimeout() string {
+	return "--request-timeout=" + (c.timeout * 4 / 5).String()
+}
+
+func decode(out []byte, into any, what string) *refusal {
+	if err := json.Unmarshal(out, into); err != nil {
+		return &refusal{other, fmt.Sprintf("%s answered something that cannot be read: %v", what, err)}
+	}
+	return nil
 }

@@ -30,7 +30,10 @@ const defaultClustersetDomain = "clusterset.local"
 // the export in another, and the account between them. It shares the steps about forwarders with
 // the checks of an endpoint.
 type clustersetChecks struct {
-	*diagnosis
+	o Options
+	*cluster
+	*path
+	report          *Report
 	namespace, name string
 
 	imported  *serviceImport
@@ -50,22 +53,21 @@ type clustersetChecks struct {
 
 // runClusterset checks what the options name: the import, the export, or both.
 func (w *diagnosis) runClusterset(ctx context.Context) {
-	c := &clustersetChecks{diagnosis: w}
+	c := &clustersetChecks{o: w.o, cluster: w.cluster, report: &w.report}
 	c.namespace, c.name, _ = strings.Cut(cmp.Or(w.o.ServiceImport, w.o.ServiceExport), "/")
-	w.o.URL = account.EndpointURL{Host: c.name + "." + c.namespace}
-	w.url = c.host()
-	w.report.URL = w.url
-	both := w.o.ExportContext != ""
-	if w.o.ServiceImport != "" || both {
+	c.report.URL = c.host()
+	c.path = w.newPath(account.EndpointURL{Host: c.name + "." + c.namespace})
+	both := c.o.ExportContext != ""
+	if c.o.ServiceImport != "" || both {
 		c.importHops(ctx)
 	}
 	var export []Hop
-	if w.o.ServiceExport != "" || both {
+	if c.o.ServiceExport != "" || both {
 		export = c.exportHops(ctx)
 	}
 	c.add(HopRecords, c.checkRecords(ctx))
 	c.add(HopCarriedPorts, c.checkCarriedPorts())
-	w.report.Hops = append(w.report.Hops, export...)
+	c.report.Hops = append(c.report.Hops, export...)
 	c.markSymptoms()
 }
 
@@ -75,8 +77,7 @@ func (c *clustersetChecks) host() string {
 }
 
 func (c *clustersetChecks) add(name string, h Hop) {
-	h.Name = name
-	c.report.Hops = append(c.report.Hops, h)
+	c.report.Hops = append(c.report.Hops, h.named(name))
 }
 
 // causes are, of a broken hop, the hops whose failure explains it.
@@ -96,14 +97,14 @@ var causes = map[string][]string{
 func (c *clustersetChecks) markSymptoms() {
 	for i := range c.report.Hops {
 		h := &c.report.Hops[i]
-		if h.Name == HopServiceImport && h.Status == Broken && c.imported == nil && c.hasStatus(HopRecords, OK) {
+		if h.Name == HopServiceImport && h.Status == Broken && c.imported == nil && c.report.hasStatus(HopRecords, OK) {
 			h.Detail += ", although it is exported"
 			h.Fix = "see that the operator's API key is of the same account, and what its manager logs:\n" +
 				c.command("--namespace %s logs -l app.kubernetes.io/name=fairlead-manager --tail 20",
-					c.forwarderNamespace)
+					c.services.forwarderNamespace)
 		}
 		if h.Status == Broken && slices.ContainsFunc(causes[h.Name], func(cause string) bool {
-			return c.hasStatus(cause, Broken)
+			return c.report.hasStatus(cause, Broken)
 		}) {
 			h.symptom, h.Fix = true, ""
 		}
@@ -114,12 +115,13 @@ func (c *clustersetChecks) markSymptoms() {
 func (c *clustersetChecks) listRows(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, c.o.Timeout)
 	defer cancel()
-	id, all, err := c.o.ListExports(bounded)
+	id, all, err := c.o.Account.ListEndpoints(bounded,
+		account.EndpointFilter{Bindings: []string{account.BindingClusterset}})
 	if err != nil {
 		return err
 	}
-	if c.operator != nil && c.operator.Status.AccountID != "" && id != "" && id != c.operator.Status.AccountID {
-		return fmt.Errorf("the API key is of account %s, the operator's of %s", id, c.operator.Status.AccountID)
+	if o := c.op.operator; o != nil && o.Status.AccountID != "" && id != "" && id != o.Status.AccountID {
+		return fmt.Errorf("the API key is of account %s, the operator's of %s", id, o.Status.AccountID)
 	}
 	c.records, c.ports = []account.Endpoint{}, []account.Endpoint{}
 	for _, e := range all {
@@ -139,7 +141,7 @@ func (c *clustersetChecks) listRows(ctx context.Context) error {
 
 // checkRecords checks that the account has an export of the Service.
 func (c *clustersetChecks) checkRecords(ctx context.Context) Hop {
-	if c.o.ListExports == nil {
+	if c.o.Account == nil {
 		return c.recordsByCluster()
 	}
 	if c.accountErr = c.listRows(ctx); c.accountErr != nil {
@@ -193,9 +195,9 @@ func (c *clustersetChecks) recordsByCluster() Hop {
 // checkCarriedPorts checks that exporters are connected for the TCP ports of each export.
 func (c *clustersetChecks) checkCarriedPorts() Hop {
 	switch {
-	case c.hasStatus(HopRecords, Broken):
-		return Hop{Status: Skipped, Detail: "not checked"}
-	case c.records == nil && c.hasStatus(HopBoundEndpoint, OK):
+	case c.report.hasStatus(HopRecords, Broken):
+		return notChecked
+	case c.records == nil && c.report.hasStatus(HopBoundEndpoint, OK):
 		return ok("exporters are connected, as the operator has read it; %s", c.notAsked())
 	case c.records == nil:
 		return unknown("%s", c.notAsked())
@@ -246,9 +248,9 @@ func carriedHop(on, off, uncarried []string) Hop {
 
 // exportCommand returns the command that exports the Service, for the cluster that has it.
 func (c *clustersetChecks) exportCommand() string {
-	where := c.o
+	where := c.cluster
 	if c.o.ExportContext != "" || c.o.ServiceExport == "" {
-		where.Context = c.o.ExportContext
+		where = c.o.cluster(c.o.ExportContext)
 	}
 	return fmt.Sprintf(`echo '{"apiVersion":"multicluster.x-k8s.io/v1beta1","kind":"ServiceExport",`+
 		`"metadata":{"namespace":%q,"name":%q}}' | %s`, c.namespace, c.name, where.command("apply -f -"))

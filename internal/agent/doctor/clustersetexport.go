@@ -13,46 +13,23 @@ import (
 
 // exportHops checks the cluster that exports: the ServiceExport, the exporters, and the Service.
 func (c *clustersetChecks) exportHops(ctx context.Context) []Hop {
-	c.exporting = c.exportCluster(cmp.Or(c.o.ExportContext, c.o.Context))
-	names := []string{HopExportCluster, HopServiceExport, HopExporter, HopExportService}
-	hops := []Hop{c.checkExportCluster(ctx)}
-	if hops[0].Status == Broken {
-		for range names[1:] {
-			hops = append(hops, Hop{Status: Skipped, Detail: "not checked"})
-		}
-	} else {
-		exporter := c.checkServiceExporter(ctx)
-		hops = append(hops, c.checkServiceExport(), exporter, c.checkExportedService(ctx))
-	}
-	for i, name := range names {
-		hops[i].Name = name
-	}
-	return hops
+	c.exporting = c.o.exportCluster(cmp.Or(c.o.ExportContext, c.o.Context))
+	return exportHops(c.checkExportCluster(ctx), HopServiceExport, func() (object, exporter, service Hop) {
+		exporter = c.checkServiceExporter(ctx) // the object's remedy names its pods
+		return c.checkServiceExport(), exporter, c.checkExportedService(ctx)
+	})
 }
 
 // checkExportCluster reads the ServiceExport, and so learns whether the cluster answers at all.
 func (c *clustersetChecks) checkExportCluster(ctx context.Context) Hop {
 	e := c.exporting
 	var found serviceExport
-	there, err := e.k.get(ctx, &found, serviceExportKind, c.name, "--namespace", c.namespace)
+	there, err := e.get(ctx, &found, serviceExportKind, c.name, "--namespace", c.namespace)
 	if c.exportErr = err; there && err == nil && found.Metadata.Name != "" {
 		c.exported = &found
 	}
-	if err == nil {
-		return ok("%s answers", e.which)
-	}
-	look := e.command("get services --namespace %s", c.namespace)
-	switch err.kind {
-	case noKubectl:
-		return broken("install kubectl (https://kubernetes.io/docs/tasks/tools/)", "%s", err.message)
-	case unreachable, other:
-		return broken("name the cluster that exports with --export-context, and see that this works:\n"+look,
-			"%s does not answer: %s", e.which, err.message)
-	case unauthorized:
-		return broken("log in to the cluster, so that this works:\n"+look, "%s does not know you: %s", e.which,
-			err.message)
-	}
-	return ok("%s answers", e.which)
+	return e.answered(err, "name the cluster that exports with --export-context",
+		e.command("get services --namespace %s", c.namespace))
 }
 
 // checkServiceExport checks the conditions that the exporter has written.
@@ -68,11 +45,7 @@ func (c *clustersetChecks) checkServiceExport() Hop {
 		return broken("make it:\n"+c.exportCommand(), "there is no ServiceExport %s", place)
 	}
 	all := c.exported.Status.Conditions
-	var evidence []string
-	for _, found := range all {
-		evidence = append(evidence, fmt.Sprintf("ServiceExport %s: %s=%s %s: %s", place, found.Type, found.Status,
-			found.Reason, found.Message))
-	}
+	evidence := all.evidence("ServiceExport", place)
 	if len(all) == 0 {
 		h := broken("see that the release there has export.services=true, and what its exporters log",
 			"no exporter has read ServiceExport %s", place)
@@ -126,7 +99,7 @@ func (p *pod) hasFlag(name string) bool {
 func (c *clustersetChecks) checkExportedService(ctx context.Context) Hop {
 	place, e := c.namespace+"/"+c.name, c.exporting
 	var s service
-	found, err := e.k.get(ctx, &s, "services", c.name, "--namespace", c.namespace)
+	found, err := e.get(ctx, &s, "services", c.name, "--namespace", c.namespace)
 	switch {
 	case err != nil:
 		return refusedHop("Service "+place, err)

@@ -26,13 +26,13 @@ func (c *clustersetChecks) importHops(ctx context.Context) {
 		{HopDerivedService, []string{HopServiceImport}, c.checkDerivedService},
 		{HopDNS, []string{HopServiceImport}, c.checkImportDNS},
 		{HopEndpointSlices, []string{HopServiceImport}, c.checkEndpointSlices},
-		{HopForwarders, []string{HopOperator}, c.checkForwarders},
+		{HopForwarders, []string{HopOperator}, c.forwarders.check},
 		{HopListener, []string{HopForwarders, HopEndpointSlices}, c.checkListeners},
-		{HopEdge, []string{HopForwarders}, c.checkEdge},
+		{HopEdge, []string{HopForwarders}, c.forwarders.checkEdge},
 		{HopBoundEndpoint, []string{HopServiceImport}, c.checkBoundEndpoints},
 	} {
-		h := Hop{Status: Skipped, Detail: "not checked"}
-		if !c.hasStatus(HopCluster, Broken) && !slices.ContainsFunc(s.needs, c.isMissing) {
+		h := notChecked
+		if !c.report.hasStatus(HopCluster, Broken) && !slices.ContainsFunc(s.needs, c.isMissing) {
 			h = s.look(ctx)
 		}
 		c.add(s.name, h)
@@ -42,54 +42,37 @@ func (c *clustersetChecks) importHops(ctx context.Context) {
 // isMissing reports whether what depends on the hop cannot be checked. A ServiceImport that is not
 // ready has all that there is to check.
 func (c *clustersetChecks) isMissing(hop string) bool {
-	return c.hasStatus(hop, Skipped) || c.hasStatus(hop, Broken) && (hop != HopServiceImport || c.unusable)
+	return c.report.hasStatus(hop, Skipped) ||
+		c.report.hasStatus(hop, Broken) && (hop != HopServiceImport || c.unusable)
 }
 
 // checkImportCluster reads the ServiceImport, and so learns whether the cluster answers at all.
 func (c *clustersetChecks) checkImportCluster(ctx context.Context) Hop {
 	var found serviceImport
-	there, err := c.k.get(ctx, &found, serviceImportKind, c.name, "--namespace", c.namespace)
+	there, err := c.get(ctx, &found, serviceImportKind, c.name, "--namespace", c.namespace)
 	if c.importErr = err; there && err == nil && found.Metadata.Name != "" {
 		c.imported = &found
 	}
-	which := "kubectl's current context"
-	if c.report.Context != "" {
-		which = "context " + c.report.Context
+	h := c.answered(err, "name the cluster with --context and --kubeconfig",
+		c.command("get services --namespace %s", c.namespace))
+	if h.Status != Broken {
+		c.findImporter(ctx)
 	}
-	if err != nil {
-		look := c.command("get services --namespace %s", c.namespace)
-		switch err.kind {
-		case noKubectl:
-			return broken("install kubectl (https://kubernetes.io/docs/tasks/tools/)", "%s", err.message)
-		case unreachable, other:
-			return broken("name the cluster with --context and --kubeconfig, and see that this works:\n"+look,
-				"%s does not answer: %s", which, err.message)
-		case unauthorized:
-			return broken("log in to the cluster, so that this works:\n"+look, "%s does not know you: %s", which,
-				err.message)
-		}
-	}
-	c.findImporter(ctx)
-	return ok("%s answers", which)
+	return h
 }
 
 // findImporter finds the operator that imports: one with the condition, else one that binds.
 func (c *clustersetChecks) findImporter(ctx context.Context) {
-	scope := []string{"--all-namespaces"}
-	c.searchedIn = "in all namespaces"
-	if c.o.OperatorNamespace != "" {
-		scope = c.inNamespace(c.o.OperatorNamespace)
-	}
-	c.operators, c.operatorsErr = kubernetesOperators(ctx, c.k, scope)
-	for i := range c.operators {
-		o := &c.operators[i]
-		if c.operator == nil || !c.operator.importsServices() &&
-			(o.importsServices() || !c.operator.Spec.BindingEnabled) {
-			c.operator, c.forwarderNamespace = o, o.Metadata.Namespace
+	c.op.list(ctx)
+	for i := range c.op.operators {
+		o := &c.op.operators[i]
+		if c.op.operator == nil || !c.op.operator.importsServices() &&
+			(o.importsServices() || !c.op.operator.Spec.BindingEnabled) {
+			c.op.operator, c.services.forwarderNamespace = o, o.Metadata.Namespace
 		}
 	}
-	if c.operator == nil {
-		c.forwarderNamespace = c.o.OperatorNamespace
+	if c.op.operator == nil {
+		c.services.forwarderNamespace = c.o.OperatorNamespace
 	}
 }
 
@@ -114,7 +97,7 @@ func (c *clustersetChecks) checkCRDs(context.Context) Hop {
 // exports' name.
 func (c *clustersetChecks) checkImportNamespace(ctx context.Context) Hop {
 	var ns namespace
-	found, err := c.k.get(ctx, &ns, "namespaces", c.namespace)
+	found, err := c.get(ctx, &ns, "namespaces", c.namespace)
 	switch {
 	case err != nil && c.imported != nil:
 		return ok("%s exists: it has the ServiceImport", c.namespace)
@@ -132,12 +115,12 @@ func (c *clustersetChecks) checkImportNamespace(ctx context.Context) Hop {
 
 // checkImports checks the operator, and that it makes ServiceImports.
 func (c *clustersetChecks) checkImports(ctx context.Context) Hop {
-	h := c.checkOperator(ctx)
-	if h.Status == Broken || c.operator == nil {
+	h := c.op.checkOperator(ctx)
+	if h.Status == Broken || c.op.operator == nil {
 		return h
 	}
-	place, found := c.operator.Metadata.namespacedName(), c.operator.Status.Conditions.get(conditionImports)
-	reachable := c.operator.Status.Conditions.get("APIReachable")
+	place, found := c.op.operator.Metadata.namespacedName(), c.op.operator.Status.Conditions.get(conditionImports)
+	reachable := c.op.operator.Status.Conditions.get("APIReachable")
 	switch {
 	case found.Status == "":
 		return broken("upgrade the release with --set clusterset.enabled=true",
@@ -170,10 +153,7 @@ func (c *clustersetChecks) checkServiceImport(context.Context) Hop {
 	i := c.imported
 	evidence := []string{fmt.Sprintf("ServiceImport %s: type %s, ips %v, ports %s, clusters %v", place, i.Spec.Type,
 		i.Spec.IPs, i.portList(), i.clusters())}
-	for _, found := range i.Status.Conditions {
-		evidence = append(evidence, fmt.Sprintf("ServiceImport %s: %s=%s %s: %s", place, found.Type, found.Status,
-			found.Reason, found.Message))
-	}
+	evidence = append(evidence, i.Status.Conditions.evidence("ServiceImport", place)...)
 	if i.Spec.Type == "Headless" {
 		c.unusable = true
 		return broken("export a Service with a cluster IP", "ServiceImport %s is Headless: the addresses of pods do "+
@@ -193,19 +173,19 @@ func (c *clustersetChecks) checkDerivedService(ctx context.Context) Hop {
 	}
 	name := c.imported.Metadata.Annotations[annotationDerived]
 	if name == "" {
-		return broken(c.managerRemedy(), "the ServiceImport names no derived Service (%s)", annotationDerived)
+		return broken(c.op.managerRemedy(), "the ServiceImport names no derived Service (%s)", annotationDerived)
 	}
 	place := c.namespace + "/" + name
 	var s service
-	found, err := c.k.get(ctx, &s, "services", name, "--namespace", c.namespace)
+	found, err := c.get(ctx, &s, "services", name, "--namespace", c.namespace)
 	switch {
 	case err != nil:
 		return refusedHop("Service "+place, err)
 	case !found:
-		return broken(c.managerRemedy(), "Service %s, whose addresses the import has, does not exist", place)
+		return broken(c.op.managerRemedy(), "Service %s, whose addresses the import has, does not exist", place)
 	case !slices.Contains(s.Spec.ClusterIPs, firstOf(c.imported.Spec.IPs)):
-		return broken(c.managerRemedy(), "Service %s has the addresses %v, and the import %v", place, s.Spec.ClusterIPs,
-			c.imported.Spec.IPs)
+		return broken(c.op.managerRemedy(), "Service %s has the addresses %v, and the import %v", place,
+			s.Spec.ClusterIPs, c.imported.Spec.IPs)
 	}
 	c.derived = &s
 	return ok("%s, %s", place, strings.Join(s.Spec.ClusterIPs, ", ")).with("ports " + s.portList())

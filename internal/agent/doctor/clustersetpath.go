@@ -15,7 +15,7 @@ import (
 // checkEndpointSlices checks the forwarders' addresses and ports for each cluster that exports.
 func (c *clustersetChecks) checkEndpointSlices(ctx context.Context) Hop {
 	var found list[endpointSlice]
-	if _, err := c.k.get(ctx, &found, "endpointslices.discovery.k8s.io", "--namespace", c.namespace, "-l",
+	if _, err := c.get(ctx, &found, "endpointslices.discovery.k8s.io", "--namespace", c.namespace, "-l",
 		labelServiceName+"="+c.name); err != nil {
 		return refusedHop("the EndpointSlices of ServiceImport "+c.namespace+"/"+c.name, err)
 	}
@@ -59,9 +59,9 @@ func (c *clustersetChecks) checkEndpointSlices(ctx context.Context) Hop {
 
 // checkListeners checks that the forwarders listen on the ports of the slices.
 func (c *clustersetChecks) checkListeners(context.Context) Hop {
-	known, why := c.servingForwarders()
+	known, why := c.forwarders.serving()
 	if len(known) == 0 {
-		return c.unaskedHop(why)
+		return c.forwarders.unaskedHop(why)
 	}
 	ports := map[int]bool{}
 	bad := ""
@@ -83,7 +83,7 @@ func (c *clustersetChecks) checkListeners(context.Context) Hop {
 	if bad != "" {
 		return broken("another process on the port, or a forwarder that cannot read BoundEndpoints; its log has the "+
 			"details:\n"+c.command("--namespace %s logs -l app.kubernetes.io/name=fairlead-forwarder --tail 20",
-			c.forwarderNamespace), "not every forwarder listens: %s", bad)
+			c.services.forwarderNamespace), "not every forwarder listens: %s", bad)
 	}
 	return ok("%s open in %s", pluralize(len(ports), "port is", "ports are"),
 		pluralize(len(known), "forwarder", "forwarders"))
@@ -91,15 +91,15 @@ func (c *clustersetChecks) checkListeners(context.Context) Hop {
 
 // checkBoundEndpoints checks the operator's record of each cluster's ports.
 func (c *clustersetChecks) checkBoundEndpoints(ctx context.Context) Hop {
-	if c.imported == nil || c.forwarderNamespace == "" {
+	if c.imported == nil || c.services.forwarderNamespace == "" {
 		return unknown("the clusters that export, or the operator's namespace, are not known")
 	}
 	var missing, offline, bound, evidence []string
 	for _, id := range c.imported.clusters() {
 		name := c.name + "." + c.namespace + "." + id
 		var b boundEndpoint
-		found, err := c.k.get(ctx, &b, "boundendpoints.bindings.fairlead.dev", name, "--namespace",
-			c.forwarderNamespace)
+		found, err := c.get(ctx, &b, "boundendpoints.bindings.fairlead.dev", name, "--namespace",
+			c.services.forwarderNamespace)
 		switch reachable := b.Status.Conditions.get("Reachable"); {
 		case err != nil:
 			return refusedHop("BoundEndpoint "+name, err)
@@ -110,10 +110,7 @@ func (c *clustersetChecks) checkBoundEndpoints(ctx context.Context) Hop {
 		default:
 			bound = append(bound, name)
 		}
-		for _, found := range b.Status.Conditions {
-			evidence = append(evidence, fmt.Sprintf("BoundEndpoint %s: %s=%s %s: %s", name, found.Type, found.Status,
-				found.Reason, found.Message))
-		}
+		evidence = append(evidence, b.Status.Conditions.evidence("BoundEndpoint", name)...)
 	}
 	h := ok("%s", strings.Join(bound, ", "))
 	switch note := without("no port of %s is carried", missing); {
@@ -140,15 +137,7 @@ func without(format string, list []string) string {
 // checkImportDNS checks that the cluster's DNS serves the domain of imports, as far as CoreDNS'
 // usual ConfigMap shows it, and with FromPod resolves the name in that pod.
 func (c *clustersetChecks) checkImportDNS(ctx context.Context) Hop {
-	h := c.corefile(ctx)
-	if c.o.FromPod == "" || h.Status == Broken {
-		return h
-	}
-	c.upstream = c.derived
-	fromPod := c.resolveInPod(ctx, c.host(), c.host()+".")
-	c.upstream = nil // the forwarders' pods are not looked for by the derived Service
-	fromPod.Evidence = append(append(fromPod.Evidence, h.Detail), h.Evidence...)
-	return fromPod
+	return c.dns.resolved(ctx, c.corefile(ctx), c.host(), c.host()+".", c.derived)
 }
 
 // corefile looks for the domain in the configuration of CoreDNS.
@@ -156,7 +145,7 @@ func (c *clustersetChecks) corefile(ctx context.Context) Hop {
 	const place = "ConfigMap kube-system/coredns"
 	domain := cmp.Or(c.o.ClustersetDomain, defaultClustersetDomain)
 	var m configMap
-	found, err := c.k.get(ctx, &m, "configmaps", "coredns", "--namespace", "kube-system")
+	found, err := c.get(ctx, &m, "configmaps", "coredns", "--namespace", "kube-system")
 	switch {
 	case err != nil:
 		return refusedHop(place, err)

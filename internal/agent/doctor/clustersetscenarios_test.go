@@ -5,7 +5,6 @@ package doctor
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -237,7 +236,7 @@ func serviceExportScenarios() []scenario {
 
 // rows makes the account answer with the endpoints.
 func (f *fake) rows(all ...account.Endpoint) {
-	f.o.ListExports = func(context.Context) (string, []account.Endpoint, error) { return "", all, nil }
+	f.account("", all...)
 }
 
 // record is the export of demo/hello by a cluster, and carried a port of it.
@@ -277,12 +276,10 @@ func exportAccountScenarios() []scenario {
 		}},
 		{"only UDP", HopCarriedPorts, func(f *fake) { f.rows(record("a", udp)); f.none(askImportSlices, askCarried) }},
 		{"account does not know exports", "", func(f *fake) {
-			f.o.ListExports = func(context.Context) (string, []account.Endpoint, error) {
-				return "", nil, errors.New("binding clusterset: must be kubernetes, internal or public")
-			}
+			f.o.Account = &fakeAccount{err: errors.New("binding clusterset: must be kubernetes, internal or public")}
 		}},
 		{"exports of another account", "", func(f *fake) {
-			f.o.ListExports = func(context.Context) (string, []account.Endpoint, error) { return "ac-2", nil, nil }
+			f.account("ac-2")
 		}},
 	}
 }

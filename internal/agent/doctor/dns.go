@@ -10,26 +10,36 @@ import (
 	"strings"
 )
 
-// checkDNS checks the cluster's DNS servers and, with FromPod, resolves the hostname in that pod.
-func (w *diagnosis) checkDNS(ctx context.Context) Hop {
-	h := w.dnsServers(ctx)
-	if w.o.FromPod == "" || h.Status == Broken {
-		return h
-	}
-	host, domain := w.o.URL.Host, "cluster.local"
-	if _, _, d := parseExternalName(w.target.Spec.ExternalName); d != "" {
-		domain = d
-	}
-	fromPod := w.resolveInPod(ctx, host, host+".svc."+domain+".")
-	fromPod.Evidence = append(append(fromPod.Evidence, h.Detail), h.Evidence...)
-	return fromPod
+// dnsCheck checks how pods resolve names.
+type dnsCheck struct {
+	*cluster
+	fromPod string // fromPod is Options.FromPod.
 }
 
-// dnsServers checks the EndpointSlices of the cluster's usual DNS Service.
-func (w *diagnosis) dnsServers(ctx context.Context) Hop {
+// check checks the cluster's DNS servers and, with FromPod, resolves the hostname in that pod.
+func (d *dnsCheck) check(ctx context.Context, sv *services) Hop {
+	domain := "cluster.local"
+	if _, _, own := parseExternalName(sv.target.service.Spec.ExternalName); own != "" {
+		domain = own
+	}
+	return d.resolved(ctx, d.checkServers(ctx), sv.url.Host, sv.url.Host+".svc."+domain+".", sv.upstream)
+}
+
+// resolved returns the hop of the servers or, with a pod to ask, that of what the pod resolves.
+func (d *dnsCheck) resolved(ctx context.Context, servers Hop, host, full string, upstream *service) Hop {
+	if d.fromPod == "" || servers.Status == Broken {
+		return servers
+	}
+	h := d.resolve(ctx, host, full, upstream)
+	h.Evidence = append(append(h.Evidence, servers.Detail), servers.Evidence...)
+	return h
+}
+
+// checkServers checks the EndpointSlices of the cluster's usual DNS Service.
+func (d *dnsCheck) checkServers(ctx context.Context) Hop {
 	const where = "EndpointSlices labelled k8s-app=kube-dns in kube-system"
 	var slices list[endpointSlice]
-	_, err := w.k.get(ctx, &slices, "endpointslices.discovery.k8s.io", "--namespace", "kube-system", "-l",
+	_, err := d.get(ctx, &slices, "endpointslices.discovery.k8s.io", "--namespace", "kube-system", "-l",
 		"k8s-app=kube-dns")
 	if err != nil {
 		return refusedHop("the cluster's DNS ("+where+")", err)
@@ -41,12 +51,12 @@ func (w *diagnosis) dnsServers(ctx context.Context) Hop {
 	addresses, _ := readyEndpoints(slices.Items)
 	if len(addresses) == 0 {
 		return broken("see why its pods are not ready:\n"+
-			w.command("--namespace kube-system get pods -l k8s-app=kube-dns"),
+			d.command("--namespace kube-system get pods -l k8s-app=kube-dns"),
 			"the cluster's DNS has no ready server (%s)", where)
 	}
 	h := ok("the cluster's DNS has ready servers: %d", len(addresses)).
 		with(where + ": " + strings.Join(addresses, ", "))
-	if w.o.FromPod == "" {
+	if d.fromPod == "" {
 		h.Detail += "; no pod was asked (--from-pod)"
 	}
 	return h
@@ -69,36 +79,36 @@ func readyEndpoints(slices []endpointSlice) (addresses []string, pods map[string
 	return addresses, pods
 }
 
-// resolveInPod runs the first resolver that the pod has. full is the host with its domain.
-func (w *diagnosis) resolveInPod(ctx context.Context, host, full string) Hop {
-	ns, name, _ := strings.Cut(w.o.FromPod, "/")
+// resolve runs the first resolver that the pod has. full is the host with its domain.
+func (d *dnsCheck) resolve(ctx context.Context, host, full string, upstream *service) Hop {
+	ns, name, _ := strings.Cut(d.fromPod, "/")
 	for _, tool := range [][]string{
 		{"getent", "ahosts", host},
 		{"nslookup", full}, // many do not search the domains of resolv.conf
 		{"python3", "-c", "import socket; print(socket.getaddrinfo('" + host + "', None)[0][4][0])"},
 		{"busybox", "nslookup", full},
 	} {
-		out, err := w.k.call(ctx, append([]string{"exec", "--namespace", ns, name, "--"}, tool...)...)
+		out, err := d.call(ctx, append([]string{"exec", "--namespace", ns, name, "--"}, tool...)...)
 		switch {
 		case err == nil:
-			return w.compareResolved(host, tool, string(out))
+			return d.compareResolved(host, tool, string(out), upstream)
 		case err.kind == forbidden:
-			return refusedHop("the inside of pod "+w.o.FromPod, err)
+			return refusedHop("the inside of pod "+d.fromPod, err)
 		case err.kind == missing:
-			return unknown("pod %s does not exist: %s", w.o.FromPod, err.message)
+			return unknown("pod %s does not exist: %s", d.fromPod, err.message)
 		case isProgramMissing(err.message):
 			continue
 		case strings.Contains(err.message, "command terminated with exit code"):
 			return broken(
 				"CoreDNS remembers for up to 30 s that a name did not exist; try again, then look at the pod's "+
 					"/etc/resolv.conf and dnsPolicy",
-				"pod %s cannot resolve %s (%s)", w.o.FromPod, host, tool[0])
+				"pod %s cannot resolve %s (%s)", d.fromPod, host, tool[0])
 		}
-		return unknown("pod %s cannot be asked: %s", w.o.FromPod, err.message)
+		return unknown("pod %s cannot be asked: %s", d.fromPod, err.message)
 	}
 	return unknown(
 		"pod %s has nothing to resolve names with (getent, nslookup and python3 were tried); name another one",
-		w.o.FromPod)
+		d.fromPod)
 }
 
 // isProgramMissing distinguishes a program that the container lacks from one that failed.
@@ -113,14 +123,14 @@ func isProgramMissing(words string) bool {
 }
 
 // compareResolved compares the pod's answer with the addresses of the upstream Service.
-func (w *diagnosis) compareResolved(host string, tool []string, out string) Hop {
-	evidence := fmt.Sprintf("%s in %s: %s", strings.Join(tool, " "), w.o.FromPod,
+func (d *dnsCheck) compareResolved(host string, tool []string, out string, upstream *service) Hop {
+	evidence := fmt.Sprintf("%s in %s: %s", strings.Join(tool, " "), d.fromPod,
 		strings.Join(strings.Fields(out), " "))
-	if w.upstream == nil {
-		return ok("pod %s resolves %s", w.o.FromPod, host).with(evidence)
+	if upstream == nil {
+		return ok("pod %s resolves %s", d.fromPod, host).with(evidence)
 	}
-	want := map[string]bool{w.upstream.Spec.ClusterIP: true}
-	for _, ip := range w.upstream.Spec.ClusterIPs {
+	want := map[string]bool{upstream.Spec.ClusterIP: true}
+	for _, ip := range upstream.Spec.ClusterIPs {
 		want[ip] = true
 	}
 	var got []string
@@ -130,11 +140,11 @@ func (w *diagnosis) compareResolved(host string, tool []string, out string) Hop 
 			continue
 		}
 		if want[ip.String()] {
-			return ok("pod %s resolves %s to %s", w.o.FromPod, host, ip).with(evidence)
+			return ok("pod %s resolves %s to %s", d.fromPod, host, ip).with(evidence)
 		}
 		got = append(got, ip.String())
 	}
 	return broken("look at the pod's /etc/hosts, /etc/resolv.conf and dnsPolicy",
-		"pod %s resolves %s to something else than %s: %s", w.o.FromPod, host, w.upstream.Spec.ClusterIP,
+		"pod %s resolves %s to something else than %s: %s", d.fromPod, host, upstream.Spec.ClusterIP,
 		joinNonEmpty(", ", got...)).with(evidence)
 }

@@ -8,10 +8,10 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/endpointaccess"
 )
 
 // Options are the URL to check and the sources of information.
@@ -42,44 +42,21 @@ type Options struct {
 	// FromPod is a "<namespace>/<pod>" that is asked to resolve the hostname, and of which is checked
 	// whether it may call; empty: none is.
 	FromPod string
-	// Endpoints lists the endpoints with this URL in the API key's account, whose id it returns;
-	// nil where there is no API key, and the operator's word is taken.
-	ListEndpoints func(ctx context.Context, url string) (accountID string, endpoints []account.Endpoint, err error)
-	// ListExports lists the endpoints of the binding clusterset as ListEndpoints does.
-	ListExports func(ctx context.Context) (accountID string, endpoints []account.Endpoint, err error)
+	// Account has the endpoints of the API key's account; nil where there is no API key, and the
+	// operator's word is taken.
+	Account Account
 	// Timeout bounds each call of kubectl and the one to the account; 10 s by default.
 	Timeout time.Duration
-	// Now is the clock; time.Now by default.
-	Now func() time.Time
+	// Now is the time of the checks; that of Run by default.
+	Now time.Time
 }
 
-// diagnosis is the state of one Run.
+// diagnosis is the order of the checks of one Run, and their result.
 type diagnosis struct {
-	o      Options
-	k      *kubectl
-	url    string
-	report Report
-
-	targetFound bool
-	target      service
-	targetErr   *refusal
-
-	searchedIn   string // where operators were looked for, for people
-	operators    []kubernetesOperator
-	operatorsErr *refusal
-	// the one that has, or would have, the hostname; nil when there is none or it may not be seen
-	operator *kubernetesOperator
-	bound    *boundEndpoint
-	boundErr *refusal
-
-	upstream *service
-	// the namespace of the upstream Service, and so of the forwarders; empty while it is not known
-	forwarderNamespace string
-	targetPort         int // where the forwarders listen; 0 while it is not known
-	podsInService      map[string]bool
-	forwarders         []forwarder
-	accountEndpoints   []account.Endpoint
-	exported           []Hop // the exporting cluster's hops, where they were checked first
+	o Options
+	*cluster
+	report   Report
+	exported []Hop // the exporting cluster's hops, where they were checked first
 }
 
 // Run checks each hop of a call to o.URL.
@@ -87,16 +64,13 @@ func Run(ctx context.Context, o Options) Report {
 	if o.Timeout <= 0 {
 		o.Timeout = 10 * time.Second
 	}
-	if o.Now == nil {
-		o.Now = time.Now
+	if o.Now.IsZero() {
+		o.Now = time.Now()
 	}
-	w := &diagnosis{o: o, url: cmp.Or(o.AgentEndpoint, o.URL.String()), k: &kubectl{run: o.Kubectl, timeout: o.Timeout}}
-	if o.Kubeconfig != "" {
-		w.k.global = append(w.k.global, "--kubeconfig="+o.Kubeconfig)
-	}
-	w.report = Report{URL: w.url, Context: w.contextName(ctx)}
-	if o.Context != "" {
-		w.k.global = append(w.k.global, "--context="+o.Context)
+	w := &diagnosis{o: o, cluster: o.cluster(o.Context)}
+	w.report = Report{URL: cmp.Or(o.AgentEndpoint, o.URL.String()), Context: w.cluster.contextName(ctx)}
+	if w.report.Context != "" {
+		w.cluster.which = "context " + w.report.Context
 	}
 	switch {
 	case o.ServiceExport != "" || o.ServiceImport != "":
@@ -113,44 +87,66 @@ func Run(ctx context.Context, o Options) Report {
 // runOfObject checks the cluster of the AgentEndpoint and, where another context is named for it,
 // the path of a call to its URL.
 func (w *diagnosis) runOfObject(ctx context.Context) {
-	exporting := w.exportCluster(cmp.Or(w.o.ExportContext, w.o.Context))
+	exporting := w.o.exportCluster(cmp.Or(w.o.ExportContext, w.o.Context))
 	hops := exporting.hops(ctx)
 	if exporting.found != nil {
-		w.url = exporting.found.Spec.URL
-		w.report.URL = w.url
+		w.report.URL = exporting.found.Spec.URL
 	}
-	u, err := account.ParseEndpointURL(w.url)
+	u, err := account.ParseEndpointURL(w.report.URL)
 	if w.o.ExportContext == "" || err != nil {
 		w.report.Context = cmp.Or(w.o.ExportContext, w.report.Context)
 		w.report.Hops = hops
 		return
 	}
-	w.o.URL, w.url, w.exported = u, u.String(), hops
+	w.o.URL, w.exported = u, hops
 	w.runSteps(ctx)
+}
+
+// path has the checks of the path of a call to one URL.
+type path struct {
+	op         *operatorInstallation
+	services   *services
+	forwarders *forwarders
+	dns        *dnsCheck
+	account    *accountCheck
+}
+
+// newPath returns the checks of the path of a call to the URL.
+func (w *diagnosis) newPath(url account.EndpointURL) *path {
+	t := &target{url: url}
+	in := &operatorInstallation{cluster: w.cluster, report: &w.report, url: url, target: t,
+		namespace: w.o.OperatorNamespace}
+	sv := &services{cluster: w.cluster, url: url, target: t, op: in}
+	return &path{op: in, services: sv,
+		forwarders: &forwarders{cluster: w.cluster, report: &w.report, url: url, now: w.o.Now, services: sv},
+		dns:        &dnsCheck{cluster: w.cluster, fromPod: w.o.FromPod},
+		account: &accountCheck{account: w.o.Account, timeout: w.o.Timeout, now: w.o.Now, report: &w.report, url: url,
+			exportContext: w.o.ExportContext, op: in}}
 }
 
 // runSteps runs the checks in order. Checks on the path of a call are skipped after a broken one;
 // those of the operator and the account are independent of it.
 func (w *diagnosis) runSteps(ctx context.Context) {
+	p := w.newPath(w.o.URL)
 	steps := []struct {
 		name   string
 		onPath bool
 		look   func(context.Context) Hop
 	}{
-		{HopCluster, true, w.checkCluster},
-		{HopNamespace, true, w.checkNamespace},
-		{HopService, true, w.checkTarget},
-		{HopUpstreamService, true, w.checkUpstreamService},
-		{HopDNS, true, w.checkDNS},
-		{HopForwarders, true, w.checkForwarders},
-		{HopListener, true, w.checkListener},
-		{HopAccess, true, w.checkAccess},
-		{HopEdge, true, w.checkEdge},
-		{HopOperator, false, w.checkOperator},
-		{HopBoundEndpoint, false, w.checkBoundEndpoint},
-		{HopEndpoint, false, w.checkEndpoint},
-		{HopAgent, false, w.checkAgent},
-		{HopUpstream, true, w.checkUpstream},
+		{HopCluster, true, p.services.checkCluster},
+		{HopNamespace, true, p.services.checkNamespace},
+		{HopService, true, p.services.checkTarget},
+		{HopUpstreamService, true, p.services.checkUpstreamService},
+		{HopDNS, true, func(ctx context.Context) Hop { return p.dns.check(ctx, p.services) }},
+		{HopForwarders, true, p.forwarders.check},
+		{HopListener, true, p.forwarders.checkListener},
+		{HopAccess, true, func(ctx context.Context) Hop { return w.checkAccess(ctx, p.forwarders) }},
+		{HopEdge, true, p.forwarders.checkEdge},
+		{HopOperator, false, p.op.checkOperator},
+		{HopBoundEndpoint, false, p.op.checkBoundEndpoint},
+		{HopEndpoint, false, p.account.checkEndpoint},
+		{HopAgent, false, p.account.checkAgent},
+		{HopUpstream, true, func(context.Context) Hop { return p.forwarders.checkUpstream(p.account.upstreamName()) }},
 	}
 	for _, s := range steps {
 		if s.name == HopAccess && w.o.FromPod == "" {
@@ -159,14 +155,20 @@ func (w *diagnosis) runSteps(ctx context.Context) {
 		if s.name == HopUpstream {
 			w.report.Hops = append(w.report.Hops, w.checkExport(ctx)...)
 		}
-		if w.hasStatus(HopCluster, Broken) || s.onPath && w.anyBroken() {
-			w.report.Hops = append(w.report.Hops, Hop{Name: s.name, Status: Skipped, Detail: "not checked"})
-			continue
+		h := notChecked
+		if !w.report.hasStatus(HopCluster, Broken) && (!s.onPath || !w.report.anyBroken()) {
+			h = s.look(ctx)
 		}
-		h := s.look(ctx)
-		h.Name = s.name
-		w.report.Hops = append(w.report.Hops, h)
+		w.report.Hops = append(w.report.Hops, h.named(s.name))
 	}
+}
+
+// checkAccess checks whether the pod of FromPod may call.
+func (w *diagnosis) checkAccess(ctx context.Context, f *forwarders) Hop {
+	c := &accessCheck{cluster: w.cluster, fromPod: w.o.FromPod,
+		target: endpointaccess.TargetOf(w.o.URL.Host, w.o.URL.Port)}
+	serving, _ := f.serving()
+	return c.check(ctx, serving)
 }
 
 // checkExport returns the hops of the cluster that exports the endpoint: of the one that is named,
@@ -174,13 +176,13 @@ func (w *diagnosis) runSteps(ctx context.Context) {
 // one explains why the account has no endpoint or agent.
 func (w *diagnosis) checkExport(ctx context.Context) []Hop {
 	hops := w.exported
-	gone := w.hasStatus(HopEndpoint, Broken) || w.hasStatus(HopAgent, Broken)
+	gone := w.report.hasStatus(HopEndpoint, Broken) || w.report.hasStatus(HopAgent, Broken)
 	switch {
 	case hops != nil:
 	case w.o.ExportContext != "":
-		hops = w.exportCluster(w.o.ExportContext).hops(ctx)
-	case gone && !w.hasStatus(HopCluster, Broken):
-		own := w.exportCluster(w.o.Context)
+		hops = w.o.exportCluster(w.o.ExportContext).hops(ctx)
+	case gone && !w.report.hasStatus(HopCluster, Broken):
+		own := w.o.exportCluster(w.o.Context)
 		if own.find(ctx); own.found != nil {
 			hops = own.hops(ctx)
 		}
@@ -196,53 +198,8 @@ func (w *diagnosis) checkExport(ctx context.Context) []Hop {
 	return hops
 }
 
-func (w *diagnosis) anyBroken() bool {
-	for _, h := range w.report.Hops {
-		if h.Status == Broken {
-			return true
-		}
-	}
-	return false
-}
-
-func (w *diagnosis) hasStatus(name string, status Status) bool {
-	h, ok := w.report.Hop(name)
-	return ok && h.Status == status
-}
-
-// contextName returns the context that kubectl uses, "" when kubectl does not print one.
-func (w *diagnosis) contextName(ctx context.Context) string {
-	if w.o.Context != "" {
-		return w.o.Context
-	}
-	out, err := w.k.call(ctx, "config", "current-context")
-	if err != nil {
-		return ""
-	}
-	return lastLine(out)
-}
-
-// command returns a kubectl command line with the flags of the same cluster.
-func (w *diagnosis) command(format string, args ...any) string { return w.o.command(format, args...) }
-
-func (o Options) command(format string, args ...any) string {
-	line := "kubectl"
-	if o.Kubeconfig != "" {
-		line += " --kubeconfig " + quoted(o.Kubeconfig)
-	}
-	if o.Context != "" {
-		line += " --context " + quoted(o.Context)
-	}
-	return line + " " + fmt.Sprintf(format, args...)
-}
-
-// quoted quotes an argument for a shell where needed.
-func quoted(arg string) string {
-	if strings.Trim(arg, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@%_-+=:,./") == "" {
-		return arg
-	}
-	return "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
-}
+// notChecked is the hop of a check that an earlier hop makes useless.
+var notChecked = Hop{Status: Skipped, Detail: "not checked"}
 
 func ok(format string, args ...any) Hop { return Hop{Status: OK, Detail: fmt.Sprintf(format, args...)} }
 
@@ -263,6 +220,11 @@ func refusedHop(what string, r *refusal) Hop {
 	return h
 }
 
+func (h Hop) named(name string) Hop {
+	h.Name = name
+	return h
+}
+
 func (h Hop) with(evidence ...string) Hop {
 	h.Evidence = append(h.Evidence, evidence...)
 	return h
@@ -274,8 +236,8 @@ func (h Hop) asSymptom() Hop {
 }
 
 // ago formats how long before now t was.
-func (w *diagnosis) ago(t time.Time) string {
-	d := max(w.o.Now().Sub(t), 0)
+func ago(now, t time.Time) string {
+	d := max(now.Sub(t), 0)
 	switch {
 	case d < 2*time.Minute:
 		return fmt.Sprintf("%d s ago", int(d.Seconds()))

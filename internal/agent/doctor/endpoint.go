@@ -14,33 +14,53 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
+// Account has the endpoints of the account that an API key belongs to.
+type Account interface {
+	// ListEndpoints returns all endpoints that the filter selects, and the id of the account.
+	ListEndpoints(ctx context.Context, f account.EndpointFilter) (accountID string, all []account.Endpoint, err error)
+}
+
+// accountCheck checks what the account has at the URL.
+type accountCheck struct {
+	account       Account // nil = the operator's copy is used
+	timeout       time.Duration
+	now           time.Time
+	report        *Report
+	url           account.EndpointURL
+	exportContext string // exportContext is Options.ExportContext.
+	op            *operatorInstallation
+
+	found []account.Endpoint
+}
+
 // checkEndpoint checks that the account, or the operator's copy of it, has the endpoint.
-func (w *diagnosis) checkEndpoint(ctx context.Context) Hop {
-	if w.o.ListEndpoints == nil {
-		return w.endpointByOperator()
+func (ac *accountCheck) checkEndpoint(ctx context.Context) Hop {
+	if ac.account == nil {
+		return ac.endpointByOperator()
 	}
-	bounded, cancel := context.WithTimeout(ctx, w.o.Timeout)
+	bounded, cancel := context.WithTimeout(ctx, ac.timeout)
 	defer cancel()
-	id, found, err := w.o.ListEndpoints(bounded, w.url)
+	id, found, err := ac.account.ListEndpoints(bounded,
+		account.EndpointFilter{Bindings: []string{account.BindingKubernetes}, URL: ac.url.String()})
 	if err != nil {
-		return w.accountRefused(err)
+		return ac.accountRefused(err)
 	}
-	if w.operator != nil && id != "" && w.operator.Status.AccountID != "" && id != w.operator.Status.AccountID {
-		h := w.endpointByOperator()
-		h.Detail += fmt.Sprintf(" (your API key is of account %s, the operator's of %s)", id,
-			w.operator.Status.AccountID)
+	if o := ac.op.operator; o != nil && id != "" && o.Status.AccountID != "" && id != o.Status.AccountID {
+		h := ac.endpointByOperator()
+		h.Detail += fmt.Sprintf(" (your API key is of account %s, the operator's of %s)", id, o.Status.AccountID)
 		return h
 	}
-	w.accountEndpoints = found
+	ac.found = found
 	switch {
 	case len(found) == 0:
-		return broken(w.startAgent("start its agent"), "the account has no endpoint %s", w.url)
-	case w.bound == nil && w.boundErr == nil && w.operator != nil && !w.hasStatus(HopOperator, Broken):
+		return broken(ac.startAgent("start its agent"), "the account has no endpoint %s", ac.url.String())
+	case ac.op.bound == nil && ac.op.boundErr == nil && ac.op.operator != nil &&
+		!ac.report.hasStatus(HopOperator, Broken):
 		return broken(
 			"change binding.endpointSelector so that it admits the endpoint, or see that the operator's API key is "+
 				"of the same account",
 			"the account has %s, but the operator does not project it; %s", found[0].ID,
-			joinNonEmpty(", ", w.selector(), "its account is "+w.operator.Status.AccountID))
+			joinNonEmpty(", ", ac.op.selector(), "its account is "+ac.op.operator.Status.AccountID))
 	}
 	return ok("%s in the account", pluralize(len(found), "endpoint has the URL", "endpoints have the URL")).
 		with(endpointFacts(found)...)
@@ -56,13 +76,13 @@ func endpointFacts(found []account.Endpoint) []string {
 
 // accountRefused explains why the account could not be asked. A refused key proves nothing about
 // the endpoint.
-func (w *diagnosis) accountRefused(err error) Hop {
+func (ac *accountCheck) accountRefused(err error) Hop {
 	sentence := err.Error()
 	var e *account.Error
 	if errors.As(err, &e) && e.Code != "" {
 		sentence += " (" + string(e.Code) + ")"
 	}
-	h := w.endpointByOperator()
+	h := ac.endpointByOperator()
 	if h.Status == Broken {
 		return h.with("the account could not be asked: " + sentence)
 	}
@@ -72,90 +92,78 @@ func (w *diagnosis) accountRefused(err error) Hop {
 const noKey = "as the operator has read it; the account was not asked"
 
 // endpointByOperator uses the operator's copy of the account.
-func (w *diagnosis) endpointByOperator() Hop {
+func (ac *accountCheck) endpointByOperator() Hop {
 	switch {
-	case w.boundErr != nil:
+	case ac.op.boundErr != nil:
 		return unknown("you may not look at BoundEndpoints; with --api-key-file the account itself is asked")
-	case w.bound == nil && (w.operator == nil || w.hasStatus(HopOperator, Broken) || w.hasStatus(HopOperator, Unknown)):
+	case ac.op.bound == nil && (ac.op.operator == nil || ac.report.hasStatus(HopOperator, Broken) ||
+		ac.report.hasStatus(HopOperator, Unknown)):
 		return unknown("no operator at work has read the account; with --api-key-file it is asked itself")
-	case w.bound == nil:
+	case ac.op.bound == nil:
 		why := "no agent has announced it"
-		if s := w.selector(); s != "" {
+		if s := ac.op.selector(); s != "" {
 			why += ", or the operator leaves it out: " + s
 		}
-		return broken(w.startAgent("start its agent"),
+		return broken(ac.startAgent("start its agent"),
 			"the operator, which reads the account, has no endpoint %s: %s",
-			w.url,
-			why)
+			ac.url.String(), why)
 	}
-	if url := w.boundURL(); url != "" {
-		if h := w.removedPort(); h != nil {
-			return *h
-		}
+	if h := ac.removedPort(); h != nil {
+		return *h
+	}
+	if url := ac.op.boundURL(); url != "" {
 		h := ok("%s, %s", url, noKey)
-		if url != w.url {
+		if url != ac.url.String() {
 			h.Detail = fmt.Sprintf("the port is that of %s, which is called by another scheme; %s", url, noKey)
 		}
 		return h
 	}
-	if h := w.removedPort(); h != nil {
-		return *h
-	}
-	has := joinNonEmpty(", ", w.boundURLs()...)
+	has := joinNonEmpty(", ", ac.op.boundURLs()...)
 	if has == "" {
 		has = "none"
 	}
-	return broken(w.startAgent("start its agent"), "the hostname has no endpoint %s; it has %s", w.url, has)
-}
-
-func (w *diagnosis) boundURLs() []string {
-	var urls []string
-	for _, e := range w.bound.Spec.Endpoints {
-		urls = append(urls, e.URL)
-	}
-	return urls
+	return broken(ac.startAgent("start its agent"), "the hostname has no endpoint %s; it has %s", ac.url.String(), has)
 }
 
 // removedPort returns the hop of a port whose agent was stopped; nil otherwise.
-func (w *diagnosis) removedPort() *Hop {
-	for _, p := range w.bound.Spec.Ports {
-		if p.Port != w.o.URL.Port {
+func (ac *accountCheck) removedPort() *Hop {
+	for _, p := range ac.op.bound.Spec.Ports {
+		if p.Port != ac.url.Port {
 			continue
 		}
-		if p.RemoveAfter == nil && p.State != "Released" && w.bound.Spec.State != "Released" {
+		if p.RemoveAfter == nil && p.State != "Released" && ac.op.bound.Spec.State != "Released" {
 			return nil
 		}
 		when := ""
 		if p.RemoveAfter != nil && p.State != "Released" {
 			when = ", and its Services go at " + p.RemoveAfter.UTC().Format(time.TimeOnly) + " UTC"
 		}
-		h := broken(w.startAgent("start its agent again"),
+		h := broken(ac.startAgent("start its agent again"),
 			"the account no longer has %s: its agent was stopped%s",
-			w.url,
-			when)
+			ac.url.String(), when)
 		return &h
 	}
 	return nil
 }
 
 // checkAgent checks that an agent is connected for the endpoint.
-func (w *diagnosis) checkAgent(context.Context) Hop {
-	if w.hasStatus(HopEndpoint, Broken) {
-		return Hop{Status: Skipped, Detail: "not checked"}
+func (ac *accountCheck) checkAgent(context.Context) Hop {
+	if ac.report.hasStatus(HopEndpoint, Broken) {
+		return notChecked
 	}
-	if len(w.accountEndpoints) > 0 {
-		return w.agentByAccount()
+	if len(ac.found) > 0 {
+		return ac.agentByAccount()
 	}
-	if w.bound == nil {
+	if ac.op.bound == nil {
 		return unknown("neither the account nor a BoundEndpoint shows it")
 	}
-	c := w.bound.Status.Conditions.get("Reachable")
-	evidence := w.boundCondition("Reachable")
+	c := ac.op.bound.Status.Conditions.get("Reachable")
+	evidence := ac.op.boundCondition("Reachable")
 	switch {
-	case w.operator != nil && w.operator.Status.Conditions.get("APIReachable").Status == "False":
+	case ac.op.operator != nil && ac.op.operator.Status.Conditions.get("APIReachable").Status == "False":
 		return unknown("the operator cannot read the account now; its last status was: %s", c.Message).with(evidence...)
-	case c.Reason == "AgentOffline" && w.concernsURL(c.Message):
-		return w.offline("").with(evidence...)
+	case c.Reason == "AgentOffline" && ac.concernsURL(c.Message):
+		return ac.offline("").with(evidence...)
 	case c.Status == "True", c.Reason == "AgentOffline", c.Reason == "EndpointRemoved":
 		return ok("an agent is connected, as the operator has read it").with(evidence...)
 	}
@@ -164,28 +172,47 @@ func (w *diagnosis) checkAgent(context.Context) Hop {
 
 // concernsURL reports whether a sentence about some URLs of the hostname concerns this one: it
 // names it, or names none.
-func (w *diagnosis) concernsURL(message string) bool {
+func (ac *accountCheck) concernsURL(message string) bool {
 	words := strings.FieldsFunc(message, func(r rune) bool { return strings.ContainsRune(" ,;", r) })
-	return slices.Contains(words, w.boundURL()) ||
-		!slices.ContainsFunc(w.boundURLs(), func(url string) bool { return slices.Contains(words, url) })
+	return slices.Contains(words, ac.op.boundURL()) ||
+		!slices.ContainsFunc(ac.op.boundURLs(), func(url string) bool { return slices.Contains(words, url) })
 }
 
-func (w *diagnosis) agentByAccount() Hop {
+func (ac *accountCheck) agentByAccount() Hop {
 	online, since := 0, ""
-	for _, e := range w.accountEndpoints {
+	for _, e := range ac.found {
 		if e.Status == account.StatusOnline {
 			online++
 		} else if e.OfflineSince != nil {
-			since = "since " + w.ago(*e.OfflineSince)
+			since = "since " + ago(ac.now, *e.OfflineSince)
 		}
 	}
 	if online == 0 {
-		return w.offline(since)
+		return ac.offline(since)
 	}
-	return ok("%d of %d online", online, len(w.accountEndpoints))
+	return ok("%d of %d online", online, len(ac.found))
 }
 
-func (w *diagnosis) offline(since string) Hop {
-	return broken(w.startAgent("start it again, or see why it cannot reach the service"), "%s",
-		joinNonEmpty(" ", "no agent is connected for", w.url, since))
+func (ac *accountCheck) offline(since string) Hop {
+	return broken(ac.startAgent("start it again, or see why it cannot reach the service"), "%s",
+		joinNonEmpty(" ", "no agent is connected for", ac.url.String(), since))
+}
+
+// startAgent returns a remedy with the command line that starts an agent for the URL. A cluster
+// that exports the URL has no such agent.
+func (ac *accountCheck) startAgent(remedy string) string {
+	if ac.exportContext == "" {
+		remedy += "; if a cluster exports it, name that one with --export-context"
+	}
+	return remedy + ":\n" + strings.Join([]string{"fairlead", ac.url.Scheme, "PORT", "--url", ac.url.String()}, " ")
+}
+
+// upstreamName returns the upstream according to the account, where it was asked.
+func (ac *accountCheck) upstreamName() string {
+	for _, e := range ac.found {
+		if e.UpstreamURL != "" {
+			return e.UpstreamURL
+		}
+	}
+	return "its upstream"
 }

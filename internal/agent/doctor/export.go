@@ -17,11 +17,9 @@ const agentEndpointKind = "agentendpoints.bindings.fairlead.dev"
 // exportChecks checks how a cluster exports an endpoint: the AgentEndpoint, the exporters, and the
 // Service behind.
 type exportChecks struct {
-	k       *kubectl
-	command func(format string, args ...any) string // returns a kubectl command line for this cluster
-	which   string                                  // the cluster, for people
-	url     account.EndpointURL                     // the URL of the AgentEndpoint to look for, unless it is named
-	object  string                                  // "<namespace>/<name>"; empty: by url
+	*cluster
+	url    account.EndpointURL // the URL of the AgentEndpoint to look for, unless it is named
+	object string              // "<namespace>/<name>"; empty: by url
 
 	found   *agentEndpoint
 	refused *refusal
@@ -30,36 +28,27 @@ type exportChecks struct {
 }
 
 // exportCluster returns the checks of the cluster that exports.
-func (w *diagnosis) exportCluster(contextName string) *exportChecks {
-	k, where := &kubectl{run: w.o.Kubectl, timeout: w.o.Timeout}, w.o
-	where.Context = contextName
-	if where.Kubeconfig != "" {
-		k.global = append(k.global, "--kubeconfig="+where.Kubeconfig)
-	}
-	which := "kubectl's current context"
-	if contextName != "" {
-		k.global = append(k.global, "--context="+contextName)
-		which = "context " + contextName
-	}
-	return &exportChecks{k: k, command: where.command, which: which, url: w.o.URL, object: w.o.AgentEndpoint}
+func (o *Options) exportCluster(contextName string) *exportChecks {
+	return &exportChecks{cluster: o.cluster(contextName), url: o.URL, object: o.AgentEndpoint}
 }
 
 // hops checks everything. What is broken because of a later hop is a symptom.
 func (e *exportChecks) hops(ctx context.Context) []Hop {
-	names := []string{HopExportCluster, HopAgentEndpoint, HopExporter, HopExportService}
-	hops := []Hop{e.checkCluster(ctx)}
-	if hops[0].Status == Broken {
-		for range names[1:] {
-			hops = append(hops, Hop{Status: Skipped, Detail: "not checked"})
-		}
-	} else {
-		exporter, service := e.checkExporter(ctx), e.checkService(ctx)
-		hops = append(hops, e.checkObject(exporter, service), exporter, service)
+	return exportHops(e.checkCluster(ctx), HopAgentEndpoint, func() (object, exporter, service Hop) {
+		exporter, service = e.checkExporter(ctx), e.checkService(ctx)
+		return e.checkObject(exporter, service), exporter, service
+	})
+}
+
+// exportHops returns the hops of a cluster that exports: its own and, unless that is broken, those
+// that look returns.
+func exportHops(cluster Hop, objectName string, look func() (object, exporter, service Hop)) []Hop {
+	object, exporter, service := notChecked, notChecked, notChecked
+	if cluster.Status != Broken {
+		object, exporter, service = look()
 	}
-	for i, name := range names {
-		hops[i].Name = name
-	}
-	return hops
+	return []Hop{cluster.named(HopExportCluster), object.named(objectName), exporter.named(HopExporter),
+		service.named(HopExportService)}
 }
 
 // checkCluster looks for the AgentEndpoint, and so learns whether the cluster answers at all.
@@ -67,19 +56,8 @@ func (e *exportChecks) checkCluster(ctx context.Context) Hop {
 	if e.found == nil {
 		e.find(ctx)
 	}
-	if r := e.refused; r != nil {
-		switch r.kind {
-		case noKubectl:
-			return broken("install kubectl (https://kubernetes.io/docs/tasks/tools/)", "%s", r.message)
-		case unreachable, other:
-			return broken("name the cluster that exports with --export-context, and see that this works:\n"+
-				e.command("get %s --all-namespaces", agentEndpointKind), "%s does not answer: %s", e.which, r.message)
-		case unauthorized:
-			return broken("log in to the cluster, so that this works:\n"+
-				e.command("get %s --all-namespaces", agentEndpointKind), "%s does not know you: %s", e.which, r.message)
-		}
-	}
-	return ok("%s answers", e.which)
+	return e.answered(e.refused, "name the cluster that exports with --export-context",
+		e.command("get %s --all-namespaces", agentEndpointKind))
 }
 
 // find sets found, refused and missing.
@@ -87,17 +65,17 @@ func (e *exportChecks) find(ctx context.Context) {
 	if e.object != "" {
 		ns, name, _ := strings.Cut(e.object, "/")
 		var one agentEndpoint
-		there, err := e.k.get(ctx, &one, agentEndpointKind, name, "--namespace", ns)
+		there, err := e.get(ctx, &one, agentEndpointKind, name, "--namespace", ns)
 		if e.setRefused(err); there && err == nil && one.Metadata.Name != "" {
 			e.found = &one
 		}
 		return
 	}
 	var all list[agentEndpoint]
-	_, err := e.k.get(ctx, &all, agentEndpointKind, "--all-namespaces")
+	_, err := e.get(ctx, &all, agentEndpointKind, "--all-namespaces")
 	if err != nil && err.kind == forbidden {
 		all.Items = nil
-		_, err = e.k.get(ctx, &all, agentEndpointKind, "--namespace", e.url.Namespace())
+		_, err = e.get(ctx, &all, agentEndpointKind, "--namespace", e.url.Namespace())
 	}
 	e.setRefused(err)
 	for i := range all.Items {
@@ -132,11 +110,7 @@ func (e *exportChecks) checkObject(exporter, service Hop) Hop {
 			e.command("get %s --all-namespaces", agentEndpointKind), "no AgentEndpoint has the URL %s", e.url.String())
 	}
 	a, place := e.found, e.found.Metadata.namespacedName()
-	var evidence []string
-	for _, c := range a.Status.Conditions {
-		evidence = append(evidence, fmt.Sprintf("AgentEndpoint %s: %s=%s %s: %s", place, c.Type, c.Status, c.Reason,
-			c.Message))
-	}
+	evidence := a.Status.Conditions.evidence("AgentEndpoint", place)
 	for _, typ := range []string{"Accepted", "Bound", "UpstreamReady"} {
 		c := a.Status.Conditions.get(typ)
 		if c.Status != "False" {
@@ -172,7 +146,7 @@ func (a *agentEndpoint) isStale() bool {
 func (e *exportChecks) checkExporter(ctx context.Context) Hop {
 	const selector = "app.kubernetes.io/name=fairlead-exporter"
 	var pods list[pod]
-	if _, err := e.k.get(ctx, &pods, "pods", "--all-namespaces", "-l", selector); err != nil {
+	if _, err := e.get(ctx, &pods, "pods", "--all-namespaces", "-l", selector); err != nil {
 		return refusedHop("the exporters' pods", err)
 	}
 	e.pods = pods.Items
@@ -221,12 +195,12 @@ func (e *exportChecks) noSession() string {
 // ready.
 func (e *exportChecks) checkService(ctx context.Context) Hop {
 	if e.found == nil {
-		return Hop{Status: Skipped, Detail: "not checked"}
+		return notChecked
 	}
 	ns, name, port := e.found.upstream()
 	place := ns + "/" + name
 	var s service
-	found, err := e.k.get(ctx, &s, "services", name, "--namespace", ns)
+	found, err := e.get(ctx, &s, "services", name, "--namespace", ns)
 	switch {
 	case err != nil:
 		return refusedHop("Service "+place, err)
@@ -254,7 +228,7 @@ func (e *exportChecks) checkService(ctx context.Context) Hop {
 // countReady counts the ready addresses behind a Service.
 func (e *exportChecks) countReady(ctx context.Context, namespace, name string) (int, *refusal) {
 	var slices list[endpointSlice]
-	if _, err := e.k.get(ctx, &slices, "endpointslices.discovery.k8s.io", "--namespace", namespace, "-l",
+	if _, err := e.get(ctx, &slices, "endpointslices.discovery.k8s.io", "--namespace", namespace, "-l",
 		"kubernetes.io/service-name="+name); err != nil {
 		return 0, err
 	}

@@ -4,6 +4,7 @@
 package doctor
 
 import (
+	"cmp"
 	"net"
 	"strconv"
 	"strings"
@@ -38,39 +39,30 @@ func (a *agentEndpoint) upstream() (namespace, name string, port int) {
 	return a.Metadata.Namespace, parts[0], port
 }
 
+// exportRemedies has the remedies by the reason of an AgentEndpoint's conditions.
+var exportRemedies = map[string]string{
+	"UpstreamNotFound": "make the Service, or correct spec.upstream.url",
+	"UpstreamNotAllowed": "name a Service of the object's own namespace that has a selector, or set the chart's " +
+		"export.crossNamespace",
+	"UnsupportedService": "name a Service with a TCP port that is no ExternalName",
+	"PortNotFound":       "give a port of the Service in spec.upstream.url",
+	"PolicyInvalid":      "correct the traffic policy at the place that the message names",
+	"PolicyNotFound":     "make the ConfigMap with the key policy.yaml, or correct spec.trafficPolicy.targetRef",
+	"URLNotAllowed": "give a URL whose second part is the object's namespace, or add a pattern to the chart's " +
+		"export.urls",
+	"URLTaken":  "choose another URL, or set poolingEnabled on both endpoints",
+	"Forbidden": "give the exporter's API key the rule that the message names",
+	"Rejected":  "change what the message names",
+	"LimitReached": "delete endpoints of the account that are not needed, or raise the limit that the message " +
+		"names",
+	"Unreachable": "see that fairlead-server runs, that the exporters' pods reach it, and that it takes their " +
+		"API key",
+	"Pending":          "wait a moment, and look again",
+	"NoReadyEndpoints": "see why the Service's pods are not ready",
+}
+
 // remedyForExport returns the remedy for a reason of an AgentEndpoint's conditions.
 // docs/use/export.md has the same table.
 func remedyForExport(reason string) string {
-	switch reason {
-	case "UpstreamNotFound":
-		return "make the Service, or correct spec.upstream.url"
-	case "UpstreamNotAllowed":
-		return "name a Service of the object's own namespace that has a selector, or set the chart's " +
-			"export.crossNamespace"
-	case "UnsupportedService":
-		return "name a Service with a TCP port that is no ExternalName"
-	case "PortNotFound":
-		return "give a port of the Service in spec.upstream.url"
-	case "PolicyInvalid":
-		return "correct the traffic policy at the place that the message names"
-	case "PolicyNotFound":
-		return "make the ConfigMap with the key policy.yaml, or correct spec.trafficPolicy.targetRef"
-	case "URLNotAllowed":
-		return "give a URL whose second part is the object's namespace, or add a pattern to the chart's export.urls"
-	case "URLTaken":
-		return "choose another URL, or set poolingEnabled on both endpoints"
-	case "Forbidden":
-		return "give the exporter's API key the rule that the message names"
-	case "Rejected":
-		return "change what the message names"
-	case "LimitReached":
-		return "delete endpoints of the account that are not needed, or raise the limit that the message names"
-	case "Unreachable":
-		return "see that fairlead-server runs, that the exporters' pods reach it, and that it takes their API key"
-	case "Pending":
-		return "wait a moment, and look again"
-	case "NoReadyEndpoints":
-		return "see why the Service's pods are not ready"
-	}
-	return "look at the exporter's log; it tries again"
+	return cmp.Or(exportRemedies[reason], "look at the exporter's log; it tries again")
 }

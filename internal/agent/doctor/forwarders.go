@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/statustoken"
 )
 
@@ -60,15 +61,27 @@ func (s *forwarderStatus) listener(port int) *listenerStatus {
 	return nil
 }
 
-// checkForwarders checks the pods behind the upstream Service, and fetches the status of each ready
+// forwarders checks the forwarders' pods and what their status says.
+type forwarders struct {
+	*cluster
+	report   *Report
+	url      account.EndpointURL
+	now      time.Time
+	services *services
+
+	podsInService map[string]bool
+	all           []forwarder
+}
+
+// check checks the pods behind the upstream Service, and fetches the status of each ready
 // one.
-func (w *diagnosis) checkForwarders(ctx context.Context) Hop {
-	if w.forwarderNamespace == "" {
+func (fw *forwarders) check(ctx context.Context) Hop {
+	if fw.services.forwarderNamespace == "" {
 		return unknown("the operator's namespace is not known; --operator-namespace names it")
 	}
-	pods, err := w.forwarderPods(ctx)
+	pods, err := fw.pods(ctx)
 	if err != nil {
-		return refusedHop("the forwarders' pods in "+w.forwarderNamespace, err)
+		return refusedHop("the forwarders' pods in "+fw.services.forwarderNamespace, err)
 	}
 	var ready []pod
 	waiting := ""
@@ -79,66 +92,67 @@ func (w *diagnosis) checkForwarders(ctx context.Context) Hop {
 			waiting = joinNonEmpty("; ", waiting, p.Metadata.Name+": "+p.notReadyReason())
 		}
 	}
-	list := w.command("--namespace %s get pods -l app.kubernetes.io/name=fairlead-forwarder", w.forwarderNamespace)
+	list := fw.command("--namespace %s get pods -l app.kubernetes.io/name=fairlead-forwarder",
+		fw.services.forwarderNamespace)
 	switch {
 	case len(pods) == 0:
 		return broken("see that binding.enabled is true, and scale the Deployment up:\n"+
-			w.command("--namespace %s get deployments", w.forwarderNamespace),
-			"there is no forwarder in %s", w.forwarderNamespace)
+			fw.command("--namespace %s get deployments", fw.services.forwarderNamespace),
+			"there is no forwarder in %s", fw.services.forwarderNamespace)
 	case len(ready) == 0:
 		return broken("see why they are not ready:\n"+list, "no forwarder is ready: %s", waiting)
 	}
-	w.fetchStatuses(ctx, ready)
-	h := w.behindService(ctx, ready)
+	fw.fetchStatuses(ctx, ready)
+	h := fw.behindService(ctx, ready)
 	h.Detail = joinNonEmpty("; ", h.Detail, waiting)
 	return h
 }
 
-// forwarderPods lists the pods that the upstream Service selects.
-func (w *diagnosis) forwarderPods(ctx context.Context) ([]pod, *refusal) {
+// pods lists the pods that the upstream Service selects.
+func (fw *forwarders) pods(ctx context.Context) ([]pod, *refusal) {
 	selector := "app.kubernetes.io/name=fairlead-forwarder"
-	if w.upstream != nil && len(w.upstream.Spec.Selector) > 0 {
+	if fw.services.upstream != nil && len(fw.services.upstream.Spec.Selector) > 0 {
 		selector = ""
 		for _, key := range []string{"app.kubernetes.io/name", "app.kubernetes.io/instance"} {
-			if value := w.upstream.Spec.Selector[key]; value != "" {
+			if value := fw.services.upstream.Spec.Selector[key]; value != "" {
 				selector = joinNonEmpty(",", selector, key+"="+value)
 			}
 		}
 	}
 	var pods list[pod]
-	_, err := w.k.get(ctx, &pods, "pods", "--namespace", w.forwarderNamespace, "-l", selector)
+	_, err := fw.get(ctx, &pods, "pods", "--namespace", fw.services.forwarderNamespace, "-l", selector)
 	return pods.Items, err
 }
 
 // behindService checks that the EndpointSlices of the upstream Service lead to the ready pods.
-func (w *diagnosis) behindService(ctx context.Context, ready []pod) Hop {
+func (fw *forwarders) behindService(ctx context.Context, ready []pod) Hop {
 	good := ok("%s", pluralize(len(ready), "forwarder is ready", "forwarders are ready"))
-	if w.upstream == nil {
+	if fw.services.upstream == nil {
 		return good
 	}
-	namespace, name := w.upstream.Metadata.Namespace, w.upstream.Metadata.Name
+	namespace, name := fw.services.upstream.Metadata.Namespace, fw.services.upstream.Metadata.Name
 	var slices list[endpointSlice]
-	_, err := w.k.get(ctx, &slices, "endpointslices.discovery.k8s.io", "--namespace", namespace, "-l",
+	_, err := fw.get(ctx, &slices, "endpointslices.discovery.k8s.io", "--namespace", namespace, "-l",
 		"kubernetes.io/service-name="+name)
 	if err != nil {
 		return good.with("the EndpointSlices cannot be looked at: " + err.message)
 	}
 	namePods(slices.Items, ready)
 	addresses, serving := readyEndpoints(slices.Items)
-	if len(serving) == 0 && w.isSliced() {
-		return broken(w.managerRemedy(),
+	if len(serving) == 0 && fw.services.isSliced() {
+		return broken(fw.services.op.managerRemedy(),
 			"forwarders are ready, but the EndpointSlices of Service %s/%s list none of them", namespace, name)
 	}
 	if len(serving) == 0 {
 		return broken(
 			"Kubernetes fills them in a moment; if they stay empty, compare the Service's selector with the pods' "+
 				"labels:\n"+
-				w.command("--namespace %s get endpointslices -l kubernetes.io/service-name=%s", w.forwarderNamespace,
-					name),
-			"forwarders are ready, but the EndpointSlices of Service %s/%s name none of them", w.forwarderNamespace,
-			name)
+				fw.command("--namespace %s get endpointslices -l kubernetes.io/service-name=%s",
+					fw.services.forwarderNamespace, name),
+			"forwarders are ready, but the EndpointSlices of Service %s/%s name none of them",
+			fw.services.forwarderNamespace, name)
 	}
-	w.podsInService = serving
+	fw.podsInService = serving
 	return good.with(fmt.Sprintf("EndpointSlices of %s: %v", name, addresses))
 }
 
@@ -160,18 +174,17 @@ func namePods(slices []endpointSlice, pods []pod) {
 }
 
 // fetchStatuses fetches the status of the ready forwarders through the API server.
-func (w *diagnosis) fetchStatuses(ctx context.Context, ready []pod) {
-	w.forwarders = make([]forwarder, len(ready))
+func (fw *forwarders) fetchStatuses(ctx context.Context, ready []pod) {
+	fw.all = make([]forwarder, len(ready))
 	var wg sync.WaitGroup
 	for i := range ready {
-		f := &w.forwarders[i]
+		f := &fw.all[i]
 		f.pod = ready[i]
 		wg.Go(func() {
 			var s forwarderStatus
-			path := fmt.Sprintf("/api/v1/namespaces/%s/pods/%s:%d/proxy/status", w.forwarderNamespace,
-				f.pod.Metadata.Name,
-				healthPort)
-			if f.refusal = w.k.raw(ctx, &s, path+w.statusToken(f.pod)); f.refusal == nil {
+			path := fmt.Sprintf("/api/v1/namespaces/%s/pods/%s:%d/proxy/status", fw.services.forwarderNamespace,
+				f.pod.Metadata.Name, healthPort)
+			if f.refusal = fw.raw(ctx, &s, path+fw.statusToken(f.pod)); f.refusal == nil {
 				f.status = &s
 			}
 		})
@@ -181,21 +194,21 @@ func (w *diagnosis) fetchStatuses(ctx context.Context, ready []pod) {
 
 // statusToken returns the query with the token of the pod's status. It is empty without the
 // KubernetesOperator; the forwarder's refusal then names what is missing.
-func (w *diagnosis) statusToken(p pod) string {
-	if w.operator == nil {
+func (fw *forwarders) statusToken(p pod) string {
+	if fw.services.op.operator == nil {
 		return ""
 	}
-	return "?" + statustoken.Parameter + "=" + statustoken.Derive(w.operator.Metadata.UID, p.Metadata.Name)
+	return "?" + statustoken.Parameter + "=" + statustoken.Derive(fw.services.op.operator.Metadata.UID, p.Metadata.Name)
 }
 
-// servingForwarders returns the forwarders whose status is known and that get connections, and why
+// serving returns the forwarders whose status is known and that get connections, and why
 // the status of others is not known.
-func (w *diagnosis) servingForwarders() (known []forwarder, why *refusal) {
-	for _, f := range w.forwarders {
+func (fw *forwarders) serving() (known []forwarder, why *refusal) {
+	for _, f := range fw.all {
 		switch {
 		case f.status == nil:
 			why = f.refusal
-		case w.podsInService == nil || w.podsInService[f.pod.Metadata.Name]:
+		case fw.podsInService == nil || fw.podsInService[f.pod.Metadata.Name]:
 			known = append(known, f)
 		}
 	}
@@ -203,17 +216,17 @@ func (w *diagnosis) servingForwarders() (known []forwarder, why *refusal) {
 }
 
 // checkListener looks up the port in the forwarders' status.
-func (w *diagnosis) checkListener(context.Context) Hop {
-	known, why := w.servingForwarders()
+func (fw *forwarders) checkListener(context.Context) Hop {
+	known, why := fw.serving()
 	switch {
-	case w.targetPort == 0:
+	case fw.services.targetPort == 0:
 		return unknown("the target port is not known")
 	case len(known) == 0:
-		return w.listenerByConditions(why)
+		return fw.listenerByConditions(why)
 	}
 	bad := ""
 	for _, f := range known {
-		l := f.status.listener(w.targetPort)
+		l := f.status.listener(fw.services.targetPort)
 		switch {
 		case l == nil:
 			bad = joinNonEmpty("; ", bad, f.pod.Metadata.Name+" does not know of the port")
@@ -224,36 +237,36 @@ func (w *diagnosis) checkListener(context.Context) Hop {
 	if bad != "" {
 		return broken(
 			"another process on the port, or a forwarder that cannot read BoundEndpoints; its log has the details:\n"+
-				w.command("--namespace %s logs -l app.kubernetes.io/name=fairlead-forwarder --tail 20",
-					w.forwarderNamespace),
-			"port %d is not open in every forwarder: %s", w.targetPort, bad)
+				fw.command("--namespace %s logs -l app.kubernetes.io/name=fairlead-forwarder --tail 20",
+					fw.services.forwarderNamespace),
+			"port %d is not open in every forwarder: %s", fw.services.targetPort, bad)
 	}
-	return ok("port %d is open in %s", w.targetPort, pluralize(len(known), "forwarder", "forwarders"))
+	return ok("port %d is open in %s", fw.services.targetPort, pluralize(len(known), "forwarder", "forwarders"))
 }
 
 // listenerByConditions is for users who may not read the forwarders' status.
-func (w *diagnosis) listenerByConditions(why *refusal) Hop {
-	h := w.unaskedHop(why)
-	if w.bound == nil {
+func (fw *forwarders) listenerByConditions(why *refusal) Hop {
+	h := fw.unaskedHop(why)
+	if fw.services.op.bound == nil {
 		return h
 	}
-	c := w.bound.Status.Conditions.get("Reachable")
-	listening, of, _ := strings.Cut(w.bound.Status.Forwarders, "/")
+	c := fw.services.op.bound.Status.Conditions.get("Reachable")
+	listening, of, _ := strings.Cut(fw.services.op.bound.Status.Forwarders, "/")
 	switch {
-	case c.Reason == "ListenerFailed" && strings.Contains(c.Message, fmt.Sprintf("port %d:", w.targetPort)):
+	case c.Reason == "ListenerFailed" && strings.Contains(c.Message, fmt.Sprintf("port %d:", fw.services.targetPort)):
 		return broken("free the port, or see why that forwarder lags behind", "%s (ListenerFailed)", c.Message).
 			with(h.Detail)
 	case c.Reason != "ListenerFailed" && listening == of && of != "" && of != "0":
-		return ok("port %d is open in %s forwarders, according to the BoundEndpoint", w.targetPort,
-			w.bound.Status.Forwarders).
+		return ok("port %d is open in %s forwarders, according to the BoundEndpoint", fw.services.targetPort,
+			fw.services.op.bound.Status.Forwarders).
 			with(h.Detail)
 	}
 	return h
 }
 
 // unaskedHop explains why no forwarder's status is known, with kubectl's message only once.
-func (w *diagnosis) unaskedHop(why *refusal) Hop {
-	if why != nil && (w.hasStatus(HopListener, Unknown) || w.hasStatus(HopEdge, Unknown)) {
+func (fw *forwarders) unaskedHop(why *refusal) Hop {
+	if why != nil && (fw.report.hasStatus(HopListener, Unknown) || fw.report.hasStatus(HopEdge, Unknown)) {
 		return unknown("the forwarders could not be asked, as above")
 	}
 	if why == nil {
@@ -263,10 +276,10 @@ func (w *diagnosis) unaskedHop(why *refusal) Hop {
 }
 
 // checkEdge checks the forwarders' sessions with the service's edge.
-func (w *diagnosis) checkEdge(context.Context) Hop {
-	known, why := w.servingForwarders()
+func (fw *forwarders) checkEdge(context.Context) Hop {
+	known, why := fw.serving()
 	if len(known) == 0 {
-		return w.edgeByConditions(why)
+		return fw.edgeByConditions(why)
 	}
 	bad, up := "", 0
 	for _, f := range known {
@@ -283,7 +296,7 @@ func (w *diagnosis) checkEdge(context.Context) Hop {
 			"%s no session with the edge: %s", pluralize(len(known)-up, "forwarder has", "forwarders have"), bad)
 	}
 	h := ok("%s a session with the edge", pluralize(up, "forwarder has", "forwarders have"))
-	h = w.withLegs(h, known)
+	h = fw.withLegs(h, known)
 	if s := known[0].status.Session; !s.Since.IsZero() {
 		h = h.with(fmt.Sprintf("%s: with %s since %s", known[0].pod.Metadata.Name, s.Address,
 			s.Since.UTC().Format(time.RFC3339)))
@@ -291,15 +304,15 @@ func (w *diagnosis) checkEdge(context.Context) Hop {
 	return h
 }
 
-func (w *diagnosis) edgeByConditions(why *refusal) Hop {
-	h := w.unaskedHop(why)
-	if w.operator == nil {
+func (fw *forwarders) edgeByConditions(why *refusal) Hop {
+	h := fw.unaskedHop(why)
+	if fw.services.op.operator == nil {
 		return h
 	}
-	switch c := w.operator.Status.Conditions.get("EdgeReachable"); c.Status {
+	switch c := fw.services.op.operator.Status.Conditions.get("EdgeReachable"); c.Status {
 	case "True":
 		detail := "reported by the KubernetesOperator: " + c.Message
-		if legs, of, _ := strings.Cut(w.operator.Status.Legs, "/"); of != "" {
+		if legs, of, _ := strings.Cut(fw.services.op.operator.Status.Legs, "/"); of != "" {
 			detail += fmt.Sprintf("; connected to %s of %s replicas", legs, of)
 		}
 		return ok("%s", detail).with(h.Detail)

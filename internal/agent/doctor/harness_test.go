@@ -110,7 +110,7 @@ func recorded(t *testing.T) *fake {
 			err: errors.New("exit status 1"),
 		}
 	}
-	f.o = Options{URL: parse(t, "http://api.demo"), Kubectl: f.run, Now: func() time.Time { return now }}
+	f.o = Options{URL: parse(t, "http://api.demo"), Kubectl: f.run, Now: now}
 	return f
 }
 
@@ -189,6 +189,18 @@ func (f *fake) forbid(asks ...string) {
 			resource+
 			`" in API group "" at the cluster scope`)
 	}
+}
+
+// fakeAccount answers with its endpoints, or an error.
+type fakeAccount struct {
+	id        string
+	endpoints []account.Endpoint
+	err       error
+}
+
+// ListEndpoints implements Account.
+func (a *fakeAccount) ListEndpoints(context.Context, account.EndpointFilter) (string, []account.Endpoint, error) {
+	return a.id, a.endpoints, a.err
 }
 
 // golden compares what is printed with the file of the test's name.

@@ -54,7 +54,7 @@ func (l legs) String() string {
 
 // withLegs adds the replicas that the forwarders are connected to, and a warning about a forwarder
 // that has lacked some for long.
-func (w *diagnosis) withLegs(h Hop, forwarders []forwarder) Hop {
+func (fw *forwarders) withLegs(h Hop, forwarders []forwarder) Hop {
 	var worst *forwarder
 	for i := range forwarders {
 		f := &forwarders[i]
@@ -72,7 +72,7 @@ func (w *diagnosis) withLegs(h Hop, forwarders []forwarder) Hop {
 	}
 	s := worst.status.Session
 	h.Detail += fmt.Sprintf(", connected to %d of %d replicas", s.serving(), s.WantedLegs)
-	if s.missing() <= 0 || s.LegsMissingSince.IsZero() || w.o.Now().Sub(s.LegsMissingSince) < legsGrace {
+	if s.missing() <= 0 || s.LegsMissingSince.IsZero() || fw.now.Sub(s.LegsMissingSince) < legsGrace {
 		return h
 	}
 	why, fix := s.whyMissing()

@@ -6,6 +6,7 @@ package doctor
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -61,6 +62,15 @@ func (all conditions) get(typ string) condition {
 		}
 	}
 	return condition{Type: typ}
+}
+
+// evidence returns what the conditions of an object state.
+func (all conditions) evidence(kind, place string) []string {
+	lines := make([]string, len(all))
+	for i, c := range all {
+		lines[i] = fmt.Sprintf("%s %s: %s=%s %s: %s", kind, place, c.Type, c.Status, c.Reason, c.Message)
+	}
+	return lines
 }
 
 type namespace struct {

@@ -11,27 +11,185 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
+// operatorInstallation is the operator that has, or would have, the hostname, with its BoundEndpoint.
+type operatorInstallation struct {
+	*cluster
+	report    *Report
+	url       account.EndpointURL
+	target    *target
+	namespace string // namespace is Options.OperatorNamespace.
+
+	searchedIn   string // where operators were looked for, for people
+	operators    []kubernetesOperator
+	operatorsErr *refusal
+	operator     *kubernetesOperator // nil when there is none or it may not be seen
+	bound        *boundEndpoint
+	boundErr     *refusal
+}
+
+// find finds the operators of the cluster and the BoundEndpoint of the hostname.
+func (in *operatorInstallation) find(ctx context.Context) {
+	scope := in.list(ctx)
+	if in.operatorsErr != nil && in.operatorsErr.kind == forbidden && in.namespace == "" {
+		guess := in.target.operatorNamespace()
+		if guess == "" {
+			in.searchedIn += " (you may not list them there: --operator-namespace names the one)"
+			in.boundErr = in.operatorsErr
+			return
+		}
+		scope = in.inNamespace(guess)
+		in.searchedIn += ", to which the Service leads, as you may not list them in all"
+		in.operators, in.operatorsErr = kubernetesOperators(ctx, in.cluster, scope)
+	}
+	var beps list[boundEndpoint]
+	_, in.boundErr = in.get(ctx, &beps,
+		append([]string{"boundendpoints.bindings.fairlead.dev", "--field-selector=metadata.name=" + in.url.Host},
+			scope...)...)
+	if in.boundErr != nil && in.boundErr.kind == noKind {
+		in.boundErr = nil
+	}
+	in.choose(beps.Items)
+}
+
+// list lists the operators, in the namespace of the options or in all, and returns that scope.
+func (in *operatorInstallation) list(ctx context.Context) (scope []string) {
+	scope, in.searchedIn = []string{"--all-namespaces"}, "in all namespaces"
+	if in.namespace != "" {
+		scope = in.inNamespace(in.namespace)
+	}
+	in.operators, in.operatorsErr = kubernetesOperators(ctx, in.cluster, scope)
+	return scope
+}
+
+func (in *operatorInstallation) inNamespace(name string) []string {
+	in.searchedIn = "in namespace " + name
+	return []string{"--namespace", name}
+}
+
+func kubernetesOperators(ctx context.Context, k *cluster, scope []string) ([]kubernetesOperator, *refusal) {
+	var found list[kubernetesOperator]
+	_, err := k.get(ctx, &found, append([]string{"kubernetesoperators.bindings.fairlead.dev"}, scope...)...)
+	if err != nil && err.kind == noKind {
+		return nil, nil // the CRDs come with the operator
+	}
+	return found.Items, err
+}
+
+// choose picks the operator of the hostname: the one that made the target Service, else one
+// with a BoundEndpoint, else one that has bindings enabled.
+func (in *operatorInstallation) choose(beps []boundEndpoint) {
+	id := ""
+	if in.target.isFairleads() {
+		id = in.target.service.Metadata.Labels[labelInstallation]
+	}
+	for i := range beps {
+		if have := beps[i].Metadata.Labels[labelInstallation]; have != "" &&
+			(have == id || id == "" && in.bound == nil) {
+			in.bound = &beps[i]
+		}
+	}
+	if id == "" && in.bound != nil {
+		id = in.bound.Metadata.Labels[labelInstallation]
+	}
+	for i := range in.operators {
+		o := &in.operators[i]
+		if id != "" && installationID(o.Metadata.namespacedName()) == id {
+			in.operator = o
+			return
+		}
+	}
+	for i := range in.operators {
+		if o := &in.operators[i]; id == "" &&
+			(in.operator == nil || o.Spec.BindingEnabled && !in.operator.Spec.BindingEnabled) {
+			in.operator = o
+		}
+	}
+}
+
+// operatorNames returns the number and the names of the operators.
+func (in *operatorInstallation) operatorNames() string {
+	names := make([]string, len(in.operators))
+	for i := range in.operators {
+		names[i] = in.operators[i].Metadata.namespacedName()
+	}
+	return fmt.Sprintf("%d: %s", len(names), joinNonEmpty(", ", names...))
+}
+
+// boundPort returns the BoundEndpoint's target port for the URL's port; 0 when it has none.
+func (in *operatorInstallation) boundPort() int {
+	if in.bound == nil {
+		return 0
+	}
+	for _, p := range in.bound.Spec.Ports {
+		if p.Port == in.url.Port && p.State != "Released" {
+			return p.TargetPort
+		}
+	}
+	return 0
+}
+
+// boundCondition returns a condition of the BoundEndpoint as evidence.
+func (in *operatorInstallation) boundCondition(typ string) []string {
+	if in.bound == nil {
+		return nil
+	}
+	return conditions{in.bound.Status.Conditions.get(typ)}.evidence("BoundEndpoint", in.bound.Metadata.namespacedName())
+}
+
+// managerRemedy is the remedy for damaged objects of Fairlead: a running manager repairs them, so
+// it does not run.
+func (in *operatorInstallation) managerRemedy() string {
+	fix := "a running manager repairs this in a second; see whether it runs"
+	if in.operator != nil {
+		fix += ":\n" + in.command("--namespace %s get pods -l app.kubernetes.io/name=fairlead-manager",
+			in.operator.Metadata.Namespace)
+	}
+	return fix
+}
+
+// boundURL returns the URL with which the BoundEndpoint has an endpoint at the URL's port; "" when
+// there is none.
+func (in *operatorInstallation) boundURL() string {
+	if in.bound == nil {
+		return ""
+	}
+	for _, e := range in.bound.Spec.Endpoints {
+		if u, err := account.ParseEndpointURL(e.URL); err == nil && u.HostPort() == in.url.HostPort() {
+			return e.URL
+		}
+	}
+	return ""
+}
+
+func (in *operatorInstallation) boundURLs() []string {
+	var urls []string
+	for _, e := range in.bound.Spec.Endpoints {
+		urls = append(urls, e.URL)
+	}
+	return urls
+}
+
 // checkOperator checks the installation and its registration with the account.
-func (w *diagnosis) checkOperator(ctx context.Context) Hop {
+func (in *operatorInstallation) checkOperator(ctx context.Context) Hop {
 	switch {
-	case w.operatorsErr != nil:
-		return refusedHop("KubernetesOperators "+w.searchedIn, w.operatorsErr)
-	case len(w.operators) == 0:
+	case in.operatorsErr != nil:
+		return refusedHop("KubernetesOperators "+in.searchedIn, in.operatorsErr)
+	case len(in.operators) == 0:
 		return broken("install it (README, \"Start\"), or name its namespace with --operator-namespace",
 			"no Fairlead operator is installed: there is no KubernetesOperator %s",
-			strings.Replace(w.searchedIn, "in all namespaces", "in any namespace", 1))
-	case w.operator == nil:
+			strings.Replace(in.searchedIn, "in all namespaces", "in any namespace", 1))
+	case in.operator == nil:
 		return broken("install it again, or delete what it left behind",
-			"the operator that made these objects (%s) is not among those %s (%s)", w.installationName(), w.searchedIn,
-			w.operatorNames())
+			"the operator that made these objects (%s) is not among those %s (%s)", in.installationName(),
+			in.searchedIn, in.operatorNames())
 	}
-	o, place := w.operator, w.operator.Metadata.namespacedName()
+	o, place := in.operator, in.operator.Metadata.namespacedName()
 	conditions := o.Status.Conditions
 	h := ok("%s is registered and reads the account", place)
 	for _, c := range []struct{ typ, bad, fix string }{
 		{"AccountChanged", "True",
 			"set binding.acceptAccount to the new id if the change is meant, else give back the credentials"},
-		{"Registered", "False", w.registrationRemedy(conditions.get("Registered").Reason)},
+		{"Registered", "False", in.registrationRemedy(conditions.get("Registered").Reason)},
 		{"APIReachable", "False",
 			"see that fairlead-server runs and that the manager's pods reach it (api.url, api.caBundle, proxy)"},
 	} {
@@ -49,28 +207,26 @@ func (w *diagnosis) checkOperator(ctx context.Context) Hop {
 	case conditions.get("Registered").Status == "":
 		h = unknown("%s has not registered yet", place)
 		h.Fix = "see whether its manager runs:\n" +
-			w.command("--namespace %s get pods -l app.kubernetes.io/name=fairlead-manager", o.Metadata.Namespace)
+			in.command("--namespace %s get pods -l app.kubernetes.io/name=fairlead-manager", o.Metadata.Namespace)
 	default:
-		h = w.checkManager(ctx, h)
+		h = in.checkManager(ctx, h)
 	}
-	for _, c := range conditions {
-		h = h.with(fmt.Sprintf("KubernetesOperator %s: %s=%s %s: %s", place, c.Type, c.Status, c.Reason, c.Message))
-	}
-	if len(w.operators) > 1 {
-		h = h.with("KubernetesOperators " + w.searchedIn + ", " + w.operatorNames())
+	h = h.with(conditions.evidence("KubernetesOperator", place)...)
+	if len(in.operators) > 1 {
+		h = h.with("KubernetesOperators " + in.searchedIn + ", " + in.operatorNames())
 	}
 	return h
 }
 
 // registrationRemedy returns what makes the account know the installation.
-func (w *diagnosis) registrationRemedy(reason string) string {
+func (in *operatorInstallation) registrationRemedy(reason string) string {
 	switch reason {
 	case "SecondRelease":
 		return "install each release in a namespace of its own"
 	case "UnknownKey":
 		return "the cluster signs its tokens with a key that the service does not know: add it, where kubectl " +
 			"reaches that cluster, with an API key of the scope admin:\n" +
-			w.command("get --raw /openid/v1/jwks") + " | fairlead api clusters update ID --add-jwks-file -\n" +
+			in.command("get --raw /openid/v1/jwks") + " | fairlead api clusters update ID --add-jwks-file -\n" +
 			"(fairlead api clusters list shows the ID)"
 	case "LimitReached":
 		return "delete the account's operators that are gone: fairlead api kubernetes-operators"
@@ -81,23 +237,23 @@ func (w *diagnosis) registrationRemedy(reason string) string {
 }
 
 // installationName names the installation that made the objects.
-func (w *diagnosis) installationName() string {
-	if w.isFairleads() {
-		return w.target.Metadata.Annotations[annotationInstallation]
+func (in *operatorInstallation) installationName() string {
+	if in.target.isFairleads() {
+		return in.target.service.Metadata.Annotations[annotationInstallation]
 	}
-	if w.bound != nil {
-		return w.bound.Metadata.Annotations[annotationInstallation]
+	if in.bound != nil {
+		return in.bound.Metadata.Annotations[annotationInstallation]
 	}
 	return "unknown"
 }
 
 // checkManager checks that the manager runs. Without it conditions are old; what is projected still
 // works.
-func (w *diagnosis) checkManager(ctx context.Context, h Hop) Hop {
-	ns := w.operator.Metadata.Namespace
-	selector := "app.kubernetes.io/name=fairlead-manager,app.kubernetes.io/instance=" + w.operator.Metadata.Name
+func (in *operatorInstallation) checkManager(ctx context.Context, h Hop) Hop {
+	ns := in.operator.Metadata.Namespace
+	selector := "app.kubernetes.io/name=fairlead-manager,app.kubernetes.io/instance=" + in.operator.Metadata.Name
 	var pods list[pod]
-	_, err := w.k.get(ctx, &pods, "pods", "--namespace", ns, "-l", selector)
+	_, err := in.get(ctx, &pods, "pods", "--namespace", ns, "-l", selector)
 	if err != nil {
 		return h.with("the manager's pods cannot be looked at: " + err.message)
 	}
@@ -108,71 +264,46 @@ func (w *diagnosis) checkManager(ctx context.Context, h Hop) Hop {
 		}
 		why = p.Metadata.Name + ": " + p.notReadyReason()
 	}
-	return broken("see why:\n"+w.command("--namespace %s get pods -l %s", ns, selector),
-		"no manager of %s is ready, so nothing new is projected: %s", w.operator.Metadata.namespacedName(), why)
+	return broken("see why:\n"+in.command("--namespace %s get pods -l %s", ns, selector),
+		"no manager of %s is ready, so nothing new is projected: %s", in.operator.Metadata.namespacedName(), why)
 }
 
 // selector describes the operator's selector; "" when it has none.
-func (w *diagnosis) selector() string {
-	if w.operator == nil || w.operator.Spec.EndpointSelector == "" {
+func (in *operatorInstallation) selector() string {
+	if in.operator == nil || in.operator.Spec.EndpointSelector == "" {
 		return ""
 	}
-	return fmt.Sprintf("its selector is %q", account.Shorten(w.operator.Spec.EndpointSelector))
+	return fmt.Sprintf("its selector is %q", account.Shorten(in.operator.Spec.EndpointSelector))
 }
 
 // checkBoundEndpoint checks the operator's projection of the account's endpoints.
-func (w *diagnosis) checkBoundEndpoint(context.Context) Hop {
-	name := w.o.URL.Host
+func (in *operatorInstallation) checkBoundEndpoint(context.Context) Hop {
+	name := in.url.Host
 	switch {
-	case w.boundErr != nil:
-		return refusedHop("BoundEndpoint "+name, w.boundErr)
-	case w.bound == nil && (w.hasStatus(HopOperator, Broken) || w.hasStatus(HopOperator, Unknown)):
+	case in.boundErr != nil:
+		return refusedHop("BoundEndpoint "+name, in.boundErr)
+	case in.bound == nil && (in.report.hasStatus(HopOperator, Broken) || in.report.hasStatus(HopOperator, Unknown)):
 		return Hop{Status: Skipped, Detail: "there is none"}
-	case w.bound == nil:
+	case in.bound == nil:
 		return broken("", "there is no BoundEndpoint %s", name).asSymptom()
-	case w.bound.Spec.State == "Released":
+	case in.bound.Spec.State == "Released":
 		return broken("", "the BoundEndpoint is Released: its Services are deleted").asSymptom()
 	}
 	var h Hop
-	place := w.bound.Metadata.namespacedName()
-	services, ready := w.bound.Status.Conditions.get("ServicesReady"), w.bound.Status.Conditions.get("Ready")
+	place := in.bound.Metadata.namespacedName()
+	services, ready := in.bound.Status.Conditions.get("ServicesReady"), in.bound.Status.Conditions.get("Ready")
 	switch {
-	case services.Status == "False" && (w.hasStatus(HopNamespace, Broken) || w.hasStatus(HopService, Broken)):
+	case services.Status == "False" &&
+		(in.report.hasStatus(HopNamespace, Broken) || in.report.hasStatus(HopService, Broken)):
 		h = Hop{Status: Skipped, Detail: fmt.Sprintf("%s has the same reason: %s", place, services.Reason)}
 	case services.Status == "False":
 		h = broken(remedyFor(services.Reason), "%s (%s)", services.Message, services.Reason)
-	case w.boundPort() == 0:
-		h = broken("", "BoundEndpoint %s has no port %d", place, w.o.URL.Port).asSymptom()
+	case in.boundPort() == 0:
+		h = broken("", "BoundEndpoint %s has no port %d", place, in.url.Port).asSymptom()
 	case services.Status == "":
 		h = unknown("BoundEndpoint %s has no conditions yet", place)
 	default:
 		h = ok("%s: Ready=%s (%s)", place, ready.Status, ready.Reason)
 	}
-	for _, c := range w.bound.Status.Conditions {
-		h = h.with(w.boundCondition(c.Type)...)
-	}
-	return h
-}
-
-// boundURL returns the URL with which the BoundEndpoint has an endpoint at the URL's port; "" when
-// there is none.
-func (w *diagnosis) boundURL() string {
-	if w.bound == nil {
-		return ""
-	}
-	for _, e := range w.bound.Spec.Endpoints {
-		if u, err := account.ParseEndpointURL(e.URL); err == nil && u.HostPort() == w.o.URL.HostPort() {
-			return e.URL
-		}
-	}
-	return ""
-}
-
-// startAgent returns a remedy with the command line that starts an agent for the URL. A cluster
-// that exports the URL has no such agent.
-func (w *diagnosis) startAgent(remedy string) string {
-	if w.o.ExportContext == "" {
-		remedy += "; if a cluster exports it, name that one with --export-context"
-	}
-	return remedy + ":\n" + strings.Join([]string{"fairlead", w.o.URL.Scheme, "PORT", "--url", w.url}, " ")
+	return h.with(in.bound.Status.Conditions.evidence("BoundEndpoint", place)...)
 }

@@ -3,6 +3,8 @@
 
 package doctor
 
+import "slices"
+
 // Status is the result of checking a hop.
 type Status string
 
@@ -86,6 +88,16 @@ func (r *Report) Hop(name string) (Hop, bool) {
 		}
 	}
 	return Hop{}, false
+}
+
+// hasStatus reports whether the hop of a name was checked with a result.
+func (r *Report) hasStatus(name string, status Status) bool {
+	h, ok := r.Hop(name)
+	return ok && h.Status == status
+}
+
+func (r *Report) anyBroken() bool {
+	return slices.ContainsFunc(r.Hops, func(h Hop) bool { return h.Status == Broken })
 }
 
 // Conclude fills in OK and Broken from the hops: the first broken one that is no mere symptom of a

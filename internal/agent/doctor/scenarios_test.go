@@ -4,7 +4,6 @@
 package doctor
 
 import (
-	"context"
 	"os/exec"
 	"strings"
 	"time"
@@ -276,7 +275,7 @@ func (f *fake) forbidProxy() {
 }
 
 func (f *fake) account(id string, endpoints ...account.Endpoint) {
-	f.o.ListEndpoints = func(context.Context, string) (string, []account.Endpoint, error) { return id, endpoints, nil }
+	f.o.Account = &fakeAccount{id: id, endpoints: endpoints}
 }
 
 func operatorScenarios() []scenario {
@@ -348,9 +347,7 @@ func endpointScenarios() []scenario {
 		}},
 		{"key of another account", "", func(f *fake) { f.account("ac-other") }},
 		{"account refuses the key", "", func(f *fake) {
-			f.o.ListEndpoints = func(context.Context, string) (string, []account.Endpoint, error) {
-				return "", nil, account.Errorf(account.CodeUnknownCredential, "the API key is unknown")
-			}
+			f.o.Account = &fakeAccount{err: account.Errorf(account.CodeUnknownCredential, "the API key is unknown")}
 		}},
 		{"agent stopped", HopEndpoint, func(f *fake) {
 			f.replace(askBEP, `"state": "Bound",

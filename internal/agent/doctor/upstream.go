@@ -4,19 +4,19 @@
 package doctor
 
 import (
-	"context"
 	"strings"
 	"time"
 )
 
-// checkUpstream reports the result of the last call. It never connects to the upstream.
-func (w *diagnosis) checkUpstream(context.Context) Hop {
-	known, why := w.servingForwarders()
+// checkUpstream reports the result of the last call. It never connects to the upstream, which is
+// named by the text.
+func (fw *forwarders) checkUpstream(upstream string) Hop {
+	known, why := fw.serving()
 	var success, failure time.Time
 	var reason, message string
 	counted := false
 	for _, f := range known {
-		l := f.status.listener(w.targetPort)
+		l := f.status.listener(fw.services.targetPort)
 		if l == nil {
 			continue
 		}
@@ -30,46 +30,37 @@ func (w *diagnosis) checkUpstream(context.Context) Hop {
 	}
 	switch {
 	case len(known) == 0:
-		h := w.unaskedHop(why)
-		h.Fix = w.callCommand()
+		h := fw.unaskedHop(why)
+		h.Fix = fw.callCommand()
 		return h
 	case failure.After(success) && reason == "agent_silent":
 		return broken("look at the agent's machine: its network, and whether its upstream takes connections",
-			"the last connection, %s, ended with %s: %s", w.ago(failure), reason, message)
+			"the last connection, %s, ended with %s: %s", ago(fw.now, failure), reason, message)
 	case failure.After(success) && strings.HasPrefix(reason, "upstream"):
-		return broken("start "+w.upstreamName()+
+		return broken("start "+upstream+
 			", or give the agent the address where it listens; the agent's screen has the details",
-			"the last connection, %s, ended with %s: %s", w.ago(failure), reason, message)
+			"the last connection, %s, ended with %s: %s", ago(fw.now, failure), reason, message)
 	case failure.After(success):
-		h := unknown("the last connection, %s, ended before it got there, with %s: %s", w.ago(failure), reason, message)
-		h.Fix = w.callCommand()
+		h := unknown("the last connection, %s, ended before it got there, with %s: %s", ago(fw.now, failure), reason,
+			message)
+		h.Fix = fw.callCommand()
 		return h
 	case !success.IsZero():
-		return ok("the last connection, %s, got through", w.ago(success))
+		return ok("the last connection, %s, got through", ago(fw.now, success))
 	}
 	h := unknown("no pod has called it yet")
 	if !counted {
 		h.Detail = "the forwarders have no record of past connections"
 	}
-	h.Fix = w.callCommand()
+	h.Fix = fw.callCommand()
 	return h
 }
 
-// upstreamName returns the upstream according to the account, where it was asked.
-func (w *diagnosis) upstreamName() string {
-	for _, e := range w.accountEndpoints {
-		if e.UpstreamURL != "" {
-			return e.UpstreamURL
-		}
-	}
-	return "its upstream"
-}
-
 // callCommand returns a command that calls the URL from a pod.
-func (w *diagnosis) callCommand() string {
+func (fw *forwarders) callCommand() string {
 	const run = "run fairlead-call --rm -i --restart=Never --namespace %s --image="
-	if w.o.URL.Scheme == "tcp" {
-		return "try:\n" + w.command(run+"busybox -- nc -zv %s %d", w.o.URL.Namespace(), w.o.URL.Host, w.o.URL.Port)
+	if fw.url.Scheme == "tcp" {
+		return "try:\n" + fw.command(run+"busybox -- nc -zv %s %d", fw.url.Namespace(), fw.url.Host, fw.url.Port)
 	}
-	return "try:\n" + w.command(run+"curlimages/curl -- curl -sS %s", w.o.URL.Namespace(), w.url)
+	return "try:\n" + fw.command(run+"curlimages/curl -- curl -sS %s", fw.url.Namespace(), fw.url.String())
 }

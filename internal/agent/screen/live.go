@@ -87,14 +87,14 @@ func newLive(term terminal, opt Options) *Live {
 	return l
 }
 
-// Show records an event and never waits for the terminal.
-func (l *Live) Show(e agent.Event) {
+// Observe records an event and never waits for the terminal.
+func (l *Live) Observe(e agent.Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.model.apply(e, l.opt.Now())
 	switch {
 	case l.lines != nil:
-		l.lines.Show(e)
+		l.lines.Observe(e)
 		return
 	case l.leaving:
 		l.queued = append(l.queued, e)
@@ -121,7 +121,7 @@ func (l *Live) Leave() {
 		defer l.mu.Unlock()
 		l.lines = newScreen(l.term, l.opt, &text{color: l.opt.Color, multiple: len(l.model.rows) > 1})
 		for _, e := range l.queued {
-			l.lines.Show(e)
+			l.lines.Observe(e)
 		}
 		l.queued = nil
 	})

@@ -109,7 +109,7 @@ func TestLive_ShowsEachFrameWhole(t *testing.T) {
 					term := newEmulated(columns, rows)
 					l := newLive(term, Options{Now: noon})
 					for _, e := range busy() {
-						l.Show(e)
+						l.Observe(e)
 					}
 					time.Sleep(2 * redrawEvery) // in the bubble: two frames, one over the other
 					l.mu.Lock()

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package screen prints the agent's events: as readable lines, as one JSON object a line, or on a
-// status screen (Live). Show receives the events; text goes to a writer, usually standard output. A
-// slow or stopped terminal never blocks the agent: Show only queues, and when the queue is full,
+// status screen (Live). Observe receives the events; text goes to a writer, usually standard output. A
+// slow or stopped terminal never blocks the agent: Observe only queues, and when the queue is full,
 // lines about single requests and connections are dropped and counted.
 package screen
 
@@ -29,7 +29,7 @@ type Options struct {
 	Now   func() time.Time // nil = time.Now
 }
 
-// timedEvent is an event and the time of its Show. A positive dropped counts lost lines; then event
+// timedEvent is an event and the time of its Observe. A positive dropped counts lost lines; then event
 // is nil.
 type timedEvent struct {
 	time    time.Time
@@ -69,8 +69,8 @@ func newScreen(out io.Writer, opt Options, lines *text) *Screen {
 	return s
 }
 
-// Show queues an event and never blocks.
-func (s *Screen) Show(e agent.Event) {
+// Observe queues an event and never blocks.
+func (s *Screen) Observe(e agent.Event) {
 	if levelOf(e) < s.opt.Level || !isShown(e) {
 		return
 	}

@@ -149,8 +149,8 @@ func TestScreen_RendersEveryEvent(t *testing.T) {
 	text := New(&asText, Options{Now: noon})
 	lines := New(&asJSON, Options{JSON: true, Now: noon})
 	for _, s := range slices.Concat(startEvents, replicaEvents, trafficEvents, lossAndStopEvents) {
-		text.Show(s.event)
-		lines.Show(s.event)
+		text.Observe(s.event)
+		lines.Observe(s.event)
 		wantText += s.text
 		if s.json != "" {
 			wantJSON += jsonTime + s.json + "}\n"
@@ -181,8 +181,8 @@ func TestScreen_NamesOneOfSeveralEndpoints(t *testing.T) {
 		agent.Connection{EndpointInfo: group, Client: "10.0.0.5:4242"},
 		agent.Stopped{},
 	} {
-		text.Show(e)
-		lines.Show(e)
+		text.Observe(e)
+		lines.Observe(e)
 	}
 	text.Close()
 	lines.Close()
@@ -221,7 +221,7 @@ func TestScreen_EscapesControlCharacters(t *testing.T) {
 		for _, asJSON := range []bool{false, true} {
 			var out bytes.Buffer
 			s := New(&out, Options{Now: noon, JSON: asJSON})
-			s.Show(e)
+			s.Observe(e)
 			s.Close()
 			lines := strings.Count(out.String(), "\n")
 			want := 1
@@ -246,7 +246,7 @@ func TestScreen_ColorOnlyWithOption(t *testing.T) {
 	for _, color := range []bool{false, true} {
 		var out bytes.Buffer
 		s := New(&out, Options{Now: noon, Color: color})
-		s.Show(agent.Request{Method: "GET", Path: "/", Status: 502})
+		s.Observe(agent.Request{Method: "GET", Path: "/", Status: 502})
 		s.Close()
 		if got := strings.Contains(out.String(), "\x1b[31m502\x1b[0m"); got != color {
 			t.Errorf("colour %v: %q", color, out.String())
@@ -260,9 +260,9 @@ func TestScreen_LevelHidesLowerEvents(t *testing.T) {
 		slog.LevelError: 0} {
 		var out bytes.Buffer
 		s := New(&out, Options{Now: noon, Level: level})
-		s.Show(agent.Request{Method: "GET", Path: "/", Status: 200})
-		s.Show(agent.Retrying{Cause: "x"})
-		s.Show(agent.Stopped{ServerTold: false})
+		s.Observe(agent.Request{Method: "GET", Path: "/", Status: 200})
+		s.Observe(agent.Retrying{Cause: "x"})
+		s.Observe(agent.Stopped{ServerTold: false})
 		s.Close()
 		if got := strings.Count(out.String(), "\n"); got != want {
 			t.Errorf("level %v: %d lines, want %d", level, got, want)
@@ -290,12 +290,12 @@ func TestScreen_StoppedTerminalDropsMinorLinesOnly(t *testing.T) {
 	t.Parallel()
 	w := &stuck{entered: make(chan struct{}, 1), release: make(chan struct{})}
 	s := New(w, Options{Now: noon, JSON: true})
-	s.Show(agent.Starting{})
+	s.Observe(agent.Starting{})
 	<-w.entered
 	for range maxQueue + 500 {
-		s.Show(agent.Request{Method: "GET"})
+		s.Observe(agent.Request{Method: "GET"})
 	}
-	s.Show(agent.Draining{})
+	s.Observe(agent.Draining{})
 	close(w.release)
 	s.Close()
 	counts := map[string]int{}
@@ -319,13 +319,13 @@ func TestScreen_CloseWithStuckTerminal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &stuck{entered: make(chan struct{}, 1), release: make(chan struct{})}
 		s := New(w, Options{Now: noon})
-		s.Show(agent.Starting{})
+		s.Observe(agent.Starting{})
 		start := time.Now()
 		s.Close()
 		if took := time.Since(start); took != flushAtEnd {
 			t.Errorf("Close took %v", took)
 		}
-		s.Show(agent.Draining{}) // after Close: ignored, no panic
+		s.Observe(agent.Draining{}) // after Close: ignored, no panic
 		close(w.release)
 	})
 }
@@ -335,8 +335,8 @@ func TestScreen_SurvivesFailingWriter(t *testing.T) {
 	r, w := io.Pipe()
 	_ = r.Close()
 	s := New(w, Options{Now: noon})
-	s.Show(agent.Starting{})
-	s.Show(agent.Stopped{})
+	s.Observe(agent.Starting{})
+	s.Observe(agent.Stopped{})
 	s.Close()
 	select {
 	case <-s.done:

@@ -205,11 +205,10 @@ func (e *exporter) newAgent(clusterUID string) (*agent.Agent, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the proxy's address: %w", err)
 	}
-	o := &observer{states: e.states, traffic: e.traffic, log: e.Logger}
 	return agent.New(agent.Options{
 		Server: "https://" + e.EdgeAddress, Address: e.EdgeAddress, TLS: tls, DialServer: dial,
 		Token: e.token, RenewToken: e.ServiceAccountTokenFile != "", InstanceID: e.PodName, ClusterUID: clusterUID,
-		Observe: o.observe, Logger: e.Logger,
+		Observer: &observer{states: e.states, traffic: e.traffic, log: e.Logger}, Logger: e.Logger,
 		DrainTimeout: e.DrainTimeout,
 		KeepRunning:  true,
 		LeaveBound:   func() bool { return !e.deployment.isUninstalled(context.Background()) },

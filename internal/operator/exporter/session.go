@@ -36,15 +36,15 @@ func objectOf(key string) object {
 	return of(types.NamespacedName{Namespace: namespace, Name: name})
 }
 
-// observer passes on what the agent reports. Its method observe never blocks.
+// observer passes on what the agent reports.
 type observer struct {
 	states  *bindStates
 	traffic *trafficMetrics
 	log     *slog.Logger
 }
 
-// observe is the agent's Options.Observe.
-func (o *observer) observe(event agent.Event) {
+// Observe implements agent.Observer and never blocks.
+func (o *observer) Observe(event agent.Event) {
 	switch e := event.(type) {
 	case agent.Connected:
 		o.states.up()

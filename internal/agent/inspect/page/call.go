@@ -50,6 +50,19 @@ func (s *server) handler(handle func(*call) error) http.HandlerFunc {
 	}
 }
 
+// ofExchange returns a handler that gives handle the exchange that the path names.
+func (s *server) ofExchange(handle func(*call, *inspect.Exchange) error) func(*call) error {
+	return func(c *call) error {
+		e, ok := s.opt.Recorder.Get(c.r.PathValue("id"))
+		if !ok {
+			return &problem{http.StatusNotFound, "Not found",
+				"This request is not recorded: it was cleared, made room for newer ones, or the agent has stopped " +
+					"since."}
+		}
+		return handle(c, e)
+	}
+}
+
 // readForm reads the form of a POST and checks its token.
 func (c *call) readForm() error {
 	if c.r.Method != http.MethodPost {
@@ -76,16 +89,6 @@ func (c *call) readForm() error {
 
 // isPost reports whether the call is a form with the right token.
 func (c *call) isPost() bool { return c.r.Method == http.MethodPost }
-
-// exchange returns the exchange that the path names.
-func (c *call) exchange() (*inspect.Exchange, error) {
-	e, ok := c.s.opt.Recorder.Get(c.r.PathValue("id"))
-	if !ok {
-		return nil, &problem{http.StatusNotFound, "Not found",
-			"This request is not recorded: it was cleared, made room for newer ones, or the agent has stopped since."}
-	}
-	return e, nil
-}
 
 // side returns the message that the path names: request or response.
 func (c *call) side(e *inspect.Exchange) (*inspect.Message, error) {

@@ -53,11 +53,11 @@ func startChain(ctx context.Context, t *testing.T, upstream http.HandlerFunc) *c
 	o := agent.Options{Server: "https://" + s.Addrs.Service.String(), Address: s.Addrs.Service.String(),
 		TLS: s.ClientTLS(), Token: func() string { return s.Authtoken }, Inspect: c.recorder,
 		Endpoints: []agent.Endpoint{{Key: "shop", URL: url, Binding: account.BindingKubernetes, Upstream: to}},
-		Observe: func(e agent.Event) {
+		Observer: observerFunc(func(e agent.Event) {
 			if e, ok := e.(agent.Online); ok {
 				online <- e
 			}
-		}}
+		})}
 	run, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 1)
 	go func() { ended <- agent.Run(run, o) }()
@@ -228,3 +228,8 @@ func (c *chain) testWebSocket(t *testing.T) {
 	_ = st.Close()
 	c.WaitUntil("its end", `!document.body.innerText.includes("Still going on")`)
 }
+
+// observerFunc is an agent.Observer that calls a function.
+type observerFunc func(agent.Event)
+
+func (f observerFunc) Observe(e agent.Event) { f(e) }

@@ -6,6 +6,7 @@ package page
 import (
 	"encoding/base64"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net/http"
 	"slices"
@@ -27,17 +28,20 @@ type curlPage struct {
 	HasSecret bool
 }
 
+// exports are the pages that give exchanges to other programs.
+type exports struct {
+	recorder Recorder
+	version  string // version is the agent's.
+	logger   *slog.Logger
+}
+
 // curl shows a request as a curl command; a POST shows it with its secrets.
-func (s *server) curl(c *call) error {
-	e, err := c.exchange()
-	if err != nil {
-		return err
-	}
+func (x *exports) curl(c *call, e *inspect.Exchange) error {
 	if e.Raw || e.Request.Method == "" {
 		return &problem{http.StatusConflict, "Not possible",
 			"Only HTTP requests have a curl command, and this is none."}
 	}
-	mask := newMasker(e, s.opt.Marked(e.EndpointID), c.isPost())
+	mask := maskerOf(x.recorder, e, c.isPost())
 	p := curlPage{Path: exchangePath(e.ID), Revealed: c.isPost()}
 	p.Command, p.Notes = curlCommand(e, mask)
 	p.HasSecret = strings.Contains(p.Command, inspect.Masked)

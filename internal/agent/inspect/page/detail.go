@@ -82,17 +82,18 @@ type span struct {
 	Begin, Width int
 }
 
-func (s *server) detail(c *call) error { return s.showDetail(c, nil) }
+// details are the pages of one exchange.
+type details struct{ recorder Recorder }
+
+func (d *details) detail(c *call, e *inspect.Exchange) error { return d.show(c, e, nil) }
 
 // reveal shows the page with the secrets that the form asks for.
-func (s *server) reveal(c *call) error { return s.showDetail(c, c.r.PostForm["reveal"]) }
+func (d *details) reveal(c *call, e *inspect.Exchange) error {
+	return d.show(c, e, c.r.PostForm["reveal"])
+}
 
-func (s *server) showDetail(c *call, reveal []string) error {
-	e, err := c.exchange()
-	if err != nil {
-		return err
-	}
-	p, title := s.detailOf(e, reveal)
+func (d *details) show(c *call, e *inspect.Exchange, reveal []string) error {
+	p, title := d.pageOf(e, reveal)
 	v := view{Page: "detail", Title: title, Back: true, Data: p}
 	if !e.Done && !c.isPost() {
 		v.Live = p.Path + "/live"
@@ -100,11 +101,11 @@ func (s *server) showDetail(c *call, reveal []string) error {
 	return c.show(http.StatusOK, v)
 }
 
-// detailOf returns the page of an exchange and its title. reveal are the secrets to show, as in
+// pageOf returns the page of an exchange and its title. reveal are the secrets to show, as in
 // headerRow.Reveal, or revealAll.
-func (s *server) detailOf(e *inspect.Exchange, reveal []string) (detailPage, string) {
+func (d *details) pageOf(e *inspect.Exchange, reveal []string) (detailPage, string) {
 	all := slices.Contains(reveal, revealAll)
-	mask := newMasker(e, s.opt.Marked(e.EndpointID), all)
+	mask := maskerOf(d.recorder, e, all)
 	p := detailPage{ID: e.ID, Path: exchangePath(e.ID), Error: sentence(mask.text(e.Error)), Raw: e.Raw, Done: e.Done,
 		Revealed: all, Timing: spansOf(e), Replay: e.Done && !e.Raw && e.Request.Method != ""}
 	p.Class, p.Outcome = outcomeOf(e)

@@ -138,6 +138,15 @@ func (f *fakeRecorder) Endpoints() []inspect.Endpoint {
 		{ID: "ep-2", URL: "http://web.demo", Upstream: "http://localhost:3000"}}
 }
 
+func (f *fakeRecorder) Marked(endpointID string) []string {
+	for _, e := range f.Endpoints() {
+		if e.ID == endpointID {
+			return e.Marked
+		}
+	}
+	return nil
+}
+
 func (f *fakeRecorder) replayed() []inspect.Change {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -83,45 +83,41 @@ type (
 )
 
 // exportOne answers with one exchange as an HTTP Archive; a POST has its secrets.
-func (s *server) exportOne(c *call) error {
-	e, err := c.exchange()
-	if err != nil {
-		return err
-	}
-	return s.exportHAR(c, []string{e.ID})
+func (x *exports) exportOne(c *call, e *inspect.Exchange) error {
+	return x.exportHAR(c, []string{e.ID})
 }
 
 // exportList answers with the exchanges of a list, the oldest first; a POST has their secrets.
-func (s *server) exportList(c *call) error {
-	found := s.opt.Recorder.List(listQueryOf(c.r.URL.Query()).filter(0))
+func (x *exports) exportList(c *call) error {
+	found := x.recorder.List(listQueryOf(c.r.URL.Query()).filter(0))
 	ids := make([]string, 0, len(found))
 	for _, e := range slices.Backward(found) {
 		ids = append(ids, e.ID)
 	}
-	return s.exportHAR(c, ids)
+	return x.exportHAR(c, ids)
 }
 
 // exportHAR writes an entry at a time, so that it holds one exchange in memory.
-func (s *server) exportHAR(c *call, ids []string) error {
+func (x *exports) exportHAR(c *call, ids []string) error {
 	h := c.w.Header()
 	h.Set("Content-Type", "application/json")
-	h.Set("Content-Disposition", `attachment; filename="fairlead-`+s.opt.Clock().UTC().Format("20060102-150405")+
+	h.Set("Content-Disposition", `attachment; filename="fairlead-`+time.Now().UTC().Format("20060102-150405")+
 		`.har"`)
 	h.Set("Content-Security-Policy", recordedPolicy)
-	creator, err := json.Marshal(map[string]string{"name": "Fairlead", "version": s.opt.Version})
+	creator, err := json.Marshal(map[string]string{"name": "Fairlead", "version": x.version})
 	if err != nil {
 		return err
 	}
 	left, separator := int64(maxHARBodies), fmt.Sprintf(`{"log":{"version":"1.2","creator":%s,"entries":[`, creator)
 	for _, id := range ids {
-		e, ok := s.opt.Recorder.Get(id)
+		e, ok := x.recorder.Get(id)
 		if !ok {
 			continue
 		}
-		mask := newMasker(e, s.opt.Marked(e.EndpointID), c.isPost())
+		mask := maskerOf(x.recorder, e, c.isPost())
 		entry, err := json.Marshal(entryOf(e, mask, &left))
 		if err != nil {
-			s.opt.Logger.Error("exporting a request", "id", id, "error", err)
+			x.logger.Error("exporting a request", "id", id, "error", err)
 			continue
 		}
 		if !c.write(separator, string(entry)) {

@@ -74,11 +74,7 @@ func webpSize(data []byte) (width, height int, ok bool) {
 }
 
 // image answers with the picture in a body, or in the part of it that the query names.
-func (s *server) image(c *call) error {
-	e, err := c.exchange()
-	if err != nil {
-		return err
-	}
+func (d *details) image(c *call, e *inspect.Exchange) error {
 	m, err := c.side(e)
 	if err != nil {
 		return err
@@ -122,11 +118,7 @@ func serveStrange(w http.ResponseWriter, contentType string, data []byte) {
 
 // download answers with the body of a message as it was received. It is a form's, since a body may
 // have secrets in it.
-func (s *server) download(c *call) error {
-	e, err := c.exchange()
-	if err != nil {
-		return err
-	}
+func (d *details) download(c *call, e *inspect.Exchange) error {
 	m, err := c.side(e)
 	if err != nil {
 		return err

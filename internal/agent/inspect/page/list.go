@@ -135,16 +135,19 @@ func (l listQuery) filter(limit int) inspect.Filter {
 // be used.
 type rowCache struct{ made map[*inspect.Exchange]row }
 
+// lists are the pages of a list of exchanges.
+type lists struct{ recorder Recorder }
+
 // rows returns the rows of a list, newest first, and whether there are more.
-func (s *server) rows(l listQuery, cache *rowCache) (rows []row, more bool) {
-	found := s.opt.Recorder.List(l.filter(l.Rows + 1))
-	more = len(found) > l.Rows
-	found = found[:min(len(found), l.Rows)]
+func (l *lists) rows(q listQuery, cache *rowCache) (rows []row, more bool) {
+	found := l.recorder.List(q.filter(q.Rows + 1))
+	more = len(found) > q.Rows
+	found = found[:min(len(found), q.Rows)]
 	made := make(map[*inspect.Exchange]row, len(found))
 	for _, e := range found {
 		r, ok := cache.made[e]
 		if !ok {
-			r = s.rowOf(e)
+			r = l.rowOf(e)
 		}
 		made[e] = r
 		rows = append(rows, r)
@@ -153,10 +156,10 @@ func (s *server) rows(l listQuery, cache *rowCache) (rows []row, more bool) {
 	return rows, more
 }
 
-func (s *server) rowOf(e *inspect.Exchange) row {
+func (l *lists) rowOf(e *inspect.Exchange) row {
 	start := e.Start.In(time.Local)
 	status, class, words := statusOf(e)
-	mask := newMasker(e, s.opt.Marked(e.EndpointID), false)
+	mask := maskerOf(l.recorder, e, false)
 	shown := mask.request
 	r := row{ID: e.ID, Path: exchangePath(e.ID), Time: start.Format("15:04:05.000"), Datetime: datetime(e.Start),
 		Exact: exactTime(e.Start), Method: listText(shown.Method, 20), Target: listText(shown.URL, 300),
@@ -184,17 +187,17 @@ func datetime(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 // exactTime returns the date and time in the zone of the machine, which is the reader's.
 func exactTime(t time.Time) string { return t.In(time.Local).Format("2 Jan 2006, 15:04:05.000 MST") }
 
-func (s *server) list(c *call) error {
-	l := listQueryOf(c.r.URL.Query())
-	rows, more := s.rows(l, &rowCache{})
-	p := listPage{Query: l, Statuses: statusOptions(l.Status), Endpoints: s.endpointOptions(l.Endpoint),
+func (l *lists) list(c *call) error {
+	q := listQueryOf(c.r.URL.Query())
+	rows, more := l.rows(q, &rowCache{})
+	p := listPage{Query: q, Statuses: statusOptions(q.Status), Endpoints: l.endpointOptions(q.Endpoint),
 		Rows: rows, Count: rowCount(len(rows), more),
-		Dropped: s.dropped(), HARPath: "/har" + l.encode(defaultRows), ReloadPath: "/" + l.encode(l.Rows),
-		Watched: s.opt.Recorder.Endpoints()}
-	if more && l.Rows < maxRows {
-		p.AllPath = "/" + l.encode(maxRows)
+		Dropped: l.dropped(), HARPath: "/har" + q.encode(defaultRows), ReloadPath: "/" + q.encode(q.Rows),
+		Watched: l.recorder.Endpoints()}
+	if more && q.Rows < maxRows {
+		p.AllPath = "/" + q.encode(maxRows)
 	}
-	return c.show(http.StatusOK, view{Page: "list", Title: "Requests", Live: "/live" + l.encode(l.Rows), Data: p})
+	return c.show(http.StatusOK, view{Page: "list", Title: "Requests", Live: "/live" + q.encode(q.Rows), Data: p})
 }
 
 // rowCount returns how many requests a list shows.
@@ -209,8 +212,8 @@ func rowCount(n int, more bool) string {
 }
 
 // dropped returns what the recorder did not record, "" if that is nothing.
-func (s *server) dropped() string {
-	n := s.opt.Recorder.Dropped()
+func (l *lists) dropped() string {
+	n := l.recorder.Dropped()
 	if n <= 0 {
 		return ""
 	}
@@ -230,10 +233,10 @@ func statusOptions(selected string) []option {
 }
 
 // endpointOptions returns the endpoints that a list can be limited to.
-func (s *server) endpointOptions(selected string) []option {
+func (l *lists) endpointOptions(selected string) []option {
 	all := []option{{Text: "All", Selected: selected == ""}}
 	known := selected == ""
-	for _, e := range s.opt.Recorder.Endpoints() {
+	for _, e := range l.recorder.Endpoints() {
 		chosen := selected == e.ID || selected == e.URL
 		known = known || chosen
 		all = append(all, option{e.ID, listText(e.URL, 100), chosen})
@@ -247,7 +250,7 @@ func (s *server) endpointOptions(selected string) []option {
 	return all
 }
 
-func (s *server) clear(c *call) error {
-	s.opt.Recorder.Clear()
+func (l *lists) clear(c *call) error {
+	l.recorder.Clear()
 	return c.redirect("/")
 }

@@ -30,12 +30,11 @@ func TestRows_FollowChanges(t *testing.T) {
 	open.Response, open.Done = nil, false
 	rec := &fakeRecorder{}
 	rec.add(open)
-	srv, cache := &server{opt: Options{Recorder: rec}}, &rowCache{}
-	srv.opt.setDefaults()
-	before, _ := srv.rows(listQuery{Rows: 10}, cache)
+	list, cache := &lists{rec}, &rowCache{}
+	before, _ := list.rows(listQuery{Rows: 10}, cache)
 	rec.set(exchange("a", "GET", "/", 200, "", ""))
 	rec.add(exchange("b", "GET", "/", 200, "", ""))
-	after, _ := srv.rows(listQuery{Rows: 10}, cache)
+	after, _ := list.rows(listQuery{Rows: 10}, cache)
 	if before[0].Status != "open" || len(after) != 2 || after[1].Status != "200" || len(cache.made) != 2 {
 		t.Errorf("%+v, then %+v; %d cached", before, after, len(cache.made))
 	}

@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"net/http"
 	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/agent/inspect"
 )
 
 // update is what a stream sends of a list: the ids of its rows, newest first, and the rows that
@@ -35,19 +37,25 @@ func (s *stream) send(event string, data []byte) error {
 	return s.control.Flush()
 }
 
+// streams are the pages that wait for updates, of which there are not too many at a time.
+type streams struct {
+	recorder Recorder
+	limits   Limits
+	slots    chan struct{}
+}
+
 // follow calls send at once, and after changes of the recorder, but not more often than the update
 // interval, until the browser is gone, the agent stops, or send returns an error.
-func (c *call) follow(send func(*stream) error) error {
-	l := c.s.opt.Limits
+func (s *streams) follow(c *call, send func(*stream) error) error {
 	select {
-	case c.s.streams <- struct{}{}:
+	case s.slots <- struct{}{}:
 	default:
 		c.w.Header().Set("Retry-After", "30")
 		return &problem{http.StatusServiceUnavailable, "Too much at once",
 			"Too many pages of the inspector are open; close some."}
 	}
-	defer func() { <-c.s.streams }()
-	wake, cancel := c.s.opt.Recorder.Subscribe()
+	defer func() { <-s.slots }()
+	wake, cancel := s.recorder.Subscribe()
 	defer cancel()
 	h := c.w.Header()
 	h.Set("Content-Type", "text/event-stream")
@@ -56,14 +64,14 @@ func (c *call) follow(send func(*stream) error) error {
 		return nil
 	}
 	c.w.WriteHeader(http.StatusOK)
-	out := &stream{c.w, http.NewResponseController(c.w), l.WriteTimeout}
-	beat := time.NewTicker(l.Heartbeat)
+	out := &stream{c.w, http.NewResponseController(c.w), s.limits.WriteTimeout}
+	beat := time.NewTicker(s.limits.Heartbeat)
 	defer beat.Stop()
 	for {
 		if send(out) != nil {
 			return nil // the browser is gone
 		}
-		if !c.pause(l.UpdateInterval) {
+		if !c.pause(s.limits.UpdateInterval) {
 			return nil
 		}
 		for waiting := true; waiting; {
@@ -91,20 +99,20 @@ func (c *call) pause(d time.Duration) bool {
 	}
 }
 
-// liveList streams the changes of a list.
-func (s *server) liveList(c *call) error {
-	l := listQueryOf(c.r.URL.Query())
+// live streams the changes of a list.
+func (l *lists) live(c *call) error {
+	q := listQueryOf(c.r.URL.Query())
 	sent, version := map[string]row{}, uint64(0)
 	first, cache := true, &rowCache{}
-	return c.follow(func(out *stream) error {
-		now := s.opt.Recorder.Version()
+	return c.s.streams.follow(c, func(out *stream) error {
+		now := l.recorder.Version()
 		if !first && now == version {
 			return nil
 		}
 		first, version = false, now
-		rows, more := s.rows(l, cache)
+		rows, more := l.rows(q, cache)
 		u := update{Order: make([]string, 0, len(rows)), Rows: []row{}, Count: rowCount(len(rows), more),
-			Dropped: s.dropped()}
+			Dropped: l.dropped()}
 		next := make(map[string]row, len(rows))
 		for _, r := range rows {
 			if was, ok := sent[r.ID]; !ok || was != r {
@@ -122,14 +130,11 @@ func (s *server) liveList(c *call) error {
 	})
 }
 
-// liveDetail streams that the exchange has changed, until it is done or no longer recorded.
-func (s *server) liveDetail(c *call) error {
-	if _, err := c.exchange(); err != nil {
-		return err
-	}
+// live streams that the exchange has changed, until it is done or no longer recorded.
+func (d *details) live(c *call, e *inspect.Exchange) error {
 	over := false
-	return c.follow(func(out *stream) error {
-		e, ok := s.opt.Recorder.Get(c.r.PathValue("id"))
+	return c.s.streams.follow(c, func(out *stream) error {
+		e, ok := d.recorder.Get(e.ID)
 		switch {
 		case over:
 			return nil

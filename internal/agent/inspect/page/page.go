@@ -25,19 +25,17 @@ type Recorder interface {
 	Clear()
 	Dropped() int64 // bytes
 	Endpoints() []inspect.Endpoint
+	// Marked returns the names of the headers that the traffic policy of an endpoint marks as secret.
+	Marked(endpointID string) []string
 	Replay(ctx context.Context, id string, c inspect.Change) (newID string, err error)
 }
 
 // Options are what New needs. Fields are optional unless their comment says that they are required.
 type Options struct {
 	Recorder Recorder // required
-	// Marked returns the names of the headers that the traffic policy of an endpoint marks as
-	// secret; nil = those that the Recorder's endpoint has.
-	Marked  func(endpointID string) []string
-	Version string // the agent's version
-	Logger  *slog.Logger
-	Clock   func() time.Time
-	Limits  Limits
+	Version  string   // the agent's version
+	Logger   *slog.Logger
+	Limits   Limits
 }
 
 // Limits of the pages. Zero values mean the defaults.
@@ -52,34 +50,19 @@ func (o *Options) setDefaults() {
 	l := &o.Limits
 	l.UpdateInterval, l.Heartbeat = cmp.Or(l.UpdateInterval, 125*time.Millisecond), cmp.Or(l.Heartbeat, 15*time.Second)
 	l.WriteTimeout, l.Streams = cmp.Or(l.WriteTimeout, 10*time.Second), cmp.Or(l.Streams, 32)
-	if o.Marked == nil {
-		o.Marked = o.markedOf
-	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	if o.Clock == nil {
-		o.Clock = time.Now
-	}
 }
 
-// markedOf is the default of Marked.
-func (o *Options) markedOf(endpointID string) []string {
-	for _, e := range o.Recorder.Endpoints() {
-		if e.ID == endpointID {
-			return e.Marked
-		}
-	}
-	return nil
-}
-
+// server has what all pages need, and finds the page of a request.
 type server struct {
 	opt     Options
 	mux     *http.ServeMux
 	pages   webpage.Templates
 	static  *webpage.Static
 	token   string // forms carry it, against requests that a page of another origin makes
-	streams chan struct{}
+	streams *streams
 }
 
 // New returns the handler of the pages, for the root of a server that checks the Host header and
@@ -87,30 +70,33 @@ type server struct {
 // when the context of their request does.
 func New(opt Options) http.Handler {
 	opt.setDefaults()
+	r := opt.Recorder
 	s := &server{opt: opt, mux: http.NewServeMux(), token: rand.Text(),
-		streams: make(chan struct{}, opt.Limits.Streams)}
+		streams: &streams{recorder: r, limits: opt.Limits, slots: make(chan struct{}, opt.Limits.Streams)}}
+	list, detail, replay := &lists{r}, &details{r}, &replays{r}
+	export := &exports{recorder: r, version: opt.Version, logger: opt.Logger}
 	s.static = webpage.NewStatic("/static/", files)
 	s.pages = webpage.ParseTemplates(files, nil)
 	s.mux.Handle("GET /static/{file}", s.static)
 	for pattern, handle := range map[string]func(*call) error{
 		"/":                                   s.notFound,
-		"GET /{$}":                            s.list,
-		"GET /live":                           s.liveList,
-		"POST /clear":                         s.clear,
-		"GET /har":                            s.exportList,
-		"POST /har":                           s.exportList,
-		"GET /requests/{id}":                  s.detail,
-		"POST /requests/{id}":                 s.reveal,
-		"GET /requests/{id}/live":             s.liveDetail,
-		"GET /requests/{id}/edit":             s.edit,
-		"POST /requests/{id}/edit":            s.edit,
-		"POST /requests/{id}/replay":          s.replay,
-		"GET /requests/{id}/har":              s.exportOne,
-		"POST /requests/{id}/har":             s.exportOne,
-		"GET /requests/{id}/curl":             s.curl,
-		"POST /requests/{id}/curl":            s.curl,
-		"GET /requests/{id}/{side}/image":     s.image,
-		"POST /requests/{id}/{side}/download": s.download,
+		"GET /{$}":                            list.list,
+		"GET /live":                           list.live,
+		"POST /clear":                         list.clear,
+		"GET /har":                            export.exportList,
+		"POST /har":                           export.exportList,
+		"GET /requests/{id}":                  s.ofExchange(detail.detail),
+		"POST /requests/{id}":                 s.ofExchange(detail.reveal),
+		"GET /requests/{id}/live":             s.ofExchange(detail.live),
+		"GET /requests/{id}/edit":             s.ofExchange(replay.edit),
+		"POST /requests/{id}/edit":            s.ofExchange(replay.edit),
+		"POST /requests/{id}/replay":          s.ofExchange(replay.replay),
+		"GET /requests/{id}/har":              s.ofExchange(export.exportOne),
+		"POST /requests/{id}/har":             s.ofExchange(export.exportOne),
+		"GET /requests/{id}/curl":             s.ofExchange(export.curl),
+		"POST /requests/{id}/curl":            s.ofExchange(export.curl),
+		"GET /requests/{id}/{side}/image":     s.ofExchange(detail.image),
+		"POST /requests/{id}/{side}/download": s.ofExchange(detail.download),
 	} {
 		s.mux.HandleFunc(pattern, s.handler(handle))
 	}

@@ -32,16 +32,15 @@ type editPage struct {
 	Problem   string
 }
 
+// replays are the pages that send a request again.
+type replays struct{ recorder Recorder }
+
 // edit shows the form; a POST shows it with its secrets.
-func (s *server) edit(c *call) error {
-	e, err := c.exchange()
-	if err != nil {
-		return err
-	}
+func (p *replays) edit(c *call, e *inspect.Exchange) error {
 	if err := checkReplay(e); err != nil {
 		return err
 	}
-	return c.showEdit(http.StatusOK, s.editPageOf(e, c.isPost()))
+	return c.showEdit(http.StatusOK, p.pageOf(e, c.isPost()))
 }
 
 func (c *call) showEdit(status int, p editPage) error {
@@ -55,14 +54,14 @@ func checkReplay(e *inspect.Exchange) error {
 	return nil
 }
 
-func (s *server) editPageOf(e *inspect.Exchange, reveal bool) editPage {
-	mask := newMasker(e, s.opt.Marked(e.EndpointID), reveal)
-	p := editPage{Path: exchangePath(e.ID), Endpoint: e.EndpointURL, Method: mask.request.Method,
+func (p *replays) pageOf(e *inspect.Exchange, reveal bool) editPage {
+	mask := maskerOf(p.recorder, e, reveal)
+	form := editPage{Path: exchangePath(e.ID), Endpoint: e.EndpointURL, Method: mask.request.Method,
 		Target: mask.request.URL, Header: headerLines(mask.request.Header), Revealed: reveal}
 	var hidden bool
-	p.Body, hidden, p.BodyNote = editableBody(&e.Request, mask)
-	p.HasSecret = hidden || p.Target != e.Request.URL || p.Header != headerLines(e.Request.Header)
-	return p
+	form.Body, hidden, form.BodyNote = editableBody(&e.Request, mask)
+	form.HasSecret = hidden || form.Target != e.Request.URL || form.Header != headerLines(e.Request.Header)
+	return form
 }
 
 // headerLines returns a header as text, a field a line, in the order of their names.
@@ -91,27 +90,24 @@ func editableBody(m *inspect.Message, mask *masker) (text string, hidden bool, n
 }
 
 // replay sends a request to the upstream again: as it was, or with the changes of the form.
-func (s *server) replay(c *call) error {
-	e, err := c.exchange()
-	if err != nil {
-		return err
-	}
+func (p *replays) replay(c *call, e *inspect.Exchange) error {
 	if err := checkReplay(e); err != nil {
 		return err
 	}
 	var change inspect.Change
+	var err error
 	if form := c.r.PostForm; form.Has("edited") {
-		p := s.editPageOf(e, form.Get("revealed") == "1")
-		if change, err = p.change(e, form.Get("method"), form.Get("target"), form.Get("header"),
+		page := p.pageOf(e, form.Get("revealed") == "1")
+		if change, err = page.change(e, form.Get("method"), form.Get("target"), form.Get("header"),
 			form.Get("body")); err != nil {
-			p.Method, p.Target, p.Header = form.Get("method"), form.Get("target"), form.Get("header")
-			p.Body, p.Problem = form.Get("body"), sentence(err.Error())
-			return c.showEdit(http.StatusUnprocessableEntity, p)
+			page.Method, page.Target, page.Header = form.Get("method"), form.Get("target"), form.Get("header")
+			page.Body, page.Problem = form.Get("body"), sentence(err.Error())
+			return c.showEdit(http.StatusUnprocessableEntity, page)
 		}
 	}
-	id, err := s.opt.Recorder.Replay(context.WithoutCancel(c.r.Context()), e.ID, change)
+	id, err := p.recorder.Replay(context.WithoutCancel(c.r.Context()), e.ID, change)
 	if err != nil && id == "" { // with an ID, the new exchange has the error, too
-		mask := newMasker(e, s.opt.Marked(e.EndpointID), false)
+		mask := maskerOf(p.recorder, e, false)
 		return &problem{http.StatusBadGateway, "Not replayed", sentence(mask.text(err.Error()))}
 	}
 	return c.redirect(exchangePath(id))

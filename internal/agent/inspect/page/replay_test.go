@@ -15,9 +15,7 @@ import (
 // fieldsOf returns the fields of the form that an exchange's page of changes shows, as a browser
 // sends them.
 func fieldsOf(s *site, e *inspect.Exchange, reveal bool) url.Values {
-	opt := Options{Recorder: s.rec}
-	opt.setDefaults()
-	p := (&server{opt: opt}).editPageOf(e, reveal)
+	p := (&replays{s.rec}).pageOf(e, reveal)
 	crlf := func(text string) string { return strings.ReplaceAll(text, "\n", "\r\n") }
 	form := url.Values{"edited": {"1"}, "method": {p.Method}, "target": {p.Target}, "header": {crlf(p.Header)},
 		"body": {crlf(p.Body)}}

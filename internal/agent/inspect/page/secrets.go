@@ -24,6 +24,11 @@ func newMasker(e *inspect.Exchange, marked []string, reveal bool) *masker {
 	return &masker{request: mask.Request, response: mask.Response, mask: *mask}
 }
 
+// maskerOf returns the masker of an exchange of a recorder.
+func maskerOf(r Recorder, e *inspect.Exchange, reveal bool) *masker {
+	return newMasker(e, r.Marked(e.EndpointID), reveal)
+}
+
 // text returns the text with its secrets masked.
 func (m *masker) text(text string) string { return m.mask.Text(text) }
 

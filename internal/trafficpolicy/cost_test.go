@@ -115,7 +115,8 @@ func TestCost_SkipsNoRule(t *testing.T) {
 		p := compile(t, onRequest(slowPattern, action))
 		called := false
 		w := httptest.NewRecorder()
-		p.ServeHTTP(w, longRequest(), fullConn(), func(http.ResponseWriter, *http.Request, Target) { called = true })
+		p.ServeHTTP(w, longRequest(), fullConn(),
+			forwardFunc(func(http.ResponseWriter, *http.Request, Target) { called = true }))
 		if w.Code != 500 || called {
 			t.Errorf("%s: status %d, forwarded %v", action, w.Code, called)
 		}

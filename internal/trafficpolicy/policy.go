@@ -5,9 +5,7 @@ package trafficpolicy
 
 import (
 	"fmt"
-	"net/http"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -34,8 +32,6 @@ type Options struct {
 	// NoSecrets makes each secret of the document a mistake, with this text as the remedy: for a
 	// document that is kept where people read it who may not know its secrets. "" allows secrets.
 	NoSecrets string
-	// Page answers a request that the policy refuses. nil answers with msg as plain text.
-	Page func(w http.ResponseWriter, r *http.Request, status int, code account.Code, msg string)
 	// OnCostExceeded is called with a rule at which a request used up the work that the policy may
 	// take, at most once a minute. It may be nil.
 	OnCostExceeded func(rule string)
@@ -55,7 +51,6 @@ type Policy struct {
 	summary Summary
 	clock   func() time.Time
 	logins  LoginHandler
-	page    func(w http.ResponseWriter, r *http.Request, status int, code account.Code, msg string)
 
 	reportCost     func(rule string)
 	costReportedAt atomic.Int64 // when, in nanoseconds
@@ -119,10 +114,7 @@ func Check(text string, o Options) (*Policy, []Problem) {
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}
-	if o.Page == nil {
-		o.Page = writePlainPage
-	}
-	p := &Policy{clock: o.Clock, page: o.Page, logins: o.LoginHandler, reportCost: o.OnCostExceeded}
+	p := &Policy{clock: o.Clock, logins: o.LoginHandler, reportCost: o.OnCostExceeded}
 	c := &compiler{policy: p, options: o}
 	if err := c.compileDocument(text); err != nil {
 		c.problems = append(c.problems, *err)
@@ -166,14 +158,4 @@ func (p *Policy) reportCostExceeded(rule string) {
 		now) {
 		p.reportCost(rule)
 	}
-}
-
-func writePlainPage(w http.ResponseWriter, _ *http.Request, status int, code account.Code, msg string) {
-	h := w.Header()
-	h.Set(account.CodeHeader, string(code))
-	h.Set("Content-Type", "text/plain; charset=utf-8")
-	h.Set("Cache-Control", "no-store")
-	h.Set("X-Content-Type-Options", "nosniff")
-	w.WriteHeader(status)
-	_, _ = w.Write([]byte(strings.TrimSuffix(msg, "\n") + "\n")) // the client may be gone
 }

@@ -99,8 +99,7 @@ func (s *Server) prepare(ctx context.Context, c *conn, secure bool) (net.Conn, e
 // framed makes the HTTP server read only what every program reads alike.
 func (s *Server) framed(c net.Conn, p framing.Protocol) *framing.Conn {
 	return framing.New(c, framing.Options{Protocol: p, StartTimeout: s.opt.headerTimeout,
-		HeadTimeout: s.opt.headerTimeout,
-		Linger:      true})
+		HeadTimeout: s.opt.headerTimeout, Linger: true})
 }
 
 // conn is a client's connection below TLS.

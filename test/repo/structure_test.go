@@ -31,10 +31,10 @@ var ceilings = map[string]int{
 	"types with more than 40 methods":  6,
 	"structs of more than 15 options":  10,
 	"packages of more than 40 files":   1,
-	"struct fields that are functions": 196,
+	"struct fields that are functions": 188,
 	"comments that begin with \"of\"":  35,
 	"files that name UpstreamProtocol": 23,
-	"lines of product":                 121_256,
+	"lines of product":                 121_253,
 	"pages of docs over 25 kB":         0,
 }
 

@@ -51,12 +51,9 @@ type ClientInfo struct {
 	TraceID   string
 	// MaxWait bounds the wait for an agent that is reconnecting; 0 = no limit of the client's.
 	MaxWait  time.Duration
-	Draining <-chan struct{} // closed when the forwarder is about to stop; nil = never
-	// Abort resets the client's connection and drops what is queued for it; nil where the
-	// connection carries other requests too.
-	Abort func()
-	// Geo returns the location of ClientIP; nil = unknown.
-	Geo func() trafficpolicy.Geo
+	Draining <-chan struct{}       // closed when the forwarder is about to stop; nil = never
+	Aborter  trafficpolicy.Aborter // Aborter is nil where the client's connection carries other requests too.
+	Locator  trafficpolicy.Locator // Locator finds ClientIP; nil = unknown.
 	// Forwarder is told, as it does not read HTTP, that the edge answered a request itself (the line
 	// has a Code), or that the upstream answers again (no Code). The line names no endpoint. nil for
 	// other clients.

@@ -62,11 +62,7 @@ func (p *policies) forEndpoint(ep *account.Endpoint) (*trafficpolicy.Policy, err
 	}
 	compiled, err := trafficpolicy.Compile(ep.TrafficPolicy, trafficpolicy.Options{
 		Scheme: ep.Scheme, Binding: ep.Bindings[0], Stored: true, LoginHandler: p.logins,
-		OnCostExceeded: func(rule string) {
-			p.log.Warn("traffic policy exceeds its cost limit; requests are refused",
-				"endpoint", ep.ID, "url", ep.URL, "rule", rule)
-		},
-	})
+		Costs: costLog{p.log.With("endpoint", ep.ID, "url", ep.URL)}})
 	switch {
 	case err != nil:
 		p.log.Error("traffic policy does not compile; all traffic is refused", "endpoint", ep.ID, "url", ep.URL, "err",
@@ -80,6 +76,14 @@ func (p *policies) forEndpoint(ep *account.Endpoint) (*trafficpolicy.Policy, err
 	}
 	entry.sources, entry.policy, entry.err = []string{ep.TrafficPolicy}, compiled, err
 	return entry.policy, entry.err
+}
+
+// costLog logs that the policy of an endpoint is too costly.
+type costLog struct{ log *slog.Logger }
+
+// CostExceeded implements trafficpolicy.CostObserver.
+func (l costLog) CostExceeded(rule string) {
+	l.log.Warn("traffic policy exceeds its cost limit; requests are refused", "rule", rule)
 }
 
 func (p *policies) entry(key policyKey) *policyEntry {
@@ -148,7 +152,7 @@ func (c *connVerdicts) verdict(
 // authenticated session, and only where its identity was not truncated.
 func (info *ClientInfo) policyConn(ep *account.Endpoint) *trafficpolicy.Conn {
 	c := &trafficpolicy.Conn{ClientIP: info.ClientIP, Endpoint: ep, TLS: info.TLS, ServerName: info.ServerName,
-		Geo: info.Geo, Abort: info.Abort}
+		Locator: info.Locator, Aborter: info.Aborter}
 	if at, err := netip.ParseAddrPort(info.ClientAddr); err == nil {
 		c.ClientPort = int(at.Port())
 	}

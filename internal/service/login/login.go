@@ -78,7 +78,7 @@ func (h *Handler) Close() { h.providers.client.CloseIdleConnections() }
 // metadata expires. The time is zero for a provider without certificates, and while its metadata has
 // not been fetched from the URL.
 func (h *Handler) CertificateEnd(accountID string, c *trafficpolicy.LoginConfig) (name string, end time.Time) {
-	p, err := h.providers.find(accountID, c)
+	p, err := h.providers.get(accountID, c, false)
 	if certified, ok := p.(CertifiedProvider); ok && err == nil {
 		return certified.CertificateEnd()
 	}
@@ -93,7 +93,7 @@ func (h *Handler) ServeLogin(
 	q := &request{LoginRequest: lr, w: w, r: r, log: h.log, failures: h.failures,
 		action: Action{AccountID: lr.Endpoint.AccountID, EndpointURL: lr.Endpoint.URL, AuthID: lr.Config.AuthID}}
 	var err error
-	if q.provider, err = h.providers.get(q.action.AccountID, lr.Config); err != nil {
+	if q.provider, err = h.providers.get(q.action.AccountID, lr.Config, true); err != nil {
 		q.writeError(err)
 		return
 	}

@@ -31,7 +31,7 @@ func (s *sessions) serve(
 	if hash == nil {
 		return false
 	}
-	guarded, under, cut := live.Abortable(q.w, q.r, q.Conn.Abort, s.live.Lease())
+	guarded, under, cut := live.Abortable(q.w, q.r, q.Conn.Aborter, s.live.Lease())
 	entry := s.live.Register(cut) // before the session is read, so that SetSession reports a revocation in between
 	defer entry.Done()
 	session, err := s.admit(q, entry, hash)

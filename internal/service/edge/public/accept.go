@@ -132,9 +132,9 @@ func (c *conn) CloseWrite() error {
 	return nil
 }
 
-// abort resets the connection. It closes the TCP connection and not the TLS above it, whose close
+// Abort resets the connection. It closes the TCP connection and not the TLS above it, whose close
 // would wait for a client that does not read.
-func (c *conn) abort() {
+func (c *conn) Abort() {
 	if tcp := c.tcp(); tcp != nil {
 		_ = tcp.SetLinger(0) // what is queued is dropped
 	}

@@ -67,7 +67,7 @@ func (e *edgeServer) ServeStream(ctx context.Context, in tunnelserver.Incoming) 
 	e.edge.Serve(ctx, in.Stream, in.Endpoint, edge.ClientInfo{
 		OperatorID: in.OperatorID, Cluster: in.Cluster, ClientAddr: h.ClientAddr, ClientIP: client.Addr().Unmap(),
 		StatedPod: h.Pod, TraceID: h.TraceID, MaxWait: h.Deadline, Draining: in.Draining, Forwarder: in.Forwarder,
-		Geo: geoLookup(e.geo, client.Addr()),
+		Locator: (*locator)(e.geo),
 	})
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/peers"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
 	"github.com/fairlead-dev/fairlead/internal/service/traffic"
+	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )
 
 // What this package's external tests set and call.
@@ -63,7 +64,7 @@ func DeviceOf(o Options, r *http.Request, ip netip.Addr) (account.Device, error)
 }
 
 // KnowsLocation reports whether a service without location databases offers locations to policies.
-func KnowsLocation(ip netip.Addr) bool { return geoLookup(nil, ip) != nil }
+func KnowsLocation(ip netip.Addr) bool { return (*locator)(nil).Locate(ip) != trafficpolicy.Geo{} }
 
 // Validate passes every broken rule of the options to note.
 func (o *PublicOptions) Validate(note func(error)) { o.parse(&settings{}, note) }

@@ -152,23 +152,20 @@ func (p *people) countLeaseEnded(requests int, first bool) {
 	}
 }
 
-// geoLookup returns a function that looks up the address's location for traffic policies; nil
-// without location databases.
-func geoLookup(db *geo.Databases, ip netip.Addr) func() trafficpolicy.Geo {
-	if db == nil || !ip.IsValid() {
-		return nil
+// locator looks up addresses for traffic policies. Without location databases, nil, it finds none.
+type locator geo.Databases
+
+// Locate implements trafficpolicy.Locator.
+func (l *locator) Locate(ip netip.Addr) trafficpolicy.Geo {
+	p := (*geo.Databases)(l).Lookup(ip)
+	g := trafficpolicy.Geo{City: p.City, Country: p.Country, CountryCode: p.CountryCode, Subdivision: p.Subdivision}
+	if p.Latitude != nil && p.Longitude != nil {
+		g.Latitude, g.Longitude = decimal(*p.Latitude), decimal(*p.Longitude)
 	}
-	return func() trafficpolicy.Geo {
-		p := db.Lookup(ip)
-		g := trafficpolicy.Geo{City: p.City, Country: p.Country, CountryCode: p.CountryCode, Subdivision: p.Subdivision}
-		if p.Latitude != nil && p.Longitude != nil {
-			g.Latitude, g.Longitude = decimal(*p.Latitude), decimal(*p.Longitude)
-		}
-		if p.RadiusKM != nil {
-			g.Radius = strconv.Itoa(*p.RadiusKM)
-		}
-		return g
+	if p.RadiusKM != nil {
+		g.Radius = strconv.Itoa(*p.RadiusKM)
 	}
+	return g
 }
 
 func decimal(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }

@@ -35,8 +35,7 @@ func (a *basicAuth) provision(c *config) {
 		return r < ' ' || r > '~' || r == '"' || r == '\\'
 	}) {
 		c.c.problem(c.values["realm"], "",
-			"realm has at most %d printable ASCII characters, without quotes and backslashes",
-			maxRealm)
+			"realm has at most %d printable ASCII characters, without quotes and backslashes", maxRealm)
 	}
 	items := c.items("credentials", maxCredentials)
 	if len(items) > 0 {

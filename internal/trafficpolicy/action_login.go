@@ -109,9 +109,12 @@ type resultRead struct {
 	line, column    int
 }
 
-// recordResultReads records what a checked expression reads of logins. Its text begins at the
-// character offset of n's value.
-func (c *compiler) recordResultReads(n *yaml.Node, offset int, text string, a *celast.AST) {
+// resultReads are what the expressions of a document read of logins.
+type resultReads []resultRead
+
+// record records what a checked expression reads of logins. Its text begins at the character offset
+// of n's value.
+func (reads *resultReads) record(l lines, n *yaml.Node, offset int, text string, a *celast.AST) {
 	celast.PreOrderVisit(a.Expr(), celast.NewExprVisitor(func(e celast.Expr) {
 		read, ok := a.ReferenceMap()[e.ID()]
 		if !ok {
@@ -124,25 +127,25 @@ func (c *compiler) recordResultReads(n *yaml.Node, offset int, text string, a *c
 			return
 		}
 		start := a.SourceInfo().GetStartLocation(e.ID())
-		line, column := c.position(n, offset+runeOffset(text, start.Line(), start.Column()))
-		c.resultReads = append(c.resultReads, resultRead{family, name, line, column})
+		line, column := l.position(n, offset+runeOffset(text, start.Line(), start.Column()))
+		*reads = append(*reads, resultRead{family, name, line, column})
 	}))
 }
 
-// checkResultReads reports reads of results that no action of the policy sets.
-func (c *compiler) checkResultReads() {
-	for _, f := range c.resultReads {
+// check returns problems for reads of results that no action of the policy sets. namespace and login
+// are those of its login action.
+func (reads resultReads) check(namespace string, login *yaml.Node) (problems []Problem) {
+	for _, f := range reads {
 		why := "the policy has no login action"
 		switch {
-		case f.namespace == c.loginNamespace:
+		case f.namespace == namespace:
 			continue
-		case c.loginNamespace != "":
-			why = fmt.Sprintf("what the login action on line %d finds out is in actions.%s", c.loginNode.Line,
-				c.loginNamespace)
+		case namespace != "":
+			why = fmt.Sprintf("what the login action on line %d finds out is in actions.%s", login.Line, namespace)
 		}
-		c.problems = append(c.problems,
-			Problem{Line: f.line, Column: f.column, Value: f.name, Msg: f.name + " is never known: " + why})
+		problems = append(problems, Problem{f.line, f.column, f.name, f.name + " is never known: " + why})
 	}
+	return problems
 }
 
 const maxAuthID = 64
@@ -182,7 +185,7 @@ func (a *loginAction) serve(x *exchange) {
 		x.fail()
 		return
 	}
-	l := LoginRequest{Config: &a.config, Endpoint: x.conn.Endpoint, Conn: x.conn, Page: x.policy.page}
+	l := LoginRequest{Config: &a.config, Endpoint: x.conn.Endpoint, Conn: x.conn, Pages: x.forwarder}
 	x.policy.logins.ServeLogin(x.w, x.r, l, func(w http.ResponseWriter, r *http.Request, found LoginResult) {
 		x.w, x.r, x.cloned = w, r, false
 		clear(x.cache)

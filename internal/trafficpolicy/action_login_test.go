@@ -28,7 +28,7 @@ func (d *fakeLogins) ServeLogin(
 	case r.Method == http.MethodOptions:
 		next(w, r, LoginResult{})
 	case r.Header.Get("Person") == "":
-		l.Page(w, r, http.StatusUnauthorized, account.CodeLoginNeeded, "log in")
+		l.Pages.WritePage(w, r, http.StatusUnauthorized, account.CodeLoginNeeded, "log in")
 	default:
 		r = r.Clone(r.Context())
 		r.Header.Del("Person")

@@ -60,7 +60,7 @@ func (a *urlSubstitution) checkGroups(c *config) {
 		at += i
 		length, name := reference(text[at:])
 		if name != "" && !hasGroup(pattern, name) {
-			line, column := c.c.position(n, utf8.RuneCountInString(text[:at]))
+			line, column := c.c.lines.position(n, utf8.RuneCountInString(text[:at]))
 			c.c.problems = append(c.c.problems, Problem{line, column, text[at : at+length], noGroup(pattern, name)})
 		}
 		at += length

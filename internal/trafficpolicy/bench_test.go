@@ -33,7 +33,7 @@ func BenchmarkFiveRules(b *testing.B) {
 	passed := 0
 	b.ReportAllocs()
 	for b.Loop() {
-		p.ServeHTTP(w, r, c, func(http.ResponseWriter, *http.Request, Target) { passed++ })
+		p.ServeHTTP(w, r, c, forwardFunc(func(http.ResponseWriter, *http.Request, Target) { passed++ }))
 	}
 	if passed == 0 {
 		b.Error("no request passed")

@@ -115,7 +115,8 @@ func TestCost_SkipsNoRule(t *testing.T) {
 		p := compile(t, onRequest(slowPattern, action))
 		called := false
 		w := httptest.NewRecorder()
-		p.ServeHTTP(w, longRequest(), fullConn(), func(http.ResponseWriter, *http.Request, Target) { called = true })
+		p.ServeHTTP(w, longRequest(), fullConn(),
+			forwardFunc(func(http.ResponseWriter, *http.Request, Target) { called = true }))
 		if w.Code != 500 || called {
 			t.Errorf("%s: status %d, forwarded %v", action, w.Code, called)
 		}
@@ -160,13 +161,16 @@ func TestCost_DeniesConnection(t *testing.T) {
 	}
 }
 
+// costlyRules are the rules that a CostObserver was told of.
+type costlyRules []string
+
+func (c *costlyRules) CostExceeded(rule string) { *c = append(*c, rule) }
+
 func TestCost_ReportsRuleOnceAMinute(t *testing.T) {
 	t.Parallel()
 	now := at
-	var rules []string
-	o := Options{Clock: func() time.Time { return now }, OnCostExceeded: func(rule string) {
-		rules = append(rules, rule)
-	}}
+	var rules costlyRules
+	o := Options{Clock: func() time.Time { return now }, Costs: &rules}
 	p := compile(t, onRequest("req.method == 'GET'", addHeader)+strings.TrimPrefix(onRequest(slowPattern, addHeader),
 		"on_http_request:\n"), o)
 	for range 3 {

@@ -60,7 +60,7 @@ var formerKeys = map[string]string{
 type compiler struct {
 	policy   *Policy
 	options  Options
-	lines    []string
+	lines    lines
 	problems []Problem
 
 	phase          phase // the phase of the rule that is being read
@@ -69,13 +69,19 @@ type compiler struct {
 	limiters       int
 	loginNode      *yaml.Node // the config of the login action
 	loginNamespace string     // the namespace of what it finds out
-	resultReads    []resultRead
+	reads          resultReads
 	nodes          int
 }
 
 func (c *compiler) problem(n *yaml.Node, value, format string, args ...any) {
 	c.problems = append(c.problems, Problem{Line: n.Line, Column: n.Column, Value: truncate(value),
 		Msg: fmt.Sprintf(format, args...)})
+}
+
+// problemAt is problem for a character of a scalar's value.
+func (c *compiler) problemAt(n *yaml.Node, offset int, value, format string, args ...any) {
+	line, column := c.lines.position(n, offset)
+	c.problems = append(c.problems, Problem{line, column, truncate(value), fmt.Sprintf(format, args...)})
 }
 
 func truncate(s string) string {
@@ -88,21 +94,18 @@ func truncate(s string) string {
 
 func (c *compiler) compileDocument(text string) *Problem {
 	if len(text) > MaxBytes {
-		return &Problem{Line: 1, Column: 1,
-			Msg: fmt.Sprintf("the document has %d bytes, at most %d are allowed", len(text),
-				MaxBytes)}
+		return &Problem{1, 1, "", fmt.Sprintf("the document has %d bytes, at most %d are allowed", len(text), MaxBytes)}
 	}
 	text = fromJSON(text)
 	c.lines = lineBreak.Split(text, -1)
 	if o := c.options; !slices.Contains([]string{"", "http", "https", "tcp"}, o.Scheme) ||
 		!slices.Contains([]string{"", "kubernetes", "internal", "public"}, o.Binding) {
-		return &Problem{Line: 1, Column: 1,
-			Msg: fmt.Sprintf("there is no traffic policy for an endpoint of scheme %q and binding %q", o.Scheme,
-				o.Binding)}
+		return &Problem{1, 1, "", fmt.Sprintf("there is no traffic policy for an endpoint of scheme %q and binding %q",
+			o.Scheme, o.Binding)}
 	}
 	root, problem := parse(text)
 	if problem != nil {
-		return c.explainTab(problem)
+		return c.lines.explainTab(problem)
 	}
 	if root == nil {
 		return nil
@@ -115,7 +118,7 @@ func (c *compiler) compileDocument(text string) *Problem {
 		return nil
 	}
 	c.compileRoot(root)
-	c.checkResultReads()
+	c.problems = append(c.problems, c.reads.check(c.loginNamespace, c.loginNode)...)
 	if len(c.problems) == 0 {
 		c.summarize(root)
 	}
@@ -158,8 +161,7 @@ func parse(text string) (*yaml.Node, *Problem) {
 		return nil, syntaxProblem(err)
 	}
 	if err := dec.Decode(&second); err == nil {
-		return nil, &Problem{Line: second.Line, Column: 1,
-			Msg: "a second document begins here; a policy is one document"}
+		return nil, &Problem{second.Line, 1, "", "a second document begins here; a policy is one document"}
 	} else if !errors.Is(err, io.EOF) {
 		return nil, syntaxProblem(err)
 	}
@@ -187,10 +189,8 @@ func syntaxProblem(err error) *Problem {
 // billions of nodes, or for a tree that contains itself.
 func (c *compiler) resolve(n *yaml.Node, depth int) (*yaml.Node, *Problem) {
 	if c.nodes++; c.nodes > maxNodes || depth > maxDepth {
-		return nil, &Problem{Line: n.Line, Column: n.Column,
-			Msg: fmt.Sprintf(
-				"the document has more than %d values with its aliases followed, or goes deeper than %d levels",
-				maxNodes, maxDepth)}
+		return nil, &Problem{n.Line, n.Column, "", fmt.Sprintf("the document has more than %d values with its aliases "+
+			"followed, or goes deeper than %d levels", maxNodes, maxDepth)}
 	}
 	if n.Kind == yaml.AliasNode {
 		return c.resolve(n.Alias, depth+1)

@@ -48,11 +48,9 @@ type exchange struct {
 	undetermined           bool
 	ruleName               string // the rule that runs
 
-	verdict Verdict
-	// The end of the chain, for a request and a response.
-	forward func(w http.ResponseWriter, r *http.Request, t Target)
-	respond func(status int, header http.Header, body string) // answers instead of what would come
-	page    func(w http.ResponseWriter, r *http.Request, status int, code account.Code, msg string)
+	verdict   Verdict
+	forwarder Forwarder       // nil while connecting
+	response  *responseWriter // the writer of the response whose rules run; nil in the other phases
 }
 
 // Parent implements CEL's Activation.
@@ -107,8 +105,12 @@ func (x *exchange) finish(t Target) {
 		if t != (Target{}) {
 			x.verdict.Rule = x.ruleName
 		}
-	case x.forward != nil:
-		x.forward(x.w, x.r, t)
+	case x.response != nil:
+		x.w.WriteHeader(x.status)
+	case len(x.policy.rules[onHTTPResponse]) > 0:
+		(&responseWriter{ResponseWriter: x.w, request: x}).forward(x.r, t)
+	default:
+		x.forwarder.Forward(x.w, x.r, t)
 	}
 }
 
@@ -118,7 +120,21 @@ func (x *exchange) refuse(status int, code account.Code, msg string) {
 		x.verdict = Verdict{Deny: true, Rule: x.ruleName}
 		return
 	}
-	x.page(x.w, x.r, status, code, msg)
+	x.replace(func() { x.forwarder.WritePage(x.w, x.r, status, code, msg) })
+}
+
+// respond answers with a response of the policy, in the place of what would come.
+func (x *exchange) respond(status int, header http.Header, body string) {
+	x.replace(func() { writeAnswer(x.w, status, header, body) })
+}
+
+// replace answers with write.
+func (x *exchange) replace(write func()) {
+	if x.response != nil {
+		x.response.replace(write)
+		return
+	}
+	write()
 }
 
 // fail ends the phase because an action that decides about access cannot be run: it refuses.
@@ -132,8 +148,7 @@ func (x *exchange) fail() {
 	}
 	x.refuse(account.CodePolicyFailed.Status(), account.CodePolicyFailed,
 		"The traffic policy of this endpoint could not be carried out for this request: an expression in it has no "+
-			"value, "+
-			"or an unusable one.")
+			"value, or an unusable one.")
 }
 
 // mutableRequest returns the request for changes. It copies it first, so that the caller's stays as
@@ -191,26 +206,29 @@ func (p *Policy) Connect(_ context.Context, c *Conn) Verdict {
 	return x.verdict
 }
 
-// ServeHTTP runs the rules of on_http_request for one request: it answers, or calls forward once
-// with the request as changed. The writer that forward gets runs the rules of on_http_response
-// before the header of a response is written.
-func (p *Policy) ServeHTTP(
-	w http.ResponseWriter, r *http.Request, c *Conn, forward func(w http.ResponseWriter, r *http.Request, t Target),
-) {
+// PageWriter answers requests that are refused.
+type PageWriter interface {
+	WritePage(w http.ResponseWriter, r *http.Request, status int, code account.Code, msg string)
+}
+
+// Forwarder serves the requests that a policy admits, and answers those that it refuses.
+type Forwarder interface {
+	PageWriter
+	Forward(w http.ResponseWriter, r *http.Request, t Target)
+}
+
+// ServeHTTP runs the rules of on_http_request for one request: it answers, or calls Forward once with
+// the request as changed. The writer that Forward gets runs the rules of on_http_response before the
+// header of a response is written.
+func (p *Policy) ServeHTTP(w http.ResponseWriter, r *http.Request, c *Conn, f Forwarder) {
 	if len(p.rules[onHTTPRequest]) == 0 && len(p.rules[onHTTPResponse]) == 0 {
-		forward(w, r, Target{})
+		f.Forward(w, r, Target{})
 		return
 	}
 	x := exchange{
 		policy: p, conn: c, w: w, r: r, startedAt: p.clock(), steps: maxSteps, rules: p.rules[onHTTPRequest],
-		forward: forward, page: p.page,
+		forwarder: f,
 	}
 	x.budget = &x.steps
-	x.respond = func(status int, header http.Header, body string) { writeAnswer(x.w, status, header, body) }
-	if len(p.rules[onHTTPResponse]) > 0 {
-		x.forward = func(w http.ResponseWriter, r *http.Request, t Target) {
-			serveResponse(&responseWriter{ResponseWriter: w, request: &x}, r, t, forward)
-		}
-	}
 	x.next()
 }

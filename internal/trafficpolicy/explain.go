@@ -22,10 +22,10 @@ var (
 )
 
 // explainIssues reports CEL's messages about an expression.
-func (c *compiler) explainIssues(issues []*cel.Error, text string, report func(msg string, position int)) {
+func (p phase) explainIssues(issues []*cel.Error, text string, report func(msg string, position int)) {
 	for _, e := range issues[:min(len(issues), maxIssuesPerOne)] {
 		position := runeOffset(text, e.Location.Line(), e.Location.Column())
-		msg, last := c.explainIssue(e.Message, text, position)
+		msg, last := p.explainIssue(e.Message, text, position)
 		if report(msg, position); last {
 			return
 		}
@@ -34,7 +34,7 @@ func (c *compiler) explainIssues(issues []*cel.Error, text string, report func(m
 
 // explainIssue rewords one of CEL's messages, with a remedy where one is known. last means that
 // further messages about the same text follow from it.
-func (c *compiler) explainIssue(msg, text string, position int) (explained string, last bool) {
+func (p phase) explainIssue(msg, text string, position int) (explained string, last bool) {
 	msg, _, _ = strings.Cut(msg, "\n")
 	msg, _, _ = strings.Cut(msg, " expecting ")
 	rest := string([]rune(text)[position:])
@@ -51,7 +51,7 @@ func (c *compiler) explainIssue(msg, text string, position int) (explained strin
 		return explainTypes(m[1], m[2], msg), false
 	}
 	if m := undeclared.FindStringSubmatch(msg); m != nil {
-		return c.explainName(m[1], rest), false
+		return p.explainName(m[1], rest), false
 	}
 	return msg, false
 }
@@ -113,7 +113,7 @@ var foreignNames = []struct{ theirs, ours string }{
 }
 
 // explainName explains that a name is unknown. rest is the text from its position on.
-func (c *compiler) explainName(name, rest string) string {
+func (p phase) explainName(name, rest string) string {
 	chain := dotted.FindString(rest)
 	if strings.HasPrefix(rest[len(chain):], "(") { // the last word is a function
 		chain = chain[:max(strings.LastIndexByte(chain, '.'), 0)]
@@ -122,23 +122,23 @@ func (c *compiler) explainName(name, rest string) string {
 		return "not is no operator: write ! before what must not be true"
 	}
 	if first, _, _ := strings.Cut(chain, "."); chain == "" || first != name && name != chain {
-		return fmt.Sprintf("%s is neither a variable nor a function that is known in %s", name, c.phase)
+		return fmt.Sprintf("%s is neither a variable nor a function that is known in %s", name, p)
 	}
 	given := ourName(chain)
 	for _, v := range variables() {
-		if (v.name == given || strings.HasPrefix(given, v.name+".")) && !slices.Contains(v.phases, c.phase) {
-			return fmt.Sprintf("%s is not known in %s", v.name, c.phase)
+		if (v.name == given || strings.HasPrefix(given, v.name+".")) && !slices.Contains(v.phases, p) {
+			return fmt.Sprintf("%s is not known in %s", v.name, p)
 		}
 	}
-	if meant := c.nearestVariable(given); meant != "" {
+	if meant := p.nearestVariable(given); meant != "" {
 		return fmt.Sprintf("there is no variable %s; did you mean %s?", chain, meant)
 	}
 	for group := chain; group != ""; group = group[:max(strings.LastIndexByte(group, '.'), 0)] {
-		if members := c.members(group); len(members) > 0 {
+		if members := p.members(group); len(members) > 0 {
 			return fmt.Sprintf("there is no variable %s; %s has %s", chain, group, strings.Join(members, ", "))
 		}
 	}
-	return fmt.Sprintf("there is no variable %s in %s", chain, c.phase)
+	return fmt.Sprintf("there is no variable %s in %s", chain, p)
 }
 
 // ourName translates the name of a variable of another product's language.
@@ -154,10 +154,10 @@ func ourName(chain string) string {
 
 // nearestVariable returns the variable of this phase with the most similar name; "" when none is
 // similar.
-func (c *compiler) nearestVariable(given string) string {
+func (p phase) nearestVariable(given string) string {
 	best, least := "", 2+(len(given)-strings.LastIndexByte(given, '.')-1)/8 // letters that differ
 	for _, v := range variables() {
-		if !slices.Contains(v.phases, c.phase) {
+		if !slices.Contains(v.phases, p) {
 			continue
 		}
 		if n := levenshtein(given, v.name); n < least {
@@ -168,26 +168,13 @@ func (c *compiler) nearestVariable(given string) string {
 }
 
 // members returns the names that can follow a group's name in this phase.
-func (c *compiler) members(group string) []string {
+func (p phase) members(group string) []string {
 	var names []string
 	for _, v := range variableIndex().groups[group] {
 		name, _, _ := strings.Cut(strings.TrimPrefix(v.name, group+"."), ".")
-		if slices.Contains(v.phases, c.phase) && !slices.Contains(names, name) {
+		if slices.Contains(v.phases, p) && !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}
 	return names
-}
-
-// explainTab returns the problem of a line that is indented with a tab, near the one that the YAML
-// parser names; else the parser's.
-func (c *compiler) explainTab(p *Problem) *Problem {
-	for line := max(p.Line-1, 1); line <= min(p.Line+1, len(c.lines)); line++ {
-		text := c.lines[line-1]
-		indent := text[:len(text)-len(strings.TrimLeft(text, " \t"))]
-		if i := strings.IndexByte(indent, '\t'); i >= 0 {
-			return &Problem{Line: line, Column: i + 1, Msg: "the line is indented with a tab: YAML takes spaces only"}
-		}
-	}
-	return p
 }

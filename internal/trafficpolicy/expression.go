@@ -67,59 +67,59 @@ func (c *compiler) compileCondition(n *yaml.Node) *expression {
 // compileExpression compiles text, which begins at the character offset of n's value. It returns
 // nil when the text has mistakes, which it reports.
 func (c *compiler) compileExpression(n *yaml.Node, offset int, text string) *expression {
-	at := func(location, format string, position int, args ...any) {
-		line, column := c.position(n, offset+position)
-		c.problems = append(c.problems, Problem{Line: line, Column: column, Value: truncate(location),
-			Msg: fmt.Sprintf(format, args...)})
-	}
 	switch c.expressions++; {
 	case c.expressions > maxExpressions:
 		if c.expressions == maxExpressions+1 {
-			at("", "a policy has at most %d expressions, with those inside of ${…}", 0, maxExpressions)
+			c.problemAt(n, offset, "", "a policy has at most %d expressions, with those inside of ${…}",
+				maxExpressions)
 		}
 		return nil
 	case c.cost > documentCost: // which is reported
 		return nil
 	case len(text) > maxExpression:
-		at(text, "an expression has at most %d bytes, this one has %d", 0, maxExpression, len(text))
+		c.problemAt(n, offset, text, "an expression has at most %d bytes, this one has %d", maxExpression, len(text))
 		return nil
 	}
 	env, err := celEnvironmentsOnce().forPhase(c.phase)
 	if err != nil {
-		at("", "the expression language could not be set up: %v", 0, err)
+		c.problemAt(n, offset, "", "the expression language could not be set up: %v", err)
 		return nil
 	}
 	ast, issues := env.Parse(text)
 	if issues.Err() == nil {
 		if position, err := checkNesting(ast); err != nil {
-			at(text, "%v", runeOffset(text, position.line, position.column), err)
+			c.problemAt(n, offset+runeOffset(text, position.line, position.column), text, "%v", err)
 			return nil
 		}
 		ast, issues = env.Check(ast)
 	}
 	if issues.Err() != nil {
-		c.explainIssues(issues.Errors(), text, func(msg string, position int) { at(text, "%s", position, msg) })
+		c.phase.explainIssues(issues.Errors(), text, func(msg string, position int) {
+			c.problemAt(n, offset+position, text, "%s", msg)
+		})
 		return nil
 	}
 	if position, err := checkPatterns(ast); err != nil {
-		at(text, "%v", runeOffset(text, position.line, position.column), err)
+		c.problemAt(n, offset+runeOffset(text, position.line, position.column), text, "%v", err)
 		return nil
 	}
-	c.recordResultReads(n, offset, text, ast.NativeRep())
+	c.reads.record(c.lines, n, offset, text, ast.NativeRep())
 	estimate, err := env.EstimateCost(ast, usualSizes)
 	if err != nil || estimate.Max > costLimit {
-		at(text, "the expression may cost too much to evaluate (%d, at most %d): make it look at less", 0, estimate.Max,
+		c.problemAt(n, offset, text,
+			"the expression may cost too much to evaluate (%d, at most %d): make it look at less", estimate.Max,
 			costLimit)
 		return nil
 	}
 	if c.cost += estimate.Max; c.cost > documentCost {
-		at(text, "the expressions up to here may cost too much together (%d, at most %d)", 0, c.cost, documentCost)
+		c.problemAt(n, offset, text, "the expressions up to here may cost too much together (%d, at most %d)", c.cost,
+			documentCost)
 		return nil
 	}
 	charges, steps := nodeCharges(ast.NativeRep())
 	program, err := env.Program(ast, cel.EvalOptions(cel.OptOptimize), cel.CustomDecoratorV2(chargeDecorator(charges)))
 	if err != nil {
-		at(text, "the expression cannot be planned: %v", 0, err)
+		c.problemAt(n, offset, text, "the expression cannot be planned: %v", err)
 		return nil
 	}
 	return &expression{program: program, result: ast.OutputType(), steps: steps}
@@ -148,8 +148,7 @@ func checkNesting(a *cel.Ast) (location, error) {
 			if depth > limit.most {
 				start := a.NativeRep().SourceInfo().GetStartLocation(e.ID())
 				return location{start.Line(), start.Column()},
-					fmt.Errorf("%s are nested in each other more than %d times",
-						limit.what, limit.most)
+					fmt.Errorf("%s are nested in each other more than %d times", limit.what, limit.most)
 			}
 		}
 	}
@@ -159,11 +158,7 @@ func checkNesting(a *cel.Ast) (location, error) {
 // checkPatterns checks the regular expressions: they must be literals, so that their cost is known
 // at compile time.
 func checkPatterns(a *cel.Ast) (location, error) {
-	native := a.NativeRep()
-	var (
-		where location
-		err   error
-	)
+	native, where, err := a.NativeRep(), location{}, error(nil)
 	celast.PreOrderVisit(native.Expr(), celast.NewExprVisitor(func(e celast.Expr) {
 		if err != nil || e.Kind() != celast.CallKind || e.AsCall().FunctionName() != "matches" {
 			return

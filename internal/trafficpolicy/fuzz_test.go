@@ -58,10 +58,10 @@ func FuzzCompile(f *testing.F) {
 			w := httptest.NewRecorder()
 			called := 0
 			p.ServeHTTP(w, httptest.NewRequest("GET", "/a?b=c", nil), c,
-				func(w http.ResponseWriter, r *http.Request, _ Target) {
+				forwardFunc(func(w http.ResponseWriter, r *http.Request, _ Target) {
 					called++
 					w.WriteHeader(502)
-				})
+				}))
 			if called > 1 {
 				t.Fatalf("forward was called %d times", called)
 			}

@@ -5,9 +5,7 @@ package trafficpolicy
 
 import (
 	"fmt"
-	"net/http"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -34,11 +32,7 @@ type Options struct {
 	// NoSecrets makes each secret of the document a mistake, with this text as the remedy: for a
 	// document that is kept where people read it who may not know its secrets. "" allows secrets.
 	NoSecrets string
-	// Page answers a request that the policy refuses. nil answers with msg as plain text.
-	Page func(w http.ResponseWriter, r *http.Request, status int, code account.Code, msg string)
-	// OnCostExceeded is called with a rule at which a request used up the work that the policy may
-	// take, at most once a minute. It may be nil.
-	OnCostExceeded func(rule string)
+	Costs     CostObserver // Costs may be nil.
 	// LoginHandler implements login actions; nil where the policy is only checked: they then deny
 	// every request.
 	LoginHandler LoginHandler
@@ -46,6 +40,10 @@ type Options struct {
 	// provider's protocol. Its error is an *account.Error that names fields. nil = not checked.
 	ValidateLogin func(*LoginConfig) error
 }
+
+// CostObserver is told of a rule at which a request used up the work that the policy may take, at most
+// once a minute.
+type CostObserver interface{ CostExceeded(rule string) }
 
 // Policy is a compiled document. It is safe for concurrent use. It holds the counters of its rate
 // limits, so use one Policy per endpoint and text.
@@ -55,9 +53,8 @@ type Policy struct {
 	summary Summary
 	clock   func() time.Time
 	logins  LoginHandler
-	page    func(w http.ResponseWriter, r *http.Request, status int, code account.Code, msg string)
 
-	reportCost     func(rule string)
+	costs          CostObserver // nil = none
 	costReportedAt atomic.Int64 // when, in nanoseconds
 }
 
@@ -119,10 +116,7 @@ func Check(text string, o Options) (*Policy, []Problem) {
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}
-	if o.Page == nil {
-		o.Page = writePlainPage
-	}
-	p := &Policy{clock: o.Clock, page: o.Page, logins: o.LoginHandler, reportCost: o.OnCostExceeded}
+	p := &Policy{clock: o.Clock, logins: o.LoginHandler, costs: o.Costs}
 	c := &compiler{policy: p, options: o}
 	if err := c.compileDocument(text); err != nil {
 		c.problems = append(c.problems, *err)
@@ -162,18 +156,7 @@ func (p *Policy) Summary() Summary { return p.summary }
 // reportCostExceeded reports that a request has used up its steps at a rule.
 func (p *Policy) reportCostExceeded(rule string) {
 	now, last := p.clock().UnixNano(), p.costReportedAt.Load()
-	if p.reportCost != nil && (last == 0 || now-last >= int64(time.Minute)) && p.costReportedAt.CompareAndSwap(last,
-		now) {
-		p.reportCost(rule)
+	if p.costs != nil && (last == 0 || now-last >= int64(time.Minute)) && p.costReportedAt.CompareAndSwap(last, now) {
+		p.costs.CostExceeded(rule)
 	}
-}
-
-func writePlainPage(w http.ResponseWriter, _ *http.Request, status int, code account.Code, msg string) {
-	h := w.Header()
-	h.Set(account.CodeHeader, string(code))
-	h.Set("Content-Type", "text/plain; charset=utf-8")
-	h.Set("Cache-Control", "no-store")
-	h.Set("X-Content-Type-Options", "nosniff")
-	w.WriteHeader(status)
-	_, _ = w.Write([]byte(strings.TrimSuffix(msg, "\n") + "\n")) // the client may be gone
 }

@@ -51,7 +51,7 @@ func do(t *testing.T, p *Policy, c *Conn, r *http.Request, upstream ...http.Hand
 	t.Helper()
 	w := httptest.NewRecorder()
 	called := 0
-	p.ServeHTTP(w, r, c, func(w http.ResponseWriter, r *http.Request, to Target) {
+	p.ServeHTTP(w, r, c, forwardFunc(func(w http.ResponseWriter, r *http.Request, to Target) {
 		if called++; called > 1 {
 			t.Error("forward was called twice")
 		}
@@ -71,7 +71,7 @@ func do(t *testing.T, p *Policy, c *Conn, r *http.Request, upstream ...http.Hand
 		}) {
 			_, _ = fmt.Fprintf(w, " %s=%s", name, strings.Join(r.Header[name], ","))
 		}
-	})
+	}))
 	return w.Result()
 }
 
@@ -294,4 +294,19 @@ func TestCheck_LimitsProblems(t *testing.T) {
 		problems[maxProblems-1].Msg != "79 more mistakes from here on" {
 		t.Errorf("%d mistakes told, the last is %+v", len(problems), problems[len(problems)-1])
 	}
+}
+
+// forwardFunc is a Forwarder that answers what a policy refuses with plain text.
+type forwardFunc func(w http.ResponseWriter, r *http.Request, t Target)
+
+func (f forwardFunc) Forward(w http.ResponseWriter, r *http.Request, t Target) { f(w, r, t) }
+
+func (forwardFunc) WritePage(w http.ResponseWriter, _ *http.Request, status int, code account.Code, msg string) {
+	h := w.Header()
+	h.Set(account.CodeHeader, string(code))
+	h.Set("Content-Type", "text/plain; charset=utf-8")
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(status)
+	_, _ = w.Write([]byte(strings.TrimSuffix(msg, "\n") + "\n")) // the client may be gone
 }

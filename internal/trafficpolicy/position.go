@@ -9,16 +9,19 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
+// lines are the lines of a document.
+type lines []string
+
 // position returns the line and column of a character of a scalar's value. Where that is unknown,
 // it returns the position of the scalar.
-func (c *compiler) position(n *yaml.Node, offset int) (line, column int) {
-	if n.Line < 1 || n.Line > len(c.lines) {
+func (l lines) position(n *yaml.Node, offset int) (line, column int) {
+	if n.Line < 1 || n.Line > len(l) {
 		return max(n.Line, 1), max(n.Column, 1)
 	}
 	if n.Style&yaml.LiteralStyle != 0 {
-		return c.positionInBlock(n, offset)
+		return l.positionInBlock(n, offset)
 	}
-	source := []rune(strings.TrimSuffix(c.lines[n.Line-1], "\r"))
+	source := []rune(strings.TrimSuffix(l[n.Line-1], "\r"))
 	at := n.Column - 1
 	quote := rune(0)
 	if n.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle) != 0 && at < len(source) {
@@ -59,15 +62,28 @@ func escapeWidth(source []rune, quote rune) int {
 	return 2
 }
 
-func (c *compiler) positionInBlock(n *yaml.Node, offset int) (line, column int) {
+func (l lines) positionInBlock(n *yaml.Node, offset int) (line, column int) {
 	runes := []rune(n.Value)
 	before := string(runes[:min(offset, len(runes))])
 	line = n.Line + 1 + strings.Count(before, "\n")
 	column = 1 + len([]rune(before[strings.LastIndexByte(before, '\n')+1:]))
-	for _, source := range c.lines[n.Line:] {
+	for _, source := range l[n.Line:] {
 		if text := strings.TrimLeft(source, " "); strings.TrimSpace(text) != "" {
 			return line, column + len(source) - len(text)
 		}
 	}
 	return line, column
+}
+
+// explainTab returns the problem of a line that is indented with a tab, near the one that the YAML
+// parser names; else the parser's.
+func (l lines) explainTab(p *Problem) *Problem {
+	for line := max(p.Line-1, 1); line <= min(p.Line+1, len(l)); line++ {
+		text := l[line-1]
+		indent := text[:len(text)-len(strings.TrimLeft(text, " \t"))]
+		if i := strings.IndexByte(indent, '\t'); i >= 0 {
+			return &Problem{Line: line, Column: i + 1, Msg: "the line is indented with a tab: YAML takes spaces only"}
+		}
+	}
+	return p
 }

@@ -11,8 +11,6 @@ import (
 	"net"
 	"net/http"
 	"strconv"
-
-	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
 // responseWriter runs the rules of on_http_response when the header of a response is written, and
@@ -25,12 +23,10 @@ type responseWriter struct {
 	cancelUpstream  context.CancelFunc
 }
 
-// serveResponse lets forward answer through w. When the policy answers instead, it cancels the
-// upstream request, and forward may panic with http.ErrAbortHandler: the client has a complete
+// forward forwards the request, and lets it be answered through w. When the policy answers instead, it
+// cancels the upstream request, which may panic with http.ErrAbortHandler: the client has a complete
 // response.
-func serveResponse(
-	w *responseWriter, r *http.Request, t Target, forward func(w http.ResponseWriter, r *http.Request, t Target),
-) {
+func (w *responseWriter) forward(r *http.Request, t Target) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	w.cancelUpstream = cancel
@@ -43,7 +39,7 @@ func serveResponse(
 			panic(v)
 		}
 	}()
-	forward(w, r.WithContext(ctx), t)
+	w.request.forwarder.Forward(w, r.WithContext(ctx), t)
 }
 
 // errReplaced tells a handler that the rest of its response is not used.
@@ -74,21 +70,13 @@ func (w *responseWriter) WriteHeader(status int) {
 	q := w.request
 	x := exchange{
 		policy: q.policy, conn: q.conn, w: w.ResponseWriter, r: q.r, startedAt: q.startedAt, results: q.results,
-		status: status,
-		budget: q.budget, rules: q.policy.rules[onHTTPResponse],
-	}
-	x.forward = func(inner http.ResponseWriter, _ *http.Request, _ Target) { inner.WriteHeader(x.status) }
-	x.respond = func(status int, header http.Header, body string) {
-		w.replaceResponse(func() { writeAnswer(w.ResponseWriter, status, header, body) })
-	}
-	x.page = func(_ http.ResponseWriter, r *http.Request, status int, code account.Code, msg string) {
-		w.replaceResponse(func() { q.policy.page(w.ResponseWriter, r, status, code, msg) })
+		status: status, budget: q.budget, rules: q.policy.rules[onHTTPResponse], forwarder: q.forwarder, response: w,
 	}
 	x.next()
 }
 
-// replaceResponse answers with write, and discards the upstream's response.
-func (w *responseWriter) replaceResponse(write func()) {
+// replace answers with write, and discards the upstream's response.
+func (w *responseWriter) replace(write func()) {
 	h := w.ResponseWriter.Header()
 	connection := h["Connection"] // the edge's: whether the client may come back over this one
 	clear(h)

@@ -20,7 +20,8 @@ import (
 func startServer(t *testing.T, p *Policy, h2 bool, upstream http.HandlerFunc) *httptest.Server {
 	t.Helper()
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		p.ServeHTTP(w, r, fullConn(), func(w http.ResponseWriter, r *http.Request, _ Target) { upstream(w, r) })
+		p.ServeHTTP(w, r, fullConn(),
+			forwardFunc(func(w http.ResponseWriter, r *http.Request, _ Target) { upstream(w, r) }))
 	}))
 	s.EnableHTTP2 = h2
 	s.StartTLS()
@@ -241,7 +242,7 @@ func TestResponse_PassesUpgrades(t *testing.T) {
 func TestServeHTTP_AllocatesNothingWithoutRules(t *testing.T) {
 	p := compile(t, "on_tcp_connect:\n- actions: [{type: deny}]\n")
 	w, r, c := httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil), fullConn()
-	forward := func(http.ResponseWriter, *http.Request, Target) {}
+	forward := forwardFunc(func(http.ResponseWriter, *http.Request, Target) {})
 	if n := testing.AllocsPerRun(100, func() { p.ServeHTTP(w, r, c, forward) }); n != 0 {
 		t.Errorf("%v allocations for a request without rules", n)
 	}

@@ -52,10 +52,7 @@ func (c *compiler) compileTemplate(n *yaml.Node, escape func(string) string) *te
 		rest = rest[i+2:]
 		end := expressionEnd(rest)
 		if end < 0 {
-			line, column := c.position(n, offset-2)
-			c.problems = append(c.problems,
-				Problem{Line: line, Column: column,
-					Msg: "${ is not closed by }; write $${ for the characters themselves"})
+			c.problemAt(n, offset-2, "", "${ is not closed by }; write $${ for the characters themselves")
 			return t
 		}
 		if e := c.compileExpression(n, offset, rest[:end]); e != nil {
@@ -74,10 +71,8 @@ func (c *compiler) checkResult(n *yaml.Node, offset int, text string, e *express
 		types.DurationKind:
 		return
 	}
-	line, column := c.position(n, offset)
-	c.problems = append(c.problems, Problem{Line: line, Column: column, Value: truncate(text),
-		Msg: fmt.Sprintf("the expression yields %s, which has no obvious form as text; take one element, or join them",
-			e.result)})
+	c.problemAt(n, offset, text,
+		"the expression yields %s, which has no obvious form as text; take one element, or join them", e.result)
 }
 
 // expressionEnd returns the index of the } that closes an expression, skipping text literals and

@@ -24,14 +24,17 @@ type Conn struct {
 	TLS        bool
 	ServerName string // the TLS handshake's server name
 	Started    time.Time
-	// Geo looks up the client's location when an expression reads it; nil = unknown.
-	Geo func() Geo
-	// Abort resets the client's connection and drops what is queued for it; nil where it carries
-	// other requests too.
-	Abort func()
+	Locator    Locator // Locator is asked when an expression reads the client's location; nil = unknown.
+	Aborter    Aborter // Aborter is nil where the client's connection carries other requests too.
 
 	geoCache *Geo // the answer to an earlier question
 }
+
+// Locator looks up where an address is; the zero Geo = unknown.
+type Locator interface{ Locate(ip netip.Addr) Geo }
+
+// Aborter resets a client's connection and drops what is queued for it.
+type Aborter interface{ Abort() }
 
 // Geo is the approximate location of an address; empty fields are unknown. Numbers are decimal, the
 // radius in kilometres.
@@ -41,8 +44,8 @@ type Geo struct{ City, Country, CountryCode, Latitude, Longitude, Radius, Subdiv
 func (c *Conn) location() *Geo {
 	if c.geoCache == nil {
 		c.geoCache = &Geo{}
-		if c.Geo != nil {
-			*c.geoCache = c.Geo()
+		if c.Locator != nil {
+			*c.geoCache = c.Locator.Locate(c.ClientIP)
 		}
 	}
 	return c.geoCache

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -128,11 +129,14 @@ func fullRequest() (*http.Request, *Conn) {
 	r.Header = http.Header{"X-A": {"1"}, "Cookie": {"s=v"}, "User-Agent": {"curl"},
 		"Content-Type": {"text/plain; charset=utf-8"}, "Content-Encoding": {"gzip"}}
 	c := fullConn()
-	c.Geo = func() Geo {
-		return Geo{"San Francisco", "United States", "US", "37.77", "-122.42", "5", "California"}
-	}
+	c.Locator = everywhere{"San Francisco", "United States", "US", "37.77", "-122.42", "5", "California"}
 	return r, c
 }
+
+// everywhere is a Locator that finds each address at one place.
+type everywhere Geo
+
+func (e everywhere) Locate(netip.Addr) Geo { return Geo(e) }
 
 func TestVariables_HaveKnownValues(t *testing.T) {
 	t.Parallel()

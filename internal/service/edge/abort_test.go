@@ -24,12 +24,17 @@ func (c cutting) ServeLogin(
 	w http.ResponseWriter, r *http.Request, l trafficpolicy.LoginRequest,
 	next func(http.ResponseWriter, *http.Request, trafficpolicy.LoginResult),
 ) {
-	guarded, under, cut := live.Abortable(w, r, l.Conn.Abort, nil)
+	guarded, under, cut := live.Abortable(w, r, l.Conn.Aborter, nil)
 	e := c.Register(cut)
 	defer e.Done()
 	e.SetSession("session")
 	next(guarded, under, trafficpolicy.LoginResult{Identity: account.LoginIdentity{ID: "au_1"}})
 }
+
+// counter counts aborts.
+type counter struct{ n *atomic.Int32 }
+
+func (c counter) Abort() { c.n.Add(1) }
 
 const loginPolicy = "on_http_request:\n- actions:\n  - {type: oauth, config: {provider: github, client_id: a, " +
 	"client_secret: b}}\n"
@@ -63,9 +68,8 @@ func TestServeHTTP_DoesNotRetryAbortedRequest(t *testing.T) {
 					t.Errorf("%s: it does not end in an abort: %v", name, err)
 				}
 			}()
-			e.ServeHTTP(w, httptest.NewRequest("GET", "https://app.example.com/", nil), ep, ClientInfo{Abort: func() {
-				severed.Add(1)
-			}})
+			e.ServeHTTP(w, httptest.NewRequest("GET", "https://app.example.com/", nil), ep,
+				ClientInfo{Aborter: counter{&severed}})
 		}()
 		if w.Body.Len() > 0 || strings.Contains(w.Body.String(), "second") || severed.Load() != 1 {
 			t.Errorf("%s: %d %q, severed %d times", name, w.Code, w.Body, severed.Load())

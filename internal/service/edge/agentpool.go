@@ -6,11 +6,9 @@ package edge
 import (
 	"context"
 	"errors"
-	"maps"
 	"net"
 	"net/http"
 	"net/http/httptrace"
-	"slices"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/trafficerror"
@@ -38,62 +36,24 @@ type agentPool struct {
 	http2     bool
 }
 
-// agentPool returns the pool of the agent, which is dropped when the agent no longer holds the
-// endpoint.
-func (e *Edge) agentPool(agent Agent) *agentPool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if p := e.agentPools[agent]; p != nil {
-		return p
-	}
-	p := e.newAgentPool(agent)
-	e.agentPools[agent] = p
-	context.AfterFunc(agent.Context(), func() {
-		e.mu.Lock()
-		delete(e.agentPools, agent)
-		e.mu.Unlock()
-		p.transport.CloseIdleConnections()
-	})
-	return p
-}
-
-// transports returns the transports of all pools and static addresses.
-func (e *Edge) transports() []*http.Transport {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	all := slices.Collect(maps.Values(e.staticTransports))
-	for _, p := range e.agentPools {
-		all = append(all, p.transport)
-	}
-	return all
-}
-
-func (e *Edge) newAgentPool(agent Agent) *agentPool {
+func (u *upstreams) newAgentPool(agent Agent) *agentPool {
 	ep := agent.Endpoint()
-	t := &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			s, err := e.openAgentStream(ctx, agent,
-				tunnel.OpenHeader{Scheme: "http", BytesFollow: ep.UpstreamProtocol != protocolHTTP2})
-			if err != nil {
+	t := newTransport(func(ctx context.Context, _, _ string) (net.Conn, error) {
+		s, err := u.openAgentStream(ctx, agent,
+			tunnel.OpenHeader{Scheme: "http", BytesFollow: ep.UpstreamProtocol != protocolHTTP2})
+		if err != nil {
+			return nil, err
+		}
+		// A connection serves many requests: the first one waits for the answer, so that a
+		// refusal is not taken for a broken connection.
+		if ep.UpstreamProtocol == protocolHTTP2 {
+			if err := s.waitOpened(); err != nil {
+				_ = s.Stream.Close()
 				return nil, err
 			}
-			// A connection serves many requests: the first one waits for the answer, so that a
-			// refusal is not taken for a broken connection.
-			if ep.UpstreamProtocol == protocolHTTP2 {
-				if err := s.waitOpened(); err != nil {
-					_ = s.Stream.Close()
-					return nil, err
-				}
-			}
-			return pooledStream{s, newIdleCheck()}, nil
-		},
-		DisableCompression:     true,
-		MaxIdleConnsPerHost:    maxIdleStreams,
-		IdleConnTimeout:        idleTimeout,
-		ExpectContinueTimeout:  expectTimeout,
-		MaxResponseHeaderBytes: maxResponseHeader,
-		Protocols:              new(http.Protocols),
-	}
+		}
+		return pooledStream{s, newIdleCheck()}, nil
+	})
 	p := &agentPool{transport: t, http2: ep.UpstreamProtocol == protocolHTTP2}
 	if p.http2 {
 		t.Protocols.SetUnencryptedHTTP2(true)

@@ -24,8 +24,8 @@ const idleCloseTimeout = 2 * time.Second
 // waits for the agent's answer, at most until the deadline that the agent was given.
 type agentStream struct {
 	*tunnel.Stream
-	edge     *Edge
-	deadline time.Time
+	upstreams *upstreams
+	deadline  time.Time
 
 	answerOnce sync.Once
 	answerErr  error
@@ -39,10 +39,6 @@ type agentStream struct {
 }
 
 var _ targetConn = (*agentStream)(nil)
-
-func (e *Edge) newAgentStream(st *tunnel.Stream) *agentStream {
-	return &agentStream{Stream: st, edge: e, deadline: time.Now().Add(e.opt.OpenTimeout)}
-}
 
 // waitOpened waits for the agent's answer; every call returns the same.
 func (s *agentStream) waitOpened() error {
@@ -62,7 +58,7 @@ func (s *agentStream) waitOpened() error {
 		case isConnectionLost(err): // before the agent had acted
 			err = &account.Error{Code: account.CodeEndpointOffline, Msg: "the agent went away", Cause: err}
 		}
-		s.edge.opt.Meter.CountStream(trafficerror.StreamOutcome(err))
+		s.upstreams.meter.CountStream(trafficerror.StreamOutcome(err))
 		s.answerErr = err
 		s.mu.Lock()
 		notify := s.onAnswer
@@ -103,7 +99,7 @@ func (s *agentStream) Read(p []byte) (int, error) {
 	}
 	s.flusher.flush()
 	n, err := s.Stream.Read(p)
-	s.edge.opt.Meter.CountBytes(0, n)
+	s.upstreams.meter.CountBytes(0, n)
 	return n, err
 }
 
@@ -113,14 +109,14 @@ func (s *agentStream) Next() ([]byte, error) {
 		return nil, err
 	}
 	p, err := s.Stream.Next()
-	s.edge.opt.Meter.CountBytes(0, len(p))
+	s.upstreams.meter.CountBytes(0, len(p))
 	return p, err
 }
 
 // Write does not wait. When it fails because the agent refused the stream, it returns the refusal.
 func (s *agentStream) Write(p []byte) (int, error) {
 	n, err := s.Stream.Write(p)
-	s.edge.opt.Meter.CountBytes(n, 0)
+	s.upstreams.meter.CountBytes(n, 0)
 	if err != nil {
 		if refusal := s.waitOpened(); refusal != nil {
 			err = refusal
@@ -133,7 +129,7 @@ func (s *agentStream) Write(p []byte) (int, error) {
 // of connection and no abort. It does not block: while a transport closes an idle stream, its other
 // requests wait.
 func (s *agentStream) closeIdle() {
-	started := s.edge.goBackground(func() { _ = s.CloseGracefully(idleCloseTimeout) })
+	started := s.upstreams.background.start(func() { _ = s.CloseGracefully(idleCloseTimeout) })
 	if !started {
 		_ = s.Stream.Close()
 	}

@@ -68,36 +68,28 @@ func (b *clientBody) readFailed() bool {
 	return b.err != nil
 }
 
-// drainBody reads the rest of the client's body after an early answer, so that the connection can
-// carry the next request. When that is too much or too slow, the connection ends after the answer.
-// net/http would read such a body concurrently with a full-duplex handler's last read and break the
-// connection.
-func (x *exchange) drainBody() {
-	if x.body.complete() {
-		return
+// drain reads the rest of the client's body after an early answer, so that the connection can carry
+// the next request. It returns false when that is too much or too slow, or the client need not send
+// its body any more: the connection is to end after the answer. net/http would read such a body
+// concurrently with a full-duplex handler's last read and break the connection.
+func (b *clientBody) drain(w http.ResponseWriter) bool {
+	if b.complete() {
+		return true
 	}
-	x.body.mu.Lock()
-	readBegan := x.body.readBegan
-	x.body.mu.Unlock()
-	answer := http.NewResponseController(x.w)
-	if answer.Flush() != nil || !readBegan && httpguts.HeaderValuesContainsToken(x.r.Header["Expect"], "100-continue") {
-		x.stopReading() // the client need not send its body any more
-		return
+	b.mu.Lock()
+	readBegan := b.readBegan
+	b.mu.Unlock()
+	answer := http.NewResponseController(w)
+	if answer.Flush() != nil ||
+		!readBegan && httpguts.HeaderValuesContainsToken(b.received.Header["Expect"], "100-continue") {
+		return false
 	}
 	_ = answer.SetReadDeadline(time.Now().Add(lingerTime))
-	if _, err := io.CopyN(io.Discard, x.body, lingerBytes); err != io.EOF { //nolint:errorlint // likewise
-		x.stopReading()
-		return
+	if _, err := io.CopyN(io.Discard, b, lingerBytes); err != io.EOF { //nolint:errorlint // likewise
+		return false
 	}
 	_ = answer.SetReadDeadline(time.Time{})
-}
-
-// stopReading makes the request the connection's last. On a connection of another server
-// setConnectionClose has asked for that.
-func (x *exchange) stopReading() {
-	if x.conn != nil {
-		x.conn.stopReading()
-	}
+	return true
 }
 
 // buffers are the copy buffers of bodies.

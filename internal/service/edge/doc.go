@@ -14,7 +14,7 @@
 // to an internal endpoint, whose policy runs too, or to a backend, or leaves the request to the
 // endpoint's own agents or backend. That gives a route (route.go): agents, labelled tunnels, static
 // addresses and fixed responses to try one after the other, as long as nothing of what the client
-// sent has reached an upstream (roundtrip.go for requests, pendingconn.go for connections). Only
+// sent has reached an upstream (roundtrip.go for requests, tcp.go for connections). Only
 // the edge opens streams to agents. A failure becomes a page with a status, a code of
 // docs/fix/errors.md and a sentence.
 //

@@ -51,12 +51,9 @@ type ClientInfo struct {
 	TraceID   string
 	// MaxWait bounds the wait for an agent that is reconnecting; 0 = no limit of the client's.
 	MaxWait  time.Duration
-	Draining <-chan struct{} // closed when the forwarder is about to stop; nil = never
-	// Abort resets the client's connection and drops what is queued for it; nil where the
-	// connection carries other requests too.
-	Abort func()
-	// Geo returns the location of ClientIP; nil = unknown.
-	Geo func() trafficpolicy.Geo
+	Draining <-chan struct{}       // closed when the forwarder is about to stop; nil = never
+	Aborter  trafficpolicy.Aborter // Aborter is nil where the client's connection carries other requests too.
+	Locator  trafficpolicy.Locator // Locator finds ClientIP; nil = unknown.
 	// Forwarder is told, as it does not read HTTP, that the edge answered a request itself (the line
 	// has a Code), or that the upstream answers again (no Code). The line names no endpoint. nil for
 	// other clients.
@@ -159,27 +156,22 @@ type Options struct {
 
 // Edge serves connections and requests to endpoints. It is safe for concurrent use.
 type Edge struct {
-	opt   Options
+	meter Meter
 	log   *slog.Logger
 	http  *http.Server
 	conns *framing.Listener
 
-	policies    *policies
-	endpoints   *endpointCache
-	poolMembers *poolMembers
+	router     *router
+	upstreams  *upstreams
+	background background
 
-	mu               sync.Mutex
-	agentPools       map[Agent]*agentPool
-	staticTransports map[string]*http.Transport // by account
-	active           int                        // connections and requests being served
-	draining         bool                       // Drain was called
-	closed           bool
-	drained          chan struct{} // closed while draining and nothing is active
+	mu       sync.Mutex
+	active   int           // connections and requests being served
+	draining bool          // Drain was called
+	drained  chan struct{} // closed while draining and nothing is active
 
 	stopping       chan struct{} // closed by BeginStopping
 	beginsStopping sync.Once
-
-	bg sync.WaitGroup
 }
 
 // New makes an Edge; Close ends it.
@@ -187,12 +179,12 @@ func New(o Options) *Edge {
 	if o.OpenTimeout == 0 {
 		o.OpenTimeout = 5 * time.Second
 	}
-	e := &Edge{opt: o, log: o.Logger, conns: framing.NewListener(), agentPools: make(map[Agent]*agentPool),
-		staticTransports: make(map[string]*http.Transport), drained: make(chan struct{}), stopping: make(chan struct{})}
-	e.policies = newPolicies(o.Logger, o.Logins)
-	e.endpoints, e.poolMembers = newEndpointCache(&o), newPoolMembers(o.Endpoints)
+	e := &Edge{meter: o.Meter, log: o.Logger, conns: framing.NewListener(), router: newRouter(&o),
+		drained: make(chan struct{}), stopping: make(chan struct{})}
+	e.upstreams = &upstreams{static: o.StaticDialer, rootCAs: o.RootCAs, meter: o.Meter, openTimeout: o.OpenTimeout,
+		background: &e.background, shared: pools{use: byAll}}
 	e.http = e.newHTTPServer()
-	e.bg.Go(func() {
+	e.background.start(func() {
 		if err := e.http.Serve(e.conns); !errors.Is(err, http.ErrServerClosed) {
 			e.log.Error("the edge's HTTP server ended", "err", err)
 		}
@@ -240,14 +232,14 @@ func (e *Edge) signalDrainedLocked() {
 // ExpireAccount makes connections and requests that begin after it read the account's endpoints from
 // the store.
 func (e *Edge) ExpireAccount(accountID string) {
-	e.endpoints.expire(accountID)
-	e.poolMembers.expire(accountID)
+	e.router.endpoints.expire(accountID)
+	e.router.poolMembers.expire(accountID)
 }
 
 // ReadEndpoint reads an endpoint that no agent holds from the store, as connections and requests that
 // begin after it see it. An error means that the store does not answer.
 func (e *Edge) ReadEndpoint(ctx context.Context, accountID, id string) error {
-	_, err := e.endpoints.cache.Fresh(ctx, endpointKey{accountID: accountID, id: id})
+	_, err := e.router.endpoints.cache.Fresh(ctx, endpointKey{accountID: accountID, id: id})
 	if account.CodeOf(err) == account.CodeNotFound {
 		return nil
 	}
@@ -303,38 +295,11 @@ func (e *Edge) Drain(ctx context.Context) error {
 	}
 }
 
-// chooseAgent chooses the agent that serves the endpoint. It waits at most ClientInfo.MaxWait.
-func (e *Edge) chooseAgent(ctx context.Context, ep *account.Endpoint, info *ClientInfo, tried []Agent) (Agent, error) {
-	if info.MaxWait > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, info.MaxWait)
-		defer cancel()
-	}
-	return e.opt.Agents.ChooseAgent(ctx, ep, tried)
-}
-
 // Close ends the edge at once and waits for its goroutines. Connections still being served are
 // aborted.
 func (e *Edge) Close() {
 	_ = e.conns.Close()
 	_ = e.http.Close() // the listener's Close does not fail
-	for _, t := range e.transports() {
-		t.CloseIdleConnections()
-	}
-	e.mu.Lock()
-	e.closed = true
-	e.mu.Unlock()
-	e.bg.Wait()
-}
-
-// goBackground runs f in a goroutine that Close waits for. It returns false once the edge is
-// closed.
-func (e *Edge) goBackground(f func()) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.closed {
-		return false
-	}
-	e.bg.Go(f)
-	return true
+	e.upstreams.shared.closeIdle()
+	e.background.close()
 }

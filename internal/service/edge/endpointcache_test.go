@@ -102,19 +102,19 @@ func TestEdge_ExpireAccountReadsEndpointsAgain(t *testing.T) {
 				}
 				return ep, nil
 			}}}
-		e := &Edge{endpoints: newEndpointCache(o), poolMembers: newPoolMembers(
+		e := &Edge{router: &router{endpoints: newEndpointCache(o), poolMembers: newPoolMembers(
 			&fakeEndpoints{pool: func(context.Context, *account.Endpoint) ([]account.Endpoint, error) {
 				if gone {
 					return nil, nil
 				}
 				return []account.Endpoint{*ep}, nil
-			}})}
+			}})}}
 		expect := func(code account.Code, members int) {
 			t.Helper()
-			if _, err := e.endpoints.latest(t.Context(), ep); account.CodeOf(err) != code {
+			if _, err := e.router.endpoints.latest(t.Context(), ep); account.CodeOf(err) != code {
 				t.Errorf("%v, want code %q", err, code)
 			}
-			if all := e.poolMembers.ordered(t.Context(), ep); len(all) != members {
+			if all := e.router.poolMembers.ordered(t.Context(), ep); len(all) != members {
 				t.Errorf("%d members, want %d", len(all), members)
 			}
 		}
@@ -124,6 +124,6 @@ func TestEdge_ExpireAccountReadsEndpointsAgain(t *testing.T) {
 		expect("", 1)
 		e.ExpireAccount("ac")
 		expect(account.CodeEndpointUnknown, 0)
-		(&Edge{endpoints: e.endpoints, poolMembers: newPoolMembers(nil)}).ExpireAccount("ac")
+		(&Edge{router: &router{endpoints: e.router.endpoints, poolMembers: newPoolMembers(nil)}}).ExpireAccount("ac")
 	})
 }

@@ -41,7 +41,6 @@ func (x *exchange) writeError(code account.Code, msg string) {
 // writeErrorStatus is writeError with another status than the code's.
 func (x *exchange) writeErrorStatus(status int, code account.Code, msg string) {
 	x.status, x.code, x.record.Status = status, code, status // a gRPC client gets 200
-	x.setConnectionClose()
 	WriteErrorPage(x.w, x.r, x.status, code, msg)
 }
 

@@ -14,25 +14,24 @@ import (
 )
 
 // admitHost keeps clients of one endpoint from naming another one to an upstream that serves
-// several. It answers a request whose Host is not one of the endpoint's names with 421 and returns
-// false. Where the upstream does not see the client's Host, the endpoint's own takes its place.
-func (x *exchange) admitHost(r *http.Request, ep *account.Endpoint) bool {
+// several: CodeMisdirected for a request whose Host is not one of the endpoint's names. Where the
+// upstream does not see the client's Host, the endpoint's own takes its place.
+func admitHost(r *http.Request, ep *account.Endpoint) *account.Error {
 	if isNameOf(ep, r.Host) {
-		return true
+		return nil
 	}
 	own := strings.TrimPrefix(ep.URL, ep.Scheme+"://")
 	if ep.HostMode != account.HostPassthrough && ep.HostMode != "" {
 		r.Host = own
 		r.Header.Set("X-Forwarded-Host", own)
-		return true
+		return nil
 	}
 	msg := fmt.Sprintf("The request's Host, %q, is not a name of %s. Call it as %s", account.Shorten(r.Host),
 		ep.URL, own)
 	if ep.Type != account.TypeCloud {
 		msg += ", or start its agent with --host-header rewrite"
 	}
-	x.writeError(account.CodeMisdirected, msg+".")
-	return false
+	return account.Errorf(account.CodeMisdirected, "%s.", msg)
 }
 
 // isNameOf reports whether a request's Host names the kubernetes endpoint, or nothing that could be

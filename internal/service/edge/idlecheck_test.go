@@ -61,7 +61,7 @@ func TestStaticTransport_NobodyGetsSecondAnswer(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				res, err := roundTripStatic(e.staticTransport("ac-1"), req, nil)
+				res, err := roundTripStatic(e.upstreams.shared.address(e.upstreams, "ac-1"), req, nil)
 				if err != nil {
 					t.Error(err)
 					return

@@ -7,7 +7,6 @@ import (
 	"container/list"
 	"context"
 	"log/slog"
-	"net/http"
 	"net/netip"
 	"slices"
 	"sync"
@@ -62,19 +61,14 @@ func (p *policies) forEndpoint(ep *account.Endpoint) (*trafficpolicy.Policy, err
 		return entry.policy, entry.err
 	}
 	compiled, err := trafficpolicy.Compile(ep.TrafficPolicy, trafficpolicy.Options{
-		Scheme: ep.Scheme, Binding: ep.Bindings[0], Stored: true, Page: writePolicyError, LoginHandler: p.logins,
-		OnCostExceeded: func(rule string) {
-			p.log.Warn("traffic policy exceeds its cost limit; requests are refused",
-				"endpoint", ep.ID, "url", ep.URL, "rule", rule)
-		},
-	})
+		Scheme: ep.Scheme, Binding: ep.Bindings[0], Stored: true, LoginHandler: p.logins,
+		Costs: costLog{p.log.With("endpoint", ep.ID, "url", ep.URL)}})
 	switch {
 	case err != nil:
 		p.log.Error("traffic policy does not compile; all traffic is refused", "endpoint", ep.ID, "url", ep.URL, "err",
 			err)
 		err = &account.Error{Code: account.CodePolicyBroken,
-			Msg:   "the traffic policy of " + ep.URL + " cannot be applied",
-			Cause: err}
+			Msg: "the traffic policy of " + ep.URL + " cannot be applied", Cause: err}
 	case entry.policy != nil && compiled.Facts().Digest == entry.policy.Facts().Digest &&
 		len(entry.sources) < maxSources:
 		entry.sources = append(entry.sources, ep.TrafficPolicy)
@@ -82,6 +76,14 @@ func (p *policies) forEndpoint(ep *account.Endpoint) (*trafficpolicy.Policy, err
 	}
 	entry.sources, entry.policy, entry.err = []string{ep.TrafficPolicy}, compiled, err
 	return entry.policy, entry.err
+}
+
+// costLog logs that the policy of an endpoint is too costly.
+type costLog struct{ log *slog.Logger }
+
+// CostExceeded implements trafficpolicy.CostObserver.
+func (l costLog) CostExceeded(rule string) {
+	l.log.Warn("traffic policy exceeds its cost limit; requests are refused", "rule", rule)
 }
 
 func (p *policies) entry(key policyKey) *policyEntry {
@@ -150,7 +152,7 @@ func (c *connVerdicts) verdict(
 // authenticated session, and only where its identity was not truncated.
 func (info *ClientInfo) policyConn(ep *account.Endpoint) *trafficpolicy.Conn {
 	c := &trafficpolicy.Conn{ClientIP: info.ClientIP, Endpoint: ep, TLS: info.TLS, ServerName: info.ServerName,
-		Geo: info.Geo, Abort: info.Abort}
+		Locator: info.Locator, Aborter: info.Aborter}
 	if at, err := netip.ParseAddrPort(info.ClientAddr); err == nil {
 		c.ClientPort = int(at.Port())
 	}
@@ -165,37 +167,4 @@ func (info *ClientInfo) policyConn(ep *account.Endpoint) *trafficpolicy.Conn {
 		}
 	}
 	return c
-}
-
-// statusRecorder records the status of an answer that a policy writes itself.
-type statusRecorder struct {
-	http.ResponseWriter
-	x *exchange
-}
-
-// WriteHeader records the status of the answer.
-func (w *statusRecorder) WriteHeader(status int) {
-	if status >= 200 || status == http.StatusSwitchingProtocols {
-		w.x.status = status
-		w.x.setConnectionClose()
-	}
-	w.ResponseWriter.WriteHeader(status)
-}
-
-// Unwrap lets http.ResponseController reach the wrapped writer.
-func (w *statusRecorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
-// writePolicyError answers a request that a policy refuses with an error page of the edge.
-func writePolicyError(w http.ResponseWriter, _ *http.Request, status int, code account.Code, msg string) {
-	for {
-		switch t := w.(type) {
-		case *statusRecorder:
-			t.x.writeErrorStatus(status, code, msg)
-			return
-		case interface{ Unwrap() http.ResponseWriter }:
-			w = t.Unwrap()
-		default:
-			panic("edge: a policy answers a request that is not the edge's")
-		}
-	}
 }

@@ -67,22 +67,23 @@ func (r *RequestRecord) addBytes(in, out int) {
 
 // startRecord starts the request's record and counts the bytes of its answer.
 func (x *exchange) startRecord() {
-	x.record.Endpoint, x.record.Client, x.record.Request, x.record.StartedAt = x.endpoint, x.info, x.r, x.start
-	x.edge.opt.Meter.Start(&x.record)
-	x.w = &countingWriter{ResponseWriter: x.w, record: &x.record}
+	x.record.Endpoint, x.record.Client, x.record.Request, x.record.StartedAt = x.endpoint, x.info, x.r, time.Now()
+	x.edge.meter.Start(&x.record)
+	x.w = &countingWriter{x.w, x}
 }
 
 // finishRecord completes the request's record.
 func (x *exchange) finishRecord() {
-	x.record.Duration, x.record.Code, x.record.BackendID = time.Since(x.start), x.code, x.target.leaf.BackendID
+	x.record.Duration, x.record.Code = time.Since(x.record.StartedAt), x.code
+	x.record.BackendID = x.delivery.target.leaf.BackendID
 	x.record.Status = cmp.Or(x.record.Status, x.status) // those of upgrades and of clients that left are not written
-	x.edge.opt.Meter.Finish(&x.record)
+	x.edge.meter.Finish(&x.record)
 }
 
 // startConnRecord starts the record of a connection to a tcp endpoint.
 func (e *Edge) startConnRecord(ep *account.Endpoint, info *ClientInfo) *RequestRecord {
 	record := &RequestRecord{Endpoint: ep, Client: info, StartedAt: time.Now()}
-	e.opt.Meter.Start(record)
+	e.meter.Start(record)
 	return record
 }
 
@@ -92,7 +93,7 @@ func (e *Edge) finishConnRecord(record *RequestRecord, backendID string, err err
 	if err != nil && !errors.Is(err, context.Canceled) {
 		record.Code = trafficerror.Of(err).Code
 	}
-	e.opt.Meter.Finish(record)
+	e.meter.Finish(record)
 }
 
 // countingConn counts the relayed bytes.
@@ -122,10 +123,10 @@ func (c *countingConn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// countingWriter records the status and the size of an answer.
+// countingWriter records the status and the size of an answer of the upstream, a policy or the edge.
 type countingWriter struct {
 	http.ResponseWriter
-	record *RequestRecord
+	x *exchange
 }
 
 // WriteHeader records the status that the client gets.
@@ -134,17 +135,20 @@ func (w *countingWriter) WriteHeader(status int) {
 		dropLoginCookies(w.Header()) // the upstream may set some in an interim response
 		maps.DeleteFunc(w.Header(), isReservedHeader)
 	}
-	if w.record.Status == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
-		w.record.Status = status
+	if status >= 200 {
+		w.x.setConnectionClose()
+	}
+	if record := &w.x.record; record.Status == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
+		record.Status, w.x.status = status, status
 	}
 	w.ResponseWriter.WriteHeader(status)
 }
 
 // Write writes to the client.
 func (w *countingWriter) Write(p []byte) (int, error) {
-	w.record.Status = cmp.Or(w.record.Status, http.StatusOK)
+	w.x.record.Status = cmp.Or(w.x.record.Status, http.StatusOK)
 	n, err := w.ResponseWriter.Write(p)
-	w.record.addBytes(0, n)
+	w.x.record.addBytes(0, n)
 	return n, err
 }
 
@@ -159,7 +163,7 @@ func (w *countingWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if half, ok := c.(halfCloser); ok && err == nil {
 		readAhead := make([]byte, buffered.Reader.Buffered())
 		_, _ = io.ReadFull(buffered, readAhead)
-		up := &upgradedConn{halfCloser: half, record: w.record, readAhead: readAhead}
+		up := &upgradedConn{halfCloser: half, record: &w.x.record, readAhead: readAhead}
 		buffered.Reader.Reset(up)
 		return up, buffered, nil
 	}

@@ -31,7 +31,7 @@ func checkAnswer(res *http.Response) error {
 // prepareBody makes the proxy flush what has come of the answer before it waits for more, so that a
 // short answer is one write, head and body. The proxy's own flushing sends each head on its own,
 // with a timer and a goroutine for every answer.
-func (x *exchange) prepareBody(res *http.Response) {
+func prepareBody(res *http.Response, client http.ResponseWriter, stream *agentStream) {
 	// The Content-Length of a 304 is not that of its body. The HTTP/2 transport would wait for one.
 	if res.StatusCode == http.StatusNotModified {
 		_ = res.Body.Close()
@@ -40,14 +40,14 @@ func (x *exchange) prepareBody(res *http.Response) {
 	if res.Body == http.NoBody {
 		return
 	}
-	body := &responseBody{ReadCloser: res.Body, res: res, stream: x.stream}
+	body := &responseBody{ReadCloser: res.Body, res: res, stream: stream}
 	res.Body = body
 	// An empty body of the HTTP/2 transport is not http.NoBody. Flushed before its end, the header
 	// would not end the stream, as clients of gRPC expect of a status without a message.
 	if res.ContentLength == 0 {
 		return
 	}
-	body.client = http.NewResponseController(x.policyWriter)
+	body.client = http.NewResponseController(client)
 	if res.ContentLength < 0 {
 		res.ContentLength = 0 // read by the proxy only, which would flush after each piece
 	}

@@ -58,9 +58,8 @@ func TestResponseBody_FlushesBeforeWaiting(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			out, stream := &flushes{ResponseWriter: httptest.NewRecorder()}, &agentStream{}
-			x := &exchange{policyWriter: out, stream: stream}
 			res := &http.Response{ContentLength: -1, Body: &pieces{c.pieces, stream.flusher.flush}}
-			x.prepareBody(res)
+			prepareBody(res, out, stream)
 			if _, err := io.Copy(out, res.Body); err != nil {
 				t.Fatal(err)
 			}

@@ -17,8 +17,8 @@ import (
 )
 
 // rewrite prepares the outgoing request. Its address and Host are set for each target.
-func (x *exchange) rewrite(p *httputil.ProxyRequest) {
-	x.host = p.In.Host
+func (d *delivery) rewrite(p *httputil.ProxyRequest) {
+	d.host = p.In.Host
 	p.Out.URL.RawQuery = p.In.URL.RawQuery                    // unchanged, even where Go cannot parse it
 	p.Out.Trailer = p.In.Trailer                              // filled in while the body is read
 	if agents := p.In.Header["User-Agent"]; len(agents) > 1 { // the transports send the first of one spelling
@@ -35,22 +35,22 @@ func (x *exchange) rewrite(p *httputil.ProxyRequest) {
 	}
 }
 
-// setForwardingHeaders sets X-Forwarded-* of the request before policies read and change them. What
+// setForwardingHeaders sets X-Forwarded-* of a request before policies read and change them. What
 // the client sent is dropped, unless ClientInfo.Forwarded.
-func (x *exchange) setForwardingHeaders() {
-	if x.info.Forwarded {
+func (info *ClientInfo) setForwardingHeaders(r *http.Request) {
+	if info.Forwarded {
 		return
 	}
-	h := x.r.Header
+	h := r.Header
 	maps.DeleteFunc(h, isForwardingHeader)
-	if ip := x.info.ClientIP; ip.IsValid() {
+	if ip := info.ClientIP; ip.IsValid() {
 		h.Set("X-Forwarded-For", ip.String())
-	} else if host, _, err := net.SplitHostPort(x.r.RemoteAddr); err == nil {
+	} else if host, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {
 		h.Set("X-Forwarded-For", host)
 	}
-	h.Set("X-Forwarded-Host", x.r.Host)
+	h.Set("X-Forwarded-Host", r.Host)
 	h.Set("X-Forwarded-Proto", "http")
-	if x.info.TLS {
+	if info.TLS {
 		h.Set("X-Forwarded-Proto", "https")
 	}
 }

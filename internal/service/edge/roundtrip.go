@@ -10,42 +10,55 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
+// delivery sends a request to the targets of its route, one after the other, until one answers. It is
+// the transport of the proxy.
+type delivery struct {
+	upstreams    *upstreams
+	private      *PrivateUpstreams
+	accountID    string
+	host         string // Host header of the client's request
+	route        route
+	replayBuffer *replayBuffer // buffers the request's body, once it is sent
+	target       target        // the target that serves the request, or is being tried
+	stream       *agentStream  // the answer's stream; nil where it is not known, or shared
+}
+
 // RoundTrip sends the proxied request to a target of the route. It tries the next one while no
 // upstream has anything of the request, and once more for a retryable request without an answer.
-func (x *exchange) RoundTrip(r *http.Request) (*http.Response, error) {
+func (d *delivery) RoundTrip(r *http.Request) (*http.Response, error) {
 	var failed error
 	repeated := !isRetryable(r)
-	t, end := x.route.nextTarget(r.Context())
+	t, end := d.route.nextTarget(r.Context())
 	for end == nil {
-		x.setTarget(t)
-		res, err := x.send(r, &x.target)
+		d.setTarget(t)
+		res, err := d.send(r, &d.target)
 		var next target
 		switch {
 		case err == nil:
-			if !x.reportStatus(res.StatusCode) || repeated {
+			if !d.reportStatus(res.StatusCode) || repeated {
 				return res, nil
 			}
 			repeated = true
-			if next, end = x.route.nextTarget(r.Context()); end != nil {
+			if next, end = d.route.nextTarget(r.Context()); end != nil {
 				return res, nil //nolint:nilerr // no other target: this answer is returned
 			}
 			_ = res.Body.Close()
 		case r.Context().Err() != nil:
 			return nil, err
-		case !x.route.recordFailure(&x.target, err) || x.replayBuffer.consumed():
+		case !d.route.recordFailure(&d.target, err) || d.replayBuffer.consumed():
 			if repeated {
 				return nil, err
 			}
 			repeated = true
-			x.route.exclude(&x.target)
+			d.route.exclude(&d.target)
 			fallthrough
 		default:
 			failed = moreSpecific(failed, err)
-			next, end = x.route.nextTarget(r.Context())
+			next, end = d.route.nextTarget(r.Context())
 		}
 		t = next
 	}
-	return nil, x.route.finalError(end, failed)
+	return nil, d.route.finalError(end, failed)
 }
 
 // isRetryable reports whether the request may be sent twice.
@@ -58,78 +71,62 @@ func isRetryable(r *http.Request) bool {
 }
 
 // setTarget makes t the target that serves the request and releases the one before.
-func (x *exchange) setTarget(t target) {
+func (d *delivery) setTarget(t target) {
 	if !t.preselected {
-		x.target.release()
+		d.target.release()
 	}
-	x.target = t
+	d.target = t
 }
 
 // reportStatus reports an answer's status to the backend. retry: another child may be tried.
-func (x *exchange) reportStatus(status int) bool {
-	return x.target.leaf.Outcome != nil && x.target.leaf.Outcome.Status(status)
+func (d *delivery) reportStatus(status int) bool {
+	return d.target.leaf.Outcome != nil && d.target.leaf.Outcome.Status(status)
 }
 
 // send sends the request to the target.
-func (x *exchange) send(r *http.Request, t *target) (*http.Response, error) {
+func (d *delivery) send(r *http.Request, t *target) (*http.Response, error) {
 	out := r
-	if x.route.attemptCount > 1 || r.Body != nil { // the attempt before may still use r
+	if d.route.attemptCount > 1 || r.Body != nil { // the attempt before may still use r
 		out = r.WithContext(r.Context())
 		u := *r.URL
 		out.URL = &u
 	}
 	var body *replayReader
 	if r.Body != nil {
-		if x.replayBuffer == nil {
-			x.replayBuffer = newReplayBuffer(r.Body)
+		if d.replayBuffer == nil {
+			d.replayBuffer = newReplayBuffer(r.Body)
 		}
-		body = x.replayBuffer.newReader()
+		body = d.replayBuffer.newReader()
 		out.Body = body
 	}
-	res, err := x.sendTo(out, t, body)
+	d.stream = nil
+	res, err := d.sendOver(out, t, body, d.private.pools(d.upstreams, out))
 	if err == nil {
+		d.private.observe(res)
 		t.reportUp()
 	}
 	return res, err
 }
 
-func (x *exchange) sendTo(out *http.Request, t *target, body *replayReader) (*http.Response, error) {
-	x.stream = nil
-	private := x.info.Upstreams.required(out)
-	res, err := x.sendOver(out, t, body, private)
-	if err == nil {
-		x.info.Upstreams.observe(res)
-	}
-	return res, err
-}
-
-// sendOver sends the request over connections that are private to the client, or shared.
-func (x *exchange) sendOver(out *http.Request, t *target, body *replayReader, private bool) (*http.Response, error) {
+// sendOver sends the request over a connection of the pools.
+func (d *delivery) sendOver(out *http.Request, t *target, body *replayReader, p *pools) (*http.Response, error) {
 	switch static := t.leaf.Static; {
 	case t.leaf.Response != nil:
 		return fixedResponse(out, t.leaf.Response), nil
-	case static != nil && x.edge.opt.StaticDialer == nil:
+	case static != nil && d.upstreams.static == nil:
 		return nil, &staticDialError{errors.New("static addresses are not offered here")}
 	case static != nil:
 		out.URL.Scheme, out.URL.Host, out.Host = "http", static.Address, staticHost(static)
 		if static.TLS {
 			out.URL.Scheme = "https"
 		}
-		transport := x.edge.staticTransport(x.endpoint.AccountID)
-		if private {
-			transport = x.info.Upstreams.staticTransport(x.edge, x.endpoint.AccountID)
-		}
-		return roundTripStatic(transport, out, body)
+		return roundTripStatic(p.address(d.upstreams, d.accountID), out, body)
 	}
 	ep := t.agent.Endpoint()
 	out.URL.Scheme, out.URL.Host = "http", ep.ID // only a key of the pool
-	out.Host = upstreamHost(ep, x.host)
-	pool := x.edge.agentPool(t.agent)
-	if private {
-		pool = x.info.Upstreams.agentPool(x.edge, t.agent)
-	}
-	res, stream, err := pool.roundTrip(out, body)
-	x.stream = stream
+	out.Host = upstreamHost(ep, d.host)
+	res, stream, err := p.agent(d.upstreams, t.agent).roundTrip(out, body)
+	d.stream = stream
 	return res, err
 }
 

@@ -67,7 +67,7 @@ func (t *target) release() {
 
 // route yields, one after the other, the targets of a connection or request to an endpoint.
 type route struct {
-	edge     *Edge
+	router   *router
 	info     *ClientInfo
 	endpoint *account.Endpoint
 
@@ -83,30 +83,29 @@ type route struct {
 }
 
 // routeToEndpoint returns the route to the endpoint's own agents or backend.
-func (e *Edge) routeToEndpoint(ctx context.Context, ep *account.Endpoint, info *ClientInfo) (route, error) {
+func (rt *router) routeToEndpoint(ctx context.Context, ep *account.Endpoint, info *ClientInfo) (route, error) {
 	switch {
 	case ep.Type != account.TypeCloud:
-		return route{edge: e, info: info, endpoint: ep}, nil
+		return route{router: rt, info: info, endpoint: ep}, nil
 	case ep.BackendID == "":
 		return route{}, account.Errorf(account.CodeNoTarget, "%s has no backend", ep.URL)
 	}
-	r, err := e.routeToBackend(ctx, ep, ep.BackendID, info)
-	if others := e.poolMembers.otherBackends(ep); err == nil && len(others) > 0 {
-		r.attempts = &chainedAttempts{r.attempts, others, e.opt.Backends, ep.AccountID, info}
+	r, err := rt.routeToBackend(ctx, ep, ep.BackendID, info)
+	if others := rt.poolMembers.otherBackends(ep); err == nil && len(others) > 0 {
+		r.attempts = &chainedAttempts{r.attempts, others, rt.backends, ep.AccountID, info}
 	}
 	return r, err
 }
 
 // routeToBackend returns the route to a backend.
-func (e *Edge) routeToBackend(
+func (rt *router) routeToBackend(
 	ctx context.Context, ep *account.Endpoint, backendID string, info *ClientInfo,
 ) (route, error) {
-	if e.opt.Backends == nil {
+	if rt.backends == nil {
 		return route{}, account.Errorf(account.CodeNoTarget, "%s forwards to backend %s, and there are none here",
-			ep.URL,
-			backendID)
+			ep.URL, backendID)
 	}
-	a, err := e.opt.Backends.Attempts(ctx, ep.AccountID, backendID, info)
+	a, err := rt.backends.Attempts(ctx, ep.AccountID, backendID, info)
 	switch {
 	case account.CodeOf(err) == account.CodeNotFound:
 		return route{}, account.Errorf(account.CodeNoTarget, "%s forwards to backend %s, which does not exist", ep.URL,
@@ -114,7 +113,7 @@ func (e *Edge) routeToBackend(
 	case err != nil:
 		return route{}, fmt.Errorf("reading backend %s: %w", backendID, err)
 	}
-	return route{edge: e, info: info, endpoint: ep, attempts: a}, nil
+	return route{router: rt, info: info, endpoint: ep, attempts: a}, nil
 }
 
 // nextTarget chooses the target to try next; errNoTargetLeft when the limits are reached or none is
@@ -134,10 +133,10 @@ func (r *route) nextTarget(ctx context.Context) (target, error) {
 		r.preselected = nil
 		return target{agent: agent, preselected: true}, nil
 	}
-	agent, err := r.edge.chooseAgent(ctx, r.endpoint, r.info, r.tried)
+	agent, err := r.router.chooseAgent(ctx, r.endpoint, r.info, r.tried)
 	if err != nil && r.unresponsive != nil { // there is no other: wait for it
 		r.unresponsive, r.tried = nil, nil
-		agent, err = r.edge.chooseAgent(ctx, r.endpoint, r.info, nil)
+		agent, err = r.router.chooseAgent(ctx, r.endpoint, r.info, nil)
 	}
 	if err != nil {
 		return target{}, err
@@ -165,7 +164,7 @@ func (r *route) nextLeaf(ctx context.Context) (target, error) {
 			}
 			r.tunnelGroup = &leaf
 		}
-		agent, err := r.edge.opt.Agents.ChooseTunnel(ctx, r.endpoint.AccountID, r.tunnelGroup.Labels, r.tried)
+		agent, err := r.router.agents.ChooseTunnel(ctx, r.endpoint.AccountID, r.tunnelGroup.Labels, r.tried)
 		if err == nil {
 			return target{agent: agent, leaf: *r.tunnelGroup}, nil
 		}
@@ -203,8 +202,7 @@ func (r *route) finalError(last, failed error) error {
 	switch {
 	case r.attempts != nil:
 		return &account.Error{Code: account.CodeNoChild,
-			Msg:   r.endpoint.URL + ": no child of its backend could be reached",
-			Cause: failed}
+			Msg: r.endpoint.URL + ": no child of its backend could be reached", Cause: failed}
 	case failed != nil:
 		return failed
 	}

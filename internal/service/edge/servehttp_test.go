@@ -184,13 +184,12 @@ func TestServeHTTP_SetsForwardingHeaders(t *testing.T) {
 			t.Parallel()
 			in := httptest.NewRequestWithContext(t.Context(), "GET", "http://hello.demo/", nil)
 			in.RemoteAddr, in.Header = c.addr, c.given
-			x := &exchange{info: &c.origin, r: in}
-			x.setForwardingHeaders()
+			c.origin.setForwardingHeaders(in)
 			p := &httputil.ProxyRequest{In: in, Out: in.Clone(t.Context())}
 			for _, h := range []string{"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} { // as httputil does
 				p.Out.Header.Del(h)
 			}
-			x.rewrite(p)
+			new(delivery).rewrite(p)
 			h := p.Out.Header
 			if got := h.Get("X-Forwarded-For") + " " + h.Get("X-Forwarded-Proto") + " " +
 				h.Get("X-Forwarded-Host"); got != c.want || h["X_forwarded_for"] != nil ||
@@ -209,7 +208,7 @@ func TestServeHTTP_DropsLoginCookies(t *testing.T) {
 	in.Header["Cookie"] = []string{"a=b; __Host-fl-oidc=secret; __host-fl-oidc-abcdefgh=secret",
 		"__Host-fl-oidc=secret"}
 	p := &httputil.ProxyRequest{In: in, Out: in.Clone(t.Context())}
-	(&exchange{info: &ClientInfo{}}).rewrite(p)
+	new(delivery).rewrite(p)
 	if got := p.Out.Header["Cookie"]; !slices.Equal(got, []string{"a=b"}) {
 		t.Errorf("the upstream gets %q", got)
 	}

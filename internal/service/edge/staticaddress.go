@@ -18,22 +18,22 @@ import (
 
 // dialStatic connects to a static address; with TLS the certificate must be valid for the address'
 // host. Every error is a *staticDialError.
-func (e *Edge) dialStatic(
+func (u *upstreams) dialStatic(
 	ctx context.Context, address string, secure bool, protocols ...string,
 ) (relay.HalfCloser, error) {
-	ctx, cancel := context.WithTimeout(ctx, e.opt.OpenTimeout)
+	ctx, cancel := context.WithTimeout(ctx, u.openTimeout)
 	defer cancel()
-	c, err := e.opt.StaticDialer.Dial(ctx, "tcp", address)
+	c, err := u.static.Dial(ctx, "tcp", address)
 	if err != nil {
 		return nil, &staticDialError{err}
 	}
-	metered := meteredConn{c, e.opt.Meter}
+	metered := meteredConn{c, u.meter}
 	if !secure {
 		return metered, nil
 	}
 	host, _, _ := net.SplitHostPort(address) // the dialer has checked it
 	t := tls.Client(metered, &tls.Config{ServerName: host, NextProtos: protocols, MinVersion: tls.VersionTLS12,
-		RootCAs: e.opt.RootCAs})
+		RootCAs: u.rootCAs})
 	if err := t.HandshakeContext(ctx); err != nil {
 		_ = c.Close()
 		return nil, &staticDialError{err}
@@ -83,10 +83,6 @@ type staticConn struct {
 	source *relay.Source
 }
 
-func newStaticConn(c relay.HalfCloser) *staticConn {
-	return &staticConn{HalfCloser: c, source: relay.NewSource(c)}
-}
-
 func (*staticConn) waitOpened() error { return nil }
 
 // Next returns the next bytes.
@@ -104,41 +100,20 @@ func (c *staticConn) Abort() error {
 	return below.Close()
 }
 
-// staticTransport returns the transport to the static addresses of an account. Accounts never share
-// a connection.
-func (e *Edge) staticTransport(accountID string) *http.Transport {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if t := e.staticTransports[accountID]; t != nil {
-		return t
-	}
-	t := e.newStaticTransport()
-	e.staticTransports[accountID] = t
-	return t
-}
-
-func (e *Edge) newStaticTransport() *http.Transport {
-	t := &http.Transport{
-		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
-			c, err := e.dialStatic(ctx, address, false)
-			if err != nil {
-				return nil, err
-			}
-			return pooledConn{c, newIdleCheck()}, nil
-		},
-		DialTLSContext: func(ctx context.Context, _, address string) (net.Conn, error) {
-			c, err := e.dialStatic(ctx, address, true, "h2", "http/1.1")
-			if t, ok := c.(*tls.Conn); err != nil || ok && t.ConnectionState().NegotiatedProtocol == "h2" {
-				return c, err // HTTP/2 has no bytes without a stream
-			}
-			return pooledConn{c, newIdleCheck()}, nil
-		},
-		DisableCompression:     true,
-		MaxIdleConnsPerHost:    maxIdleStreams,
-		IdleConnTimeout:        idleTimeout,
-		ExpectContinueTimeout:  expectTimeout,
-		MaxResponseHeaderBytes: maxResponseHeader,
-		Protocols:              new(http.Protocols),
+func (u *upstreams) newStaticTransport() *http.Transport {
+	t := newTransport(func(ctx context.Context, _, address string) (net.Conn, error) {
+		c, err := u.dialStatic(ctx, address, false)
+		if err != nil {
+			return nil, err
+		}
+		return pooledConn{c, newIdleCheck()}, nil
+	})
+	t.DialTLSContext = func(ctx context.Context, _, address string) (net.Conn, error) {
+		c, err := u.dialStatic(ctx, address, true, "h2", "http/1.1")
+		if t, ok := c.(*tls.Conn); err != nil || ok && t.ConnectionState().NegotiatedProtocol == "h2" {
+			return c, err // HTTP/2 has no bytes without a stream
+		}
+		return pooledConn{c, newIdleCheck()}, nil
 	}
 	t.Protocols.SetHTTP1(true)
 	t.Protocols.SetHTTP2(true)

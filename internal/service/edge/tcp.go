@@ -6,6 +6,10 @@ package edge
 import (
 	"context"
 	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/goruntime/stack"
@@ -14,13 +18,235 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel/relay"
 )
 
+// targetConn is a connection to a target. On one to an agent the first read waits for the agent's
+// answer.
+type targetConn interface {
+	relay.HalfCloser
+	Next() ([]byte, error) // reads; the bytes are valid until the next call
+	Abort() error
+	waitOpened() error // waits until the target has answered; every call returns the same
+}
+
+// pendingConn connects a client to the first target of a route that answers. What the client sends
+// is forwarded to the target being tried and kept until one has answered: at most maxReplayBytes,
+// then the client's writes block.
+type pendingConn struct {
+	edge   *Edge
+	ctx    context.Context
+	cancel context.CancelFunc
+	client Client
+	route  *route
+	header tunnel.OpenHeader // what is known of the client
+	target target            // the target that answered
+
+	once sync.Once
+	err  error
+	// to the target being tried, later to the one that answered
+	conn        atomic.Pointer[targetConn]
+	established atomic.Bool // a target has answered
+
+	// guards what follows, and all writes until a target has answered
+	mu           sync.Mutex
+	cond         *sync.Cond
+	buffered     []byte
+	writeClosed  bool // the client sends no more
+	bufferClosed bool // nothing is buffered any more
+}
+
+var _ targetConn = (*pendingConn)(nil)
+
+func (e *Edge) newPendingConn(ctx context.Context, c Client, r *route, h tunnel.OpenHeader) *pendingConn {
+	p := &pendingConn{edge: e, client: c, route: r, header: h}
+	p.ctx, p.cancel = context.WithCancel(ctx)
+	p.cond = sync.NewCond(&p.mu)
+	return p
+}
+
+// waitOpened connects to a target. It accepts the client when one has answered, and refuses it with
+// the final error of the route when none has. Every call returns the same.
+func (p *pendingConn) waitOpened() error {
+	p.once.Do(func() {
+		err := p.tryTargets()
+		p.mu.Lock()
+		p.established.Store(err == nil)
+		p.bufferClosed, p.buffered = true, nil
+		p.cond.Broadcast()
+		p.mu.Unlock()
+		if err == nil {
+			err = p.client.Accept()
+		} else {
+			p.edge.refuse(p.client, trafficerror.Of(err).Refusal)
+		}
+		p.err = err
+	})
+	return p.err
+}
+
+// tryTargets tries one target after the other. A target that has begun to serve is the last.
+func (p *pendingConn) tryTargets() error {
+	var failed error
+	for {
+		t, err := p.route.nextTarget(p.ctx)
+		if err != nil {
+			return p.route.finalError(err, failed)
+		}
+		conn, err := p.edge.upstreams.connect(p.ctx, &t, p.openHeader())
+		if err == nil {
+			p.attach(conn)
+			err = conn.waitOpened()
+		}
+		if err == nil {
+			p.target = t
+			t.reportUp()
+			return nil
+		}
+		if conn := p.conn.Swap(nil); conn != nil {
+			_ = (*conn).Close() // a refused stream has to be closed too
+		}
+		t.release()
+		if !p.route.recordFailure(&t, err) || p.ctx.Err() != nil {
+			return err
+		}
+		failed = moreSpecific(failed, err)
+	}
+}
+
+// openHeader returns the header of the stream to a target.
+func (p *pendingConn) openHeader() tunnel.OpenHeader {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	h := p.header
+	h.BytesFollow = len(p.buffered) > 0
+	return h
+}
+
+// attach sends what the client has sent so far to conn. Write errors are ignored: the target's
+// answer tells whether it arrived.
+func (p *pendingConn) attach(conn targetConn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.conn.Store(&conn)
+	if len(p.buffered) > 0 {
+		_, _ = conn.Write(p.buffered)
+	}
+	if p.writeClosed {
+		_ = conn.CloseWrite()
+	}
+	if p.ctx.Err() != nil { // Abort was called before conn was stored
+		_ = conn.Abort()
+	}
+}
+
+// release ends what waitOpened began.
+func (p *pendingConn) release() {
+	p.cancel()
+	p.target.release()
+}
+
+// loadConn returns the current connection, nil while there is none.
+func (p *pendingConn) loadConn() targetConn {
+	if conn := p.conn.Load(); conn != nil {
+		return *conn
+	}
+	return nil
+}
+
+// Read waits for a target's answer first.
+func (p *pendingConn) Read(b []byte) (int, error) {
+	if err := p.waitOpened(); err != nil {
+		return 0, err
+	}
+	return p.loadConn().Read(b)
+}
+
+// Next is Read without a copy.
+func (p *pendingConn) Next() ([]byte, error) {
+	if err := p.waitOpened(); err != nil {
+		return nil, err
+	}
+	return p.loadConn().Next()
+}
+
+// Write does not wait for an answer unless maxReplayBytes are buffered.
+func (p *pendingConn) Write(b []byte) (int, error) {
+	if p.established.Load() {
+		return p.loadConn().Write(b)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for !p.bufferClosed && len(p.buffered) > 0 && len(p.buffered)+len(b) > maxReplayBytes {
+		p.cond.Wait()
+	}
+	switch {
+	case p.established.Load():
+		return p.loadConn().Write(b)
+	case p.bufferClosed:
+		return 0, net.ErrClosed
+	}
+	p.buffered = append(p.buffered, b...)
+	if conn := p.loadConn(); conn != nil {
+		_, _ = conn.Write(b)
+	}
+	return len(b), nil
+}
+
+// CloseWrite ends the client's sending side.
+func (p *pendingConn) CloseWrite() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.writeClosed = true
+	if conn := p.loadConn(); conn != nil {
+		if err := conn.CloseWrite(); err != nil && p.established.Load() {
+			return err
+		}
+	}
+	return nil
+}
+
+// Abort aborts the connection, or the search for a target.
+func (p *pendingConn) Abort() error {
+	p.cancel()
+	var err error
+	if conn := p.loadConn(); conn != nil {
+		err = conn.Abort()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.bufferClosed = true
+	p.cond.Broadcast()
+	return err
+}
+
+// Close closes the connection, without an abort when both directions have ended.
+func (p *pendingConn) Close() error {
+	if conn := p.loadConn(); conn != nil {
+		return conn.Close()
+	}
+	return nil
+}
+
+// LocalAddr returns the address of the edge.
+func (p *pendingConn) LocalAddr() net.Addr { return p.edge.conns.Addr() }
+
+// RemoteAddr returns the address of the edge too: the target is not known at first.
+func (p *pendingConn) RemoteAddr() net.Addr { return p.edge.conns.Addr() }
+
+// SetDeadline is not supported: the relay ends connections by Abort.
+func (p *pendingConn) SetDeadline(time.Time) error { return errors.ErrUnsupported }
+
+// SetReadDeadline is not supported.
+func (p *pendingConn) SetReadDeadline(time.Time) error { return errors.ErrUnsupported }
+
+// SetWriteDeadline is not supported.
+func (p *pendingConn) SetWriteDeadline(time.Time) error { return errors.ErrUnsupported }
+
 // serveTCP relays between the client and a target of the endpoint. The client's bytes follow the
 // header of a stream at once. The client is accepted when a target has answered, and refused with
 // the final error of the route when none has.
 func (e *Edge) serveTCP(ctx context.Context, c Client, ep *account.Endpoint, info ClientInfo) {
 	stack.Grow8KiB()
 	record := e.startConnRecord(ep, &info)
-	route, err := e.resolveTCP(ctx, ep, &info)
+	route, err := e.router.resolveTCP(ctx, ep, &info)
 	switch {
 	case account.CodeOf(err) == account.CodeDenied: // not a failure that the forwarder is to report
 		e.log.Debug("connection denied", "endpoint", ep.ID, "client", info.ClientAddr, "err", err)
@@ -34,15 +260,13 @@ func (e *Edge) serveTCP(ctx context.Context, c Client, ep *account.Endpoint, inf
 		return
 	}
 	pending := e.newPendingConn(ctx, c, &route, tunnel.OpenHeader{Scheme: "tcp", ClientAddr: info.ClientAddr,
-		TraceID: info.TraceID,
-		Pod:     withoutAnnotations(info.StatedPod)})
+		TraceID: info.TraceID, Pod: withoutAnnotations(info.StatedPod)})
 	defer pending.release()
 	moved, err := relay.Join(ctx, c, &countingConn{pending, record}, relay.Options{})
 	e.finishConnRecord(record, pending.target.leaf.BackendID, pending.err)
 	if err != nil {
 		e.log.Debug("connection broke", "endpoint", ep.ID, "client", info.ClientAddr, "err", err, "to_agent",
-			moved.AToB,
-			"from_agent", moved.BToA)
+			moved.AToB, "from_agent", moved.BToA)
 	}
 }
 
@@ -53,39 +277,6 @@ func withoutAnnotations(pod *tunnel.PodIdentity) *tunnel.PodIdentity {
 	}
 	return &tunnel.PodIdentity{Namespace: pod.Namespace, Name: pod.Name, ServiceAccount: pod.ServiceAccount,
 		Truncated: pod.Truncated}
-}
-
-// connect opens a connection to the target.
-func (e *Edge) connect(ctx context.Context, t *target, h tunnel.OpenHeader) (targetConn, error) {
-	static := t.leaf.Static
-	switch {
-	case t.agent != nil:
-		s, err := e.openAgentStream(ctx, t.agent, h)
-		if err != nil {
-			return nil, err // a nil *agentStream would be a non-nil targetConn
-		}
-		return s, nil
-	case static == nil:
-		return nil, &staticDialError{errors.New("an HTTP answer is nothing for a tcp endpoint")}
-	}
-	c, err := e.dialStatic(ctx, static.Address, static.TLS)
-	if err != nil {
-		return nil, err
-	}
-	return newStaticConn(c), nil
-}
-
-// openAgentStream opens a stream to the agent; h describes the client. The stream's header is sent
-// together with the bytes that follow at once.
-func (e *Edge) openAgentStream(ctx context.Context, agent Agent, h tunnel.OpenHeader) (*agentStream, error) {
-	ep := agent.Endpoint()
-	h.EndpointID, h.Host, h.Port, h.Deadline = ep.ID, ep.Host, ep.Port, e.opt.OpenTimeout
-	st, err := agent.Open(ctx, h)
-	if err != nil {
-		e.opt.Meter.CountStream("offline")
-		return nil, err
-	}
-	return e.newAgentStream(st), nil
 }
 
 // refuse refuses the client.

@@ -36,12 +36,12 @@ func newTestServer(t *testing.T, http2 bool, serve http.HandlerFunc) *testServer
 	t.Helper()
 	w := &testServer{t: t, registry: New(nil), ended: make(chan error, 1)}
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		var sever func()
+		var sever Aborter
 		if c := r.Context().Value(connKey{}).(*tls.Conn); r.ProtoMajor == 1 {
-			sever = func() {
+			sever = abortFunc(func() {
 				_ = c.NetConn().(*net.TCPConn).SetLinger(0)
 				_ = c.NetConn().Close()
-			}
+			})
 		}
 		session := r.Header.Get("Session")
 		guarded, r, cut := Abortable(rw, r, sever, nil)
@@ -200,7 +200,7 @@ func TestAbortable_ClosesUpgradedConnection(t *testing.T) {
 			t.Parallel()
 			registry, ended := New(nil), make(chan error, 1)
 			srv := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-				sever := func() {}
+				sever := Aborter(abortFunc(func() {}))
 				if !severed {
 					sever = nil
 				}
@@ -257,12 +257,17 @@ func (r *hijackDuring) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return r.conn, nil, nil
 }
 
+// abortFunc is an Aborter.
+type abortFunc func()
+
+func (f abortFunc) Abort() { f() }
+
 func TestAbortable_WritesNothingAfterAbort(t *testing.T) {
 	t.Parallel()
 	rec := httptest.NewRecorder()
 	r := httptest.NewRequest("GET", "/", nil)
 	severed := 0
-	w, r, cut := Abortable(rec, r, func() { severed++ }, nil)
+	w, r, cut := Abortable(rec, r, abortFunc(func() { severed++ }), nil)
 	_, _ = io.WriteString(w, "before")
 	cut()
 	w.WriteHeader(500)

@@ -29,7 +29,7 @@ const maxUnchecked = 64 << 10
 type guard struct {
 	inner     http.ResponseWriter
 	cancel    context.CancelCauseFunc
-	closeConn func()       // nil = the connection stays
+	closeConn Aborter      // nil = the connection stays
 	lease     *lease.Lease // nil = always valid
 	aborted   atomic.Bool
 	abortOnce sync.Once
@@ -66,7 +66,7 @@ func (g *guard) abort() {
 func (g *guard) breakOff() {
 	g.cancel(ErrSessionEnded)
 	if g.closeConn != nil {
-		g.closeConn()
+		g.closeConn.Abort()
 	}
 	rc := http.NewResponseController(g.inner)
 	_ = rc.SetWriteDeadline(pastDeadline) // HTTP/2: resets the stream even if the client does not read

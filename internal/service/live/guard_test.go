@@ -236,7 +236,7 @@ func TestGuard_CheckAborts(t *testing.T) {
 		"flush":  func(w http.ResponseWriter) { _ = http.NewResponseController(w).Flush() },
 	} {
 		rec, closed := httptest.NewRecorder(), 0
-		w, r, abort := Abortable(rec, httptest.NewRequest("GET", "/", nil), func() { closed++ }, nil)
+		w, r, abort := Abortable(rec, httptest.NewRequest("GET", "/", nil), abortFunc(func() { closed++ }), nil)
 		endSession(w)
 		use(w)
 		abort()
@@ -251,7 +251,7 @@ func TestGuard_CheckAborts(t *testing.T) {
 func TestGuard_CheckAbortsCopy(t *testing.T) {
 	t.Parallel()
 	inner, closed := &readerFromRecorder{}, 0
-	w, _, _ := Abortable(inner, httptest.NewRequest("GET", "/", nil), func() { closed++ }, nil)
+	w, _, _ := Abortable(inner, httptest.NewRequest("GET", "/", nil), abortFunc(func() { closed++ }), nil)
 	n, err := io.Copy(w, source{strings.NewReader("after"), func() { endSession(w) }})
 	if n != 0 || inner.took != 0 || !errors.Is(err, ErrSessionEnded) || closed != 1 {
 		t.Errorf("%d bytes were copied, %v; closed %d times", n, err, closed)
@@ -311,9 +311,9 @@ func TestGuard_DropsReadsAfterEnd(t *testing.T) {
 		var end func()
 		reads := 0
 		body := io.NopCloser(source{strings.NewReader("secret"), func() { reads++; end() }})
-		w, r, _ := Abortable(httptest.NewRecorder(), httptest.NewRequest("POST", "/", body), func() {
+		w, r, _ := Abortable(httptest.NewRecorder(), httptest.NewRequest("POST", "/", body), abortFunc(func() {
 			t.Error("the connection was closed: it may carry another request by now")
-		}, nil)
+		}), nil)
 		end = func() { endSession(w) }
 		if before {
 			end()

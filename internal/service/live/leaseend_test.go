@@ -40,7 +40,7 @@ func TestAbortable_PassesNothingWithoutLease(t *testing.T) {
 		inner := &readerFromRecorder{}
 		closed := 0
 		w, r, _ := Abortable(inner, httptest.NewRequest("POST", "/", strings.NewReader("abcdef")),
-			func() { closed++ }, bubbleLease())
+			abortFunc(func() { closed++ }), bubbleLease())
 		time.Sleep(leaseLength - 1)
 		piece := make([]byte, 3)
 		if _, err := w.Write(piece); err != nil {

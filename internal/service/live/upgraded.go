@@ -51,7 +51,7 @@ func (c *upgradedConn) Write(p []byte) (int, error) { return c.guard.write(c.Con
 // look complete.
 func (c *upgradedConn) Close() error {
 	if !c.guard.mayServe() && c.guard.closeConn != nil {
-		c.guard.closeConn()
+		c.guard.closeConn.Abort()
 	}
 	return c.Conn.Close()
 }

@@ -192,7 +192,7 @@ func TestUpgradedConn_CloseResetsAfterEnd(t *testing.T) {
 	for _, ended := range []bool{false, true} {
 		resets := 0
 		up := &hijackDuring{ResponseRecorder: httptest.NewRecorder(), during: func() {}, conn: endlessConn{}}
-		w, _, _ := Abortable(up, httptest.NewRequest("GET", "/", nil), func() { resets++ }, nil)
+		w, _, _ := Abortable(up, httptest.NewRequest("GET", "/", nil), abortFunc(func() { resets++ }), nil)
 		c, _, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			t.Fatal(err)

@@ -15,14 +15,14 @@ import (
 )
 
 // handleCallback handles the provider's response that the browser brings with GET.
-func (q *request) handleCallback() error {
-	if !q.checkRateLimit(PathCallback) || !q.checkClock() {
+func (l *logins) handleCallback(q *request) error {
+	if !l.admission.checkRateLimit(q, PathCallback) || !l.admission.checkClock(q) {
 		return nil
 	}
 	state := q.clientQuery().Get("state")
-	f := q.consumeFlow(func(f *Flow) bool { return equalSecrets(f.State, state) })
+	f := l.flows.consume(q, func(f *Flow) bool { return equalSecrets(f.State, state) })
 	if f == nil {
-		return q.staleResponse("a callback", q.statePath(state))
+		return l.refuseStale(q, "a callback", l.flows.returnPath(q, state))
 	}
 	q.returnTo = f.ReturnTo
 	ctx, cancel := q.providerContext()
@@ -31,7 +31,27 @@ func (q *request) handleCallback() error {
 	if err != nil {
 		return err
 	}
-	return q.completeLogin(auth, f)
+	return l.complete(q, auth, f)
+}
+
+// refuseStale answers a provider's response that belongs to no flow of this browser: never started
+// here, expired, or already finished, by this tab or another. It makes no session; a browser that
+// has one goes on to returnTo, where the session is checked like any other.
+func (l *logins) refuseStale(q *request, what, returnTo string) error {
+	q.returnTo = returnTo
+	if hash := q.sessionTokenHash(); hash != nil && isNavigation(q.r) {
+		session, err := l.sessions.find(q, hash)
+		if err != nil {
+			return err
+		}
+		if session != nil {
+			q.redirect(returnTo)
+			return nil
+		}
+	}
+	return RefusedError("This login was not begun in this browser, or it has ended. Open "+q.action.EndpointURL+
+		" to begin again; your browser has to keep cookies for this site.",
+		fmt.Errorf("%s without a login that was begun in this browser: it brought no cookie of one", what))
 }
 
 // finishTicket is what a POST to acs leaves for the GET that follows it: the POST comes from
@@ -48,8 +68,8 @@ const ticketLifetime = time.Minute
 
 // handleACS handles the provider's response that the browser posts. handleFinish finds the flow
 // that it belongs to.
-func (q *request) handleACS() error {
-	if !q.checkRateLimit(PathACS) || !q.checkClock() {
+func (l *logins) handleACS(q *request) error {
+	if !l.admission.checkRateLimit(q, PathACS) || !l.admission.checkClock(q) {
 		return nil
 	}
 	ctx, cancel := q.providerContext()
@@ -64,7 +84,7 @@ func (q *request) handleACS() error {
 		return RefusedError("This login began at the identity provider; this endpoint admits only those that begin "+
 			"here. Open "+q.action.EndpointURL+".", nil)
 	}
-	if first, err := q.isFirstUse(r, auth); err != nil {
+	if first, err := l.isFirstUse(q, r, auth); err != nil {
 		return err
 	} else if !first { // a page that was reloaded: only the GET has the browser's session, if there is one
 		q.redirect(q.action.path(PathFinish))
@@ -74,7 +94,7 @@ func (q *request) handleACS() error {
 	if auth.InResponseTo == "" {
 		returnTo = returnPath(r.PostForm.Get("RelayState"))
 	}
-	now, err := q.opt.Store.Time(ctx)
+	now, err := l.store.Time(ctx)
 	if err != nil {
 		return unavailable("reading the store's clock", err)
 	}
@@ -83,7 +103,7 @@ func (q *request) handleACS() error {
 		return fmt.Errorf("encoding a ticket: %w", err)
 	}
 	secret, hash := newToken()
-	if err := q.opt.Store.SaveTicket(ctx, q.action.AccountID, hash, data, q.now().Add(ticketLifetime)); err != nil {
+	if err := l.store.SaveTicket(ctx, q.action.AccountID, hash, data, time.Now().Add(ticketLifetime)); err != nil {
 		return unavailable("saving a ticket", err)
 	}
 	q.redirect(q.action.path(PathFinish) + "?ticket=" + url.QueryEscape(secret))
@@ -91,11 +111,11 @@ func (q *request) handleACS() error {
 }
 
 // isFirstUse reports whether the Once key of an authentication was not used before, on any server.
-func (q *request) isFirstUse(r *http.Request, auth *Authentication) (bool, error) {
+func (l *logins) isFirstUse(q *request, r *http.Request, auth *Authentication) (bool, error) {
 	if auth.Once == "" {
 		return true, nil
 	}
-	first, err := q.opt.Store.UseOnce(r.Context(), q.action.AccountID, auth.Once, auth.OnceUntil)
+	first, err := l.store.UseOnce(r.Context(), q.action.AccountID, auth.Once, auth.OnceUntil)
 	if err != nil {
 		return false, unavailable("recording the use of an assertion", err)
 	}
@@ -106,61 +126,61 @@ func (q *request) isFirstUse(r *http.Request, auth *Authentication) (bool, error
 }
 
 // handleFinish ends a login whose response was posted, in the browser that started it.
-func (q *request) handleFinish() error {
-	if !q.checkRateLimit(PathCallback) || !q.checkClock() {
+func (l *logins) handleFinish(q *request) error {
+	if !l.admission.checkRateLimit(q, PathCallback) || !l.admission.checkClock(q) {
 		return nil
 	}
 	mode := q.r.Header.Get("Sec-Fetch-Mode")
 	hash := hashToken(q.clientQuery().Get("ticket"))
 	if hash == nil || mode != "" && mode != "navigate" {
-		return q.staleResponse("an invalid ticket", "/")
+		return l.refuseStale(q, "an invalid ticket", "/")
 	}
-	data, err := q.opt.Store.RedeemTicket(q.r.Context(), q.action.AccountID, hash)
+	data, err := l.store.RedeemTicket(q.r.Context(), q.action.AccountID, hash)
 	switch {
 	case account.CodeOf(err) == account.CodeNotFound:
-		return q.staleResponse("an unknown ticket", "/")
+		return l.refuseStale(q, "an unknown ticket", "/")
 	case err != nil:
 		return unavailable("redeeming a ticket", err)
 	}
 	var t finishTicket
 	if err := json.Unmarshal(data, &t); err != nil || t.Authentication == nil || t.Scope != q.scope() {
-		return q.staleResponse("a ticket of another action", "/")
+		return l.refuseStale(q, "a ticket of another action", "/")
 	}
 	if t.Authentication.InResponseTo == "" {
 		began := t.ReceivedAt
 		if at := t.Authentication.AuthTime; !at.IsZero() && at.Before(began) {
 			began = at
 		}
-		return q.completeLogin(t.Authentication, &Flow{ReturnTo: t.ReturnTo, StartedAt: began, StoreTime: began})
+		return l.complete(q, t.Authentication, &Flow{ReturnTo: t.ReturnTo, StartedAt: began, StoreTime: began})
 	}
-	f := q.consumeFlow(func(f *Flow) bool { return equalSecrets(f.RequestID, t.Authentication.InResponseTo) })
+	f := l.flows.consume(q, func(f *Flow) bool { return equalSecrets(f.RequestID, t.Authentication.InResponseTo) })
 	if f == nil {
-		return q.staleResponse("an assertion", "/")
+		return l.refuseStale(q, "an assertion", "/")
 	}
-	return q.completeLogin(t.Authentication, f)
+	return l.complete(q, t.Authentication, f)
 }
 
-// completeLogin stores the session of an authentication, always a new one, ends the session that
+// complete stores the session of an authentication, always a new one, ends the session that
 // the browser had here, and redirects the browser to the flow's return path.
-func (q *request) completeLogin(auth *Authentication, f *Flow) error {
+func (l *logins) complete(q *request, auth *Authentication, f *Flow) error {
 	q.person = auth.Identity
-	if err := q.checkAuthTime(auth, f); err != nil {
+	if err := l.checkAuthTime(q, auth, f); err != nil {
 		return err
 	}
 	token, hash := newToken()
-	session, err := q.opt.Store.Login(q.r.Context(), q.action.AccountID, account.NewLogin{
+	session, err := l.store.Login(q.r.Context(), q.action.AccountID, account.NewLogin{
 		Key: auth.Key, Provider: auth.Provider, Identity: auth.Identity, Issuer: auth.Issuer, Client: auth.Client,
 		Subject: auth.Subject, SessionID: auth.SessionID, AuthTime: auth.AuthTime, NotAfter: auth.NotAfter,
 		StartedAt: f.StoreTime, ForceReauth: f.ForceReauth,
 		EndpointID: q.Endpoint.ID, URL: q.action.EndpointURL, Scope: q.scope(),
-		TokenHash: hash, Replaces: q.sessionTokenHash(), Device: q.device(),
+		TokenHash: hash, Replaces: q.sessionTokenHash(), Device: l.sessions.device(q),
 		MaxDuration: q.Config.MaxSession, Idle: q.Config.IdleSession,
 	})
 	switch {
 	case account.CodeOf(err) == account.CodeLoginAgain && f.Restarts < maxRestarts:
 		q.log.Info("login restarted: sessions of the person were revoked", "endpoint", q.Endpoint.ID, "auth_id",
 			q.Config.AuthID)
-		return q.startFlow(f.ReturnTo, f.Restarts+1)
+		return l.start(q, f.ReturnTo, f.Restarts+1)
 	case account.CodeOf(err) == account.CodeLoginAgain:
 		return &account.Error{Code: account.CodeLoginAgain,
 			Msg: "Your sessions were ended, and the identity provider has not asked you for your password since. " +
@@ -175,7 +195,7 @@ func (q *request) completeLogin(auth *Authentication, f *Flow) error {
 	q.log.Info("person logged in", "endpoint", q.Endpoint.ID, "url", q.Endpoint.URL, "auth_id", q.Config.AuthID,
 		"user", session.UserID, "session", session.ID)
 	if session.ReplacedSessionID != "" {
-		q.opt.Live.Abort([]string{session.ReplacedSessionID})
+		l.live.Abort([]string{session.ReplacedSessionID})
 	}
 	q.setCookie(q.sessionCookieName(), token, q.Config.MaxSession)
 	q.redirect(f.ReturnTo)
@@ -185,8 +205,8 @@ func (q *request) completeLogin(auth *Authentication, f *Flow) error {
 // checkAuthTime refuses an authentication that is older than the flow when the provider had to ask
 // the person again. That request travels through the person's browser, which may change it; the
 // auth_time in the response cannot be changed. An auth_time in the future counts as none.
-func (q *request) checkAuthTime(auth *Authentication, f *Flow) error {
-	if ahead := auth.AuthTime.Sub(q.now()); ahead > ClockSkew {
+func (l *logins) checkAuthTime(q *request, auth *Authentication, f *Flow) error {
+	if ahead := auth.AuthTime.Sub(time.Now()); ahead > ClockSkew {
 		auth.AuthTime = time.Time{}
 	}
 	const sentence = "The identity provider was told to ask you for your password again, and "
@@ -204,8 +224,8 @@ func (q *request) checkAuthTime(auth *Authentication, f *Flow) error {
 }
 
 // serveMetadata writes the action's own SAML metadata.
-func (q *request) serveMetadata() error {
-	if !q.checkRateLimit(PathMetadata) {
+func (l *logins) serveMetadata(q *request) error {
+	if !l.admission.checkRateLimit(q, PathMetadata) {
 		return nil
 	}
 	ctx, cancel := q.providerContext()

@@ -7,9 +7,12 @@ import (
 	"cmp"
 	"errors"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/printable"
+	"github.com/fairlead-dev/fairlead/internal/service/redact"
 	"github.com/fairlead-dev/fairlead/internal/service/traffic"
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )
@@ -45,7 +48,7 @@ func (q *request) reportFailure(code account.Code, shown string, cause error) {
 	case PathLogout, PathMetadata:
 		return
 	}
-	if q.opt.Failures == nil || q.r.Context().Err() != nil {
+	if q.failures == nil || q.r.Context().Err() != nil {
 		return
 	}
 	reason := logText(cause)
@@ -53,7 +56,7 @@ func (q *request) reportFailure(code account.Code, shown string, cause error) {
 	if errors.As(cause, &personal) {
 		reason, q.person = personal.Public, personal.Person
 	}
-	q.opt.Failures.LoginFailed(q.Endpoint.AccountID, traffic.LoginFailure{At: time.Now(), EndpointID: q.Endpoint.ID,
+	q.failures.LoginFailed(q.Endpoint.AccountID, traffic.LoginFailure{At: time.Now(), EndpointID: q.Endpoint.ID,
 		EndpointURL: q.Endpoint.URL, AuthID: q.Config.AuthID, Provider: providerName(q.Config),
 		Client: q.Conn.ClientIP, Person: personName(q.person), Step: cmp.Or(q.step, stepSession), Code: code,
 		Shown: shown, Reason: reason})
@@ -76,4 +79,46 @@ func providerName(c *trafficpolicy.LoginConfig) string {
 		}
 	}
 	return cmp.Or(c.Provider, string(c.Kind))
+}
+
+// RefusedError makes the error of a login that is not confirmed. The message is for the person; the
+// cause, which may be nil, is logged.
+func RefusedError(sentence string, cause error) error {
+	return &account.Error{Code: account.CodeLoginFailed, Msg: sentence, Cause: cause}
+}
+
+// ProviderError makes the error of a provider that fails. The cause is logged.
+func ProviderError(cause error) error {
+	return &account.Error{Code: account.CodeProviderFailed,
+		Msg: "The identity provider of this endpoint does not answer as it should. Try again in a moment; the owner " +
+			"of the endpoint finds the cause in the server's log.", Cause: cause}
+}
+
+// userMessage returns an error's message for the person; "" = none.
+func userMessage(err error) string {
+	var e *account.Error
+	if errors.As(err, &e) {
+		return e.Msg
+	}
+	return ""
+}
+
+// maxLoggedCause is the limit of a logged cause in bytes.
+const maxLoggedCause = 500
+
+// logText returns the text of an error for the log and the endpoint's owner, without tokens and words
+// of Go: its cause alone if the message is for the person.
+func logText(err error) string {
+	var e *account.Error
+	if errors.As(err, &e) && e.Cause != nil &&
+		(e.Code == account.CodeLoginFailed || e.Code == account.CodeProviderFailed) {
+		err = e.Cause
+	}
+	text := err.Error()
+	text = strings.ToValidUTF8(text[:min(len(text), 4*maxLoggedCause)], "?")
+	text = redact.Tokens(printable.DecodeError(text))
+	if len(text) > maxLoggedCause {
+		text = strings.ToValidUTF8(text[:maxLoggedCause], "") + "…"
+	}
+	return text
 }

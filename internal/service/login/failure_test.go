@@ -98,7 +98,7 @@ func TestLogin_ReportsFailures(t *testing.T) {
 			t.Parallel()
 			w := newHarness(t)
 			var got failures
-			w.handler.opt.Failures = &got
+			w.handler.failures = &got
 			c.fail(w, w.browser())
 			if c.step == "" {
 				if len(got.all) != 0 {

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -126,84 +127,89 @@ func FuzzCookies(f *testing.F) {
 // TestFlow_KeepsOnePerTab finishes the flows of several tabs, the latest maxFlows of them.
 func TestFlow_KeepsOnePerTab(t *testing.T) {
 	t.Parallel()
-	w := newHarness(t)
-	b := w.browser()
-	for _, path := range []string{"/1", "/2", "/3", "/4", "/5", "/6", "/7"} {
-		b.get(path)
-		w.now = w.now.Add(time.Second)
-		if len(b.cookies) > maxFlows {
-			t.Errorf("%d cookies", len(b.cookies))
+	synctest.Test(t, func(t *testing.T) {
+		w := newHarness(t)
+		b := w.browser()
+		for _, path := range []string{"/1", "/2", "/3", "/4", "/5", "/6", "/7"} {
+			b.get(path)
+			time.Sleep(time.Second)
+			if len(b.cookies) > maxFlows {
+				t.Errorf("%d cookies", len(b.cookies))
+			}
 		}
-	}
-	callback := func(i int) response {
-		return b.get("/_fairlead/staff/callback?code=good&state=" + w.idp.flows[i].State)
-	}
-	if res := callback(0); code(res) != account.CodeLoginFailed || len(w.store.logins) != 0 ||
-		!strings.Contains(res.Body.String(), "Open https://app.example.com/1 to begin again") {
-		t.Errorf("a flow that was given up, without a session: %d %s", res.Code, res.Body)
-	}
-	for _, i := range []int{2, 3, 4, 5, 6, 0, 1, 2} { // the last three have no flow any more, and the browser a session
-		res := callback(i)
-		if got, want := res.Header().Get("Location"), fmt.Sprint("/", i+1); res.Code != http.StatusSeeOther ||
-			got != want {
-			t.Errorf("tab %d: %d, to %q, want %q", i+1, res.Code, got, want)
+		callback := func(i int) response {
+			return b.get("/_fairlead/staff/callback?code=good&state=" + w.idp.flows[i].State)
 		}
-	}
-	if len(b.cookies) != 1 || len(w.store.logins) != 5 {
-		t.Errorf("cookies %v, %d logins", b.cookies, len(w.store.logins))
-	}
+		if res := callback(0); code(res) != account.CodeLoginFailed || len(w.store.logins) != 0 ||
+			!strings.Contains(res.Body.String(), "Open https://app.example.com/1 to begin again") {
+			t.Errorf("a flow that was given up, without a session: %d %s", res.Code, res.Body)
+		}
+		// the last three have no flow any more, and the browser a session
+		for _, i := range []int{2, 3, 4, 5, 6, 0, 1, 2} {
+			res := callback(i)
+			if got, want := res.Header().Get("Location"), fmt.Sprint("/", i+1); res.Code != http.StatusSeeOther ||
+				got != want {
+				t.Errorf("tab %d: %d, to %q, want %q", i+1, res.Code, got, want)
+			}
+		}
+		if len(b.cookies) != 1 || len(w.store.logins) != 5 {
+			t.Errorf("cookies %v, %d logins", b.cookies, len(w.store.logins))
+		}
+	})
 }
 
 // TestCallback_RefusesForeignFlows accepts a callback once, within flowLifetime, from the browser
 // and at the host, action and provider of the flow.
 func TestCallback_RefusesForeignFlows(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]func(w *harness, b *browser) *browser{
-		"another browser (login CSRF)": func(w *harness, _ *browser) *browser { return w.browser() },
-		"a second time, without the session": func(w *harness, b *browser) *browser {
-			b.get(w.callback())
-			clear(b.cookies)
-			return b
-		},
-		"too late": func(w *harness, b *browser) *browser {
-			w.now = w.now.Add(flowLifetime + time.Second)
-			return b
-		},
-		"at another host":      func(_ *harness, b *browser) *browser { b.host = "other.example.com"; return b },
-		"for another client":   func(w *harness, b *browser) *browser { w.idp.scope = "another"; return b },
-		"with another's state": func(w *harness, b *browser) *browser { w.browser().get("/"); return b },
-		"with a cookie that is a session's": func(_ *harness, b *browser) *browser {
-			for name := range b.cookies {
-				b.cookies[name] = randomToken()
+	synctest.Test(t, func(t *testing.T) {
+		for name, c := range map[string]func(w *harness, b *browser) *browser{
+			"another browser (login CSRF)": func(w *harness, _ *browser) *browser { return w.browser() },
+			"a second time, without the session": func(w *harness, b *browser) *browser {
+				b.get(w.callback())
+				clear(b.cookies)
+				return b
+			},
+			"too late": func(w *harness, b *browser) *browser {
+				time.Sleep(flowLifetime + time.Second)
+				return b
+			},
+			"at another host":      func(_ *harness, b *browser) *browser { b.host = "other.example.com"; return b },
+			"for another client":   func(w *harness, b *browser) *browser { w.idp.scope = "another"; return b },
+			"with another's state": func(w *harness, b *browser) *browser { w.browser().get("/"); return b },
+			"with a cookie that is a session's": func(_ *harness, b *browser) *browser {
+				for name := range b.cookies {
+					b.cookies[name] = randomToken()
+				}
+				return b
+			},
+			"refused by the provider": func(w *harness, b *browser) *browser {
+				w.idp.err = RefusedError("no", nil)
+				return b
+			},
+		} {
+			w := newHarness(t)
+			b := w.browser()
+			b.get("/")
+			sender := c(w, b)
+			before := len(w.store.logins)
+			res := sender.get(w.callback())
+			if res.Code != 403 || code(res) != account.CodeLoginFailed || len(w.store.logins) != before ||
+				res.Header().Get("Referrer-Policy") != "no-referrer" {
+				t.Errorf("%s: %d %s, %d logins", name, res.Code, res.Body, len(w.store.logins))
 			}
-			return b
-		},
-		"refused by the provider": func(w *harness, b *browser) *browser {
-			w.idp.err = RefusedError("no", nil)
-			return b
-		},
-	} {
+		}
 		w := newHarness(t)
 		b := w.browser()
 		b.get("/")
-		sender := c(w, b)
-		before := len(w.store.logins)
-		res := sender.get(w.callback())
-		if res.Code != 403 || code(res) != account.CodeLoginFailed || len(w.store.logins) != before ||
-			res.Header().Get("Referrer-Policy") != "no-referrer" {
-			t.Errorf("%s: %d %s, %d logins", name, res.Code, res.Body, len(w.store.logins))
+		if res := b.get(strings.Replace(w.callback(), "good", "bad", 1)); res.Code != 403 ||
+			strings.Contains(res.Body.String(), "cause") || !strings.Contains(w.log.String(), "cause-of-refusal") {
+			t.Errorf("%d %s; log %s", res.Code, res.Body, w.log)
 		}
-	}
-	w := newHarness(t)
-	b := w.browser()
-	b.get("/")
-	if res := b.get(strings.Replace(w.callback(), "good", "bad", 1)); res.Code != 403 ||
-		strings.Contains(res.Body.String(), "cause") || !strings.Contains(w.log.String(), "cause-of-refusal") {
-		t.Errorf("%d %s; log %s", res.Code, res.Body, w.log)
-	}
-	if res := b.get(w.callback()); res.Code != 403 { // the flow has ended with the first answer
-		t.Errorf("a callback after one that was refused: %d", res.Code)
-	}
+		if res := b.get(w.callback()); res.Code != 403 { // the flow has ended with the first answer
+			t.Errorf("a callback after one that was refused: %d", res.Code)
+		}
+	})
 }
 
 // TestCallback_GoesOnWithLiveSession sends responses of a provider that belong to no flow of a
@@ -308,41 +314,45 @@ func TestLogin_RestartsAfterRevocation(t *testing.T) {
 // ForceReauth.
 func TestLogin_ChecksAuthTime(t *testing.T) {
 	t.Parallel()
-	for what, c := range map[string]struct {
-		ago      time.Duration // of AuthTime; 0 = no AuthTime
-		required bool
-		admitted bool
-	}{
-		"asked after the restart":     {-time.Second, true, true},
-		"within the clock skew, slow": {ClockSkew, true, true},
-		"within the clock skew, fast": {-ClockSkew, true, true},
-		"asked before":                {2 * ClockSkew, true, false},
-		"asked in the future":         {-time.Hour, true, false},
-		"no auth_time, required":      {0, true, false},
-		"no auth_time, not required":  {0, false, true},
-		"asked before, not required":  {time.Hour, false, false},
-	} {
-		w := newHarness(t)
-		w.store.loginAgain, w.idp.authentication.AuthTimeRequired = 1, c.required
-		b := w.browser()
-		b.login("/x") // without ForceReauth, no auth_time is required
-		if c.ago != 0 {
-			w.idp.authentication.AuthTime = w.now.Add(-c.ago)
+	synctest.Test(t, func(t *testing.T) {
+		for what, c := range map[string]struct {
+			ago      time.Duration // of AuthTime; 0 = no AuthTime
+			required bool
+			admitted bool
+		}{
+			"asked after the restart":     {-time.Second, true, true},
+			"within the clock skew, slow": {ClockSkew, true, true},
+			"within the clock skew, fast": {-ClockSkew, true, true},
+			"asked before":                {2 * ClockSkew, true, false},
+			"asked in the future":         {-time.Hour, true, false},
+			"no auth_time, required":      {0, true, false},
+			"no auth_time, not required":  {0, false, true},
+			"asked before, not required":  {time.Hour, false, false},
+		} {
+			w := newHarness(t)
+			w.store.loginAgain, w.idp.authentication.AuthTimeRequired = 1, c.required
+			b := w.browser()
+			b.login("/x") // without ForceReauth, no auth_time is required
+			if c.ago != 0 {
+				w.idp.authentication.AuthTime = time.Now().Add(-c.ago)
+			}
+			res := b.get(w.callback())
+			switch logins := w.store.logins[1:]; {
+			case c.admitted && (res.Header().Get("Location") != "/x" || len(logins) != 1 || !logins[0].ForceReauth),
+				!c.admitted && (res.Code != 403 || len(logins) != 0):
+				t.Errorf("%s: %d", what, res.Code)
+			}
 		}
-		res := b.get(w.callback())
-		switch logins := w.store.logins[1:]; {
-		case c.admitted && (res.Header().Get("Location") != "/x" || len(logins) != 1 || !logins[0].ForceReauth),
-			!c.admitted && (res.Code != 403 || len(logins) != 0):
-			t.Errorf("%s: %d", what, res.Code)
-		}
-	}
+	})
 }
 
 func TestLogin_IgnoresFutureAuthTime(t *testing.T) {
 	t.Parallel()
-	w := newHarness(t)
-	w.idp.authentication.AuthTime = w.now.Add(time.Hour)
-	if w.browser().login("/"); !w.store.logins[0].AuthTime.IsZero() {
-		t.Errorf("stored %s", w.store.logins[0].AuthTime)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		w := newHarness(t)
+		w.idp.authentication.AuthTime = time.Now().Add(time.Hour)
+		if w.browser().login("/"); !w.store.logins[0].AuthTime.IsZero() {
+			t.Errorf("stored %s", w.store.logins[0].AuthTime)
+		}
+	})
 }

@@ -38,8 +38,7 @@ type fakeStore struct {
 	err        error           // of every call
 	loginAgain int             // the number of logins that fail with CodeLoginAgain
 	onRead     func(id string) // called during LiveSession; nil = none
-	now        func() time.Time
-	clockErr   error // of Time
+	clockErr   error           // of Time
 }
 
 // storeAhead is how far the store's clock is ahead of the server's.
@@ -53,7 +52,7 @@ func newFakeStore() *fakeStore {
 func (m *fakeStore) Time(context.Context) (time.Time, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.now().Add(storeAhead), m.clockErr
+	return time.Now().Add(storeAhead), m.clockErr
 }
 
 func (m *fakeStore) Login(_ context.Context, accountID string, l account.NewLogin) (*account.LiveSession, error) {
@@ -210,7 +209,7 @@ func (p *fakeProvider) last() Flow {
 	return p.flows[len(p.flows)-1]
 }
 
-// harness is a Handler with a fake store, provider and clock.
+// harness is a Handler with a fake store and provider.
 type harness struct {
 	t       testing.TB
 	store   *fakeStore
@@ -218,7 +217,6 @@ type harness struct {
 	live    *live.Registry
 	handler *Handler
 	log     *bytes.Buffer
-	now     time.Time
 	config  trafficpolicy.LoginConfig
 
 	clockErr error // of CheckClock
@@ -234,19 +232,16 @@ func newHarness(t testing.TB, change ...func(*harness)) *harness {
 		t.Fatal(err)
 	}
 	w := &harness{t: t, store: newFakeStore(), live: live.New(nil), log: &bytes.Buffer{},
-		now: time.Unix(1_800_000_000, 0),
 		idp: &fakeProvider{scope: "issuer and client"},
 		config: trafficpolicy.LoginConfig{Kind: trafficpolicy.LoginOIDC, AuthID: "staff", MaxSession: time.Hour,
 			Digest: "d"}}
 	w.idp.authentication = Authentication{Key: "k", Identity: account.LoginIdentity{ProviderUserID: "ann", Name: "Ann",
 		Groups: []string{"staff"}}, Provider: account.IdentityProvider{Name: "IdP"}}
-	w.store.now = func() time.Time { return w.now }
 	for _, f := range change {
 		f(w)
 	}
 	w.handler = New(Options{Store: w.store, Revoker: w.store, Live: w.live, Key: key,
-		Logger: slog.New(slog.NewTextHandler(w.log, nil)), Clock: func() time.Time { return w.now },
-		ClockChecker: w,
+		Logger: slog.New(slog.NewTextHandler(w.log, nil)), ClockChecker: w,
 		Providers: map[trafficpolicy.LoginKind]Factory{
 			trafficpolicy.LoginOIDC: func(*trafficpolicy.LoginConfig, *http.Client) (Provider, error) {
 				return w.idp, nil
@@ -266,6 +261,15 @@ func (h *harness) browser() *browser {
 	return &browser{h: h, host: "app.example.com", cookies: map[string]string{}}
 }
 
+// plainPages writes pages as plain text.
+type plainPages struct{}
+
+func (plainPages) WritePage(w http.ResponseWriter, _ *http.Request, status int, code account.Code, msg string) {
+	w.Header().Set(account.CodeHeader, string(code))
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, msg)
+}
+
 // response is the response to a request, and the request that was passed upstream.
 type response struct {
 	*httptest.ResponseRecorder
@@ -282,12 +286,8 @@ func (b *browser) do(r *http.Request) response {
 	res := response{ResponseRecorder: httptest.NewRecorder()}
 	ep := &account.Endpoint{ID: "ep-" + b.host, AccountID: "ac", URL: "https://" + b.host}
 	q := trafficpolicy.LoginRequest{Config: &b.h.config, Endpoint: ep,
-		Conn: &trafficpolicy.Conn{ClientIP: netip.MustParseAddr("192.0.2.7"), TLS: true},
-		Page: func(w http.ResponseWriter, _ *http.Request, status int, code account.Code, msg string) {
-			w.Header().Set(account.CodeHeader, string(code))
-			w.WriteHeader(status)
-			_, _ = io.WriteString(w, msg)
-		}}
+		Conn:  &trafficpolicy.Conn{ClientIP: netip.MustParseAddr("192.0.2.7"), TLS: true},
+		Pages: plainPages{}}
 	b.h.handler.ServeLogin(res.ResponseRecorder, r, q,
 		func(w http.ResponseWriter, r *http.Request, found trafficpolicy.LoginResult) {
 			if res.upstream != nil {

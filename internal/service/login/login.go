@@ -4,8 +4,6 @@
 package login
 
 import (
-	"cmp"
-	"context"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -15,9 +13,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/backend"
-	"github.com/fairlead-dev/fairlead/internal/service/clientlimit"
 	"github.com/fairlead-dev/fairlead/internal/service/geo"
-	"github.com/fairlead-dev/fairlead/internal/service/hsts"
 	"github.com/fairlead-dev/fairlead/internal/service/live"
 	"github.com/fairlead-dev/fairlead/internal/service/seal"
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
@@ -33,7 +29,6 @@ type Options struct {
 	Providers map[trafficpolicy.LoginKind]Factory // a kind without one is refused
 	Allow     []backend.Allowed                   // private networks that identity providers may be in
 	Logger    *slog.Logger
-	Clock     func() time.Time // nil = time.Now
 
 	ClockChecker ClockChecker
 	Failures     FailureRecorder // nil = none
@@ -41,13 +36,6 @@ type Options struct {
 	// Rate and Burst limit each step of a login for each client; 0 = 10 a second, and 100.
 	Rate  rate.Limit
 	Burst int
-}
-
-// ClockChecker knows the clocks of the other servers.
-type ClockChecker interface {
-	// CheckClock returns an error while this machine's clock is too far from theirs, and logins are
-	// refused.
-	CheckClock() error
 }
 
 // Limits of a login.
@@ -65,26 +53,22 @@ const ClockSkew = time.Minute
 
 // Handler implements login actions. It is safe for concurrent use.
 type Handler struct {
-	opt       Options
 	log       *slog.Logger
-	now       func() time.Time
+	failures  FailureRecorder
 	providers *providerCache
-	limits    map[string]*clientlimit.Rate // by the name of the step
+	sessions  *sessions
+	logins    *logins
+	logouts   *logouts
 }
 
 var _ trafficpolicy.LoginHandler = (*Handler)(nil)
 
 // New returns a Handler.
 func New(o Options) *Handler {
-	h := &Handler{opt: o, log: o.Logger, now: o.Clock, providers: newProviderCache(o.Providers, NewClient(o.Allow)),
-		limits: map[string]*clientlimit.Rate{}}
-	if h.now == nil {
-		h.now = time.Now
-	}
-	for _, step := range []string{PathLogin, PathCallback, PathACS, PathLogout, PathMetadata} {
-		h.limits[step] = clientlimit.NewRate(cmp.Or(o.Rate, 10), cmp.Or(o.Burst, 100))
-	}
-	return h
+	s, a := &sessions{store: o.Store, live: o.Live, locations: o.Locations}, newAdmission(&o)
+	return &Handler{log: o.Logger, failures: o.Failures, providers: newProviderCache(o.Providers, NewClient(o.Allow)),
+		sessions: s, logouts: &logouts{revoker: o.Revoker, sessions: s, admission: a},
+		logins: &logins{store: o.Store, live: o.Live, sessions: s, flows: flows{o.Key}, admission: a}}
 }
 
 // Close closes idle connections to identity providers.
@@ -94,25 +78,11 @@ func (h *Handler) Close() { h.providers.client.CloseIdleConnections() }
 // metadata expires. The time is zero for a provider without certificates, and while its metadata has
 // not been fetched from the URL.
 func (h *Handler) CertificateEnd(accountID string, c *trafficpolicy.LoginConfig) (name string, end time.Time) {
-	p, err := h.providers.find(accountID, c)
+	p, err := h.providers.get(accountID, c, false)
 	if certified, ok := p.(CertifiedProvider); ok && err == nil {
 		return certified.CertificateEnd()
 	}
 	return "", time.Time{}
-}
-
-// request is one request to an endpoint with a login action.
-type request struct {
-	*Handler
-	trafficpolicy.LoginRequest
-	w        http.ResponseWriter
-	r        *http.Request
-	action   Action
-	provider Provider
-	step     string // current step of the login; "" = stepSession
-	returnTo string // the path at which the login began; "" = unknown
-	// person is whom the provider has confirmed, for reports of failures.
-	person account.LoginIdentity
 }
 
 // ServeLogin implements trafficpolicy.LoginHandler.
@@ -120,36 +90,36 @@ func (h *Handler) ServeLogin(
 	w http.ResponseWriter, r *http.Request, lr trafficpolicy.LoginRequest,
 	next func(http.ResponseWriter, *http.Request, trafficpolicy.LoginResult),
 ) {
-	q := &request{Handler: h, LoginRequest: lr, w: w, r: r,
+	q := &request{LoginRequest: lr, w: w, r: r, log: h.log, failures: h.failures,
 		action: Action{AccountID: lr.Endpoint.AccountID, EndpointURL: lr.Endpoint.URL, AuthID: lr.Config.AuthID}}
 	var err error
-	if q.provider, err = h.providers.get(q.action.AccountID, lr.Config); err != nil {
+	if q.provider, err = h.providers.get(q.action.AccountID, lr.Config, true); err != nil {
 		q.writeError(err)
 		return
 	}
 	path, _, _ := strings.Cut(trafficpolicy.ClientRequestURI(r), "?")
 	if name, own := strings.CutPrefix(path, q.action.path("")); own {
-		q.serveReserved(name)
+		h.serveReserved(q, name)
 		return
 	}
-	q.authenticate(next)
+	if !h.sessions.serve(q, next) {
+		h.logins.unauthenticated(q, next)
+	}
 }
 
 // serveReserved serves one of the action's reserved paths.
-func (q *request) serveReserved(name string) {
-	_, callback := q.provider.(CallbackProvider)
-	_, post := q.provider.(PostProvider)
-	serve := map[string]map[string]func() error{
-		PathLogin:  {http.MethodGet: q.handleLogin},
-		PathLogout: {http.MethodGet: q.showLogoutForm, http.MethodPost: q.handleLogout},
+func (h *Handler) serveReserved(q *request, name string) {
+	serve := map[string]map[string]func(*request) error{
+		PathLogin:  {http.MethodGet: h.logins.handleLogin},
+		PathLogout: {http.MethodGet: h.logouts.showForm, http.MethodPost: h.logouts.handle},
 	}
-	if callback {
-		serve[PathCallback] = map[string]func() error{http.MethodGet: q.handleCallback}
+	if _, ok := q.provider.(CallbackProvider); ok {
+		serve[PathCallback] = map[string]func(*request) error{http.MethodGet: h.logins.handleCallback}
 	}
-	if post {
-		serve[PathACS] = map[string]func() error{http.MethodPost: q.handleACS}
-		serve[PathFinish] = map[string]func() error{http.MethodGet: q.handleFinish}
-		serve[PathMetadata] = map[string]func() error{http.MethodGet: q.serveMetadata}
+	if _, ok := q.provider.(PostProvider); ok {
+		serve[PathACS] = map[string]func(*request) error{http.MethodPost: h.logins.handleACS}
+		serve[PathFinish] = map[string]func(*request) error{http.MethodGet: h.logins.handleFinish}
+		serve[PathMetadata] = map[string]func(*request) error{http.MethodGet: h.logins.serveMetadata}
 	}
 	q.setPrivacyHeaders()
 	q.step = name
@@ -160,85 +130,8 @@ func (q *request) serveReserved(name string) {
 	case f == nil:
 		q.writePage(account.CodeMethod, "This address of the login takes another method.")
 	default:
-		if err := f(); err != nil {
+		if err := f(q); err != nil {
 			q.writeError(err)
 		}
 	}
-}
-
-// setPrivacyHeaders keeps responses of a login out of caches, its URLs out of Referer, and later
-// requests off plain http.
-func (q *request) setPrivacyHeaders() {
-	h := q.w.Header()
-	if q.Conn.TLS {
-		hsts.Set(h, q.r.Host)
-	}
-	h.Set("Cache-Control", "no-store")
-	h.Set("Referrer-Policy", "no-referrer")
-}
-
-func (q *request) writePage(code account.Code, msg string) {
-	q.setPrivacyHeaders()
-	q.Page(q.w, q.r, code.Status(), code, msg)
-}
-
-func (q *request) redirect(to string) {
-	q.setPrivacyHeaders()
-	h := q.w.Header()
-	h.Set("Location", to)
-	h.Set("Content-Length", "0")
-	q.w.WriteHeader(http.StatusSeeOther)
-}
-
-// checkRateLimit reports whether the client may take the step now, and answers the request when
-// not.
-func (q *request) checkRateLimit(step string) bool {
-	if q.limits[step].Allow(q.Conn.ClientIP, q.now()) {
-		return true
-	}
-	q.writeRateLimited()
-	return false
-}
-
-func (q *request) writeRateLimited() {
-	q.w.Header().Set("Retry-After", "1")
-	q.writePage(account.CodeRateLimited,
-		"There are too many logins from your network at the moment. Try again in a moment.")
-}
-
-// writeError answers a request whose login failed. Only the message of an *account.Error is shown
-// to the person; the cause is logged.
-func (q *request) writeError(err error) {
-	code, msg := account.CodeOf(err), userMessage(err)
-	switch code {
-	case account.CodeLoginFailed, account.CodeProviderFailed, account.CodeLoginAgain, account.CodeUnavailable:
-	default:
-		code, msg = account.CodeUnavailable, ""
-	}
-	if msg == "" || code == account.CodeUnavailable {
-		msg = "The service cannot look up at the moment who is logged in to this endpoint. Try again in a moment."
-	} else if !strings.Contains(msg, q.action.EndpointURL) { // a provider's message has no URL
-		msg += " Open " + q.action.EndpointURL + " to begin again."
-	}
-	level := slog.LevelInfo
-	if code == account.CodeUnavailable {
-		level = slog.LevelError
-	}
-	if q.r.Context().Err() == nil {
-		q.log.Log(q.r.Context(), level, "login failed", "endpoint", q.Endpoint.ID, "url", q.Endpoint.URL, "auth_id",
-			q.Config.AuthID, "err", logText(err))
-	}
-	q.reportFailure(code, msg, err)
-	if code == account.CodeUnavailable {
-		q.w.Header().Set("Retry-After", "2")
-	}
-	if q.returnTo != "/" && q.returnTo != "" { // the owner of the endpoint is not told
-		msg = strings.ReplaceAll(msg, q.action.EndpointURL, q.action.EndpointURL+q.returnTo)
-	}
-	q.writePage(code, msg)
-}
-
-// providerContext limits how long one step may wait for the provider.
-func (q *request) providerContext() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(q.r.Context(), providerTimeout)
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -34,20 +35,22 @@ func TestLogin_StartsFlow(t *testing.T) {
 
 func TestLogin_MakesSession(t *testing.T) {
 	t.Parallel()
-	w := newHarness(t)
-	b := w.browser()
-	b.cookies["theme"] = "dark"
-	back := b.login("/a?b=c")
-	if back.Code != http.StatusSeeOther || back.Header().Get("Location") != "/a?b=c" || len(b.cookies) != 2 ||
-		b.cookies["__Host-fl-staff"] == "" {
-		t.Fatalf("%d %v, cookies %v", back.Code, back.Header(), b.cookies)
-	}
-	l := w.store.logins[0]
-	if l.EndpointID != "ep-app.example.com" || l.URL != "https://app.example.com" ||
-		!l.StartedAt.Equal(w.now.Add(storeAhead)) ||
-		l.MaxDuration != time.Hour || l.Device.IPAddress != "192.0.2.7" || l.ForceReauth {
-		t.Errorf("stored %+v", l)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		w := newHarness(t)
+		b := w.browser()
+		b.cookies["theme"] = "dark"
+		back := b.login("/a?b=c")
+		if back.Code != http.StatusSeeOther || back.Header().Get("Location") != "/a?b=c" || len(b.cookies) != 2 ||
+			b.cookies["__Host-fl-staff"] == "" {
+			t.Fatalf("%d %v, cookies %v", back.Code, back.Header(), b.cookies)
+		}
+		l := w.store.logins[0]
+		if l.EndpointID != "ep-app.example.com" || l.URL != "https://app.example.com" ||
+			!l.StartedAt.Equal(time.Now().Add(storeAhead)) ||
+			l.MaxDuration != time.Hour || l.Device.IPAddress != "192.0.2.7" || l.ForceReauth {
+			t.Errorf("stored %+v", l)
+		}
+	})
 }
 
 func TestAuthenticate_PassesIdentity(t *testing.T) {
@@ -301,25 +304,27 @@ func TestServeReserved(t *testing.T) {
 
 func TestHandler_LimitsSteps(t *testing.T) {
 	t.Parallel()
-	w := newHarness(t)
-	refused := func(target string) (n int) {
-		for range 130 {
-			if res := w.browser().get(target); code(res) == account.CodeRateLimited && res.Code == 429 && res.Header().
-				Get("Retry-After") != "" {
-				n++
+	synctest.Test(t, func(t *testing.T) {
+		w := newHarness(t)
+		refused := func(target string) (n int) {
+			for range 130 {
+				if res := w.browser().get(target); code(res) == account.CodeRateLimited && res.Code == 429 &&
+					res.Header().Get("Retry-After") != "" {
+					n++
+				}
+			}
+			return n
+		}
+		for _, target := range []string{"/", "/_fairlead/staff/callback"} {
+			if n := refused(target); n != 30 {
+				t.Errorf("%s: %d of 130 refused, want 30", target, n)
 			}
 		}
-		return n
-	}
-	for _, target := range []string{"/", "/_fairlead/staff/callback"} {
-		if n := refused(target); n != 30 {
-			t.Errorf("%s: %d of 130 refused, want 30", target, n)
+		time.Sleep(time.Minute)
+		if n := refused("/"); n != 30 {
+			t.Errorf("a minute later: %d of 130 refused, want 30", n)
 		}
-	}
-	w.now = w.now.Add(time.Minute)
-	if n := refused("/"); n != 30 {
-		t.Errorf("a minute later: %d of 130 refused, want 30", n)
-	}
+	})
 }
 
 // TestLogin_RefusesPeopleOverLimit checks that the page names the account's limit of users, and not

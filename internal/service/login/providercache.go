@@ -49,28 +49,20 @@ func (c *providerCache) newProvider(config *trafficpolicy.LoginConfig) (Provider
 	return provider, nil
 }
 
-// find returns the provider of a config; one that is not cached is made, and not cached.
-func (c *providerCache) find(accountID string, config *trafficpolicy.LoginConfig) (Provider, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if e := c.byKey[providerKey{accountID, config.Digest}]; e != nil {
-		return e.Value.(*providerEntry).provider, nil
-	}
-	return c.newProvider(config)
-}
-
-// get returns the provider of a config.
-func (c *providerCache) get(accountID string, config *trafficpolicy.LoginConfig) (Provider, error) {
+// get returns the provider of a config. One that is not used is not cached, and does not stay longer.
+func (c *providerCache) get(accountID string, config *trafficpolicy.LoginConfig, used bool) (Provider, error) {
 	key := providerKey{accountID, config.Digest}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if e := c.byKey[key]; e != nil {
-		c.lru.MoveToFront(e)
+		if used {
+			c.lru.MoveToFront(e)
+		}
 		return e.Value.(*providerEntry).provider, nil
 	}
 	provider, err := c.newProvider(config)
-	if err != nil {
-		return nil, err
+	if err != nil || !used {
+		return provider, err
 	}
 	c.byKey[key] = c.lru.PushFront(&providerEntry{key, provider})
 	if c.lru.Len() > maxProviders {

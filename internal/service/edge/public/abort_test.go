@@ -31,13 +31,13 @@ func TestClient_AbortResetsConnection(t *testing.T) {
 				o.Handler = serveFunc(func(rw http.ResponseWriter, r *http.Request, _ *account.Endpoint, c Client) {
 					if r.ProtoMajor == 2 {
 						_, _ = io.WriteString(rw,
-							map[bool]string{true: "stays", false: "can be severed"}[c.Abort == nil])
+							map[bool]string{true: "stays", false: "can be severed"}[c.Aborter == nil])
 						return
 					}
 					_, _ = io.WriteString(rw, "beginning")
 					_ = http.NewResponseController(rw).Flush()
-					c.Abort()
-					c.Abort()
+					c.Aborter.Abort()
+					c.Aborter.Abort()
 					<-r.Context().Done() // the server notices
 					_, err := rw.Write(make([]byte, 8<<10))
 					ended <- err

@@ -99,8 +99,7 @@ func (s *Server) prepare(ctx context.Context, c *conn, secure bool) (net.Conn, e
 // framed makes the HTTP server read only what every program reads alike.
 func (s *Server) framed(c net.Conn, p framing.Protocol) *framing.Conn {
 	return framing.New(c, framing.Options{Protocol: p, StartTimeout: s.opt.headerTimeout,
-		HeadTimeout: s.opt.headerTimeout,
-		Linger:      true})
+		HeadTimeout: s.opt.headerTimeout, Linger: true})
 }
 
 // conn is a client's connection below TLS.
@@ -133,9 +132,9 @@ func (c *conn) CloseWrite() error {
 	return nil
 }
 
-// abort resets the connection. It closes the TCP connection and not the TLS above it, whose close
+// Abort resets the connection. It closes the TCP connection and not the TLS above it, whose close
 // would wait for a client that does not read.
-func (c *conn) abort() {
+func (c *conn) Abort() {
 	if tcp := c.tcp(); tcp != nil {
 		_ = tcp.SetLinger(0) // what is queued is dropped
 	}

@@ -54,8 +54,7 @@ type certSet struct{ byName map[string][]*tls.Certificate }
 // certificate is only logged.
 func OpenCertificates(sources []CertFiles, log *slog.Logger) (*Certificates, error) {
 	c := &Certificates{sources: sources, log: log, loaded: make(map[CertFiles]loadedPair),
-		lastErrors: make(map[CertFiles]string),
-		warned:     make(map[string]bool)}
+		lastErrors: make(map[CertFiles]string), warned: make(map[string]bool)}
 	if errs := c.reload(time.Now()); len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
@@ -84,8 +83,7 @@ func (c *Certificates) refresh(now time.Time) {
 	before := c.current.Load().names()
 	for _, err := range c.reload(now) {
 		c.log.Error("a public certificate could not be reloaded; the old one, where there is one, stays in service",
-			"err",
-			err)
+			"err", err)
 	}
 	if after := c.current.Load().names(); !slices.Equal(before, after) {
 		c.log.Info("names of public certificates", "names", after)

@@ -25,7 +25,7 @@ const (
 func (s *Server) clientOf(c *conn, r *http.Request) Client {
 	client := Client{Addr: c.client, TLS: c.tls != nil, Upstreams: &c.upstreams}
 	if r.ProtoMajor == 1 {
-		client.Abort = c.abort
+		client.Aborter = c
 	}
 	if c.tls != nil {
 		client.ServerName = c.tls.ServerName

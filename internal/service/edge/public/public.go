@@ -19,6 +19,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/edge"
 	"github.com/fairlead-dev/fairlead/internal/service/edge/framing"
 	"github.com/fairlead-dev/fairlead/internal/service/ticketkeys"
+	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )
 
 // Defaults of Options.
@@ -42,10 +43,9 @@ type Client struct {
 	Addr       netip.AddrPort // port 0 where a proxy does not state it
 	TLS        bool           // with the listener, or with a trusted proxy
 	ServerName string         // SNI on the listener; "" = none
-	// Abort resets the connection and drops what is queued for the client. nil where the connection
-	// carries other requests too. It does not block, and must not be called after the request was
-	// served: the connection may then carry a request of another user.
-	Abort func()
+	// Aborter is nil where the connection carries other requests too. It does not block, and must not be
+	// called after the request was served: the connection may then carry a request of another user.
+	Aborter trafficpolicy.Aborter
 	// Upstreams are private to the connection; nil behind a trusted proxy.
 	Upstreams *edge.PrivateUpstreams
 }
@@ -115,8 +115,7 @@ func New(o Options) *Server {
 	o.headerTimeout = cmp.Or(o.headerTimeout, framing.HeadTimeout)
 	s := &Server{opt: o, log: o.Logger, queue: framing.NewListener(),
 		conns:  newConnLimiter(o.MaxConns, o.MaxConnsPerClient, o.Logger),
-		lookup: newLookup(o.Endpoints), handshakes: make(chan struct{}, maxHandshakes),
-		stopped: make(chan struct{})}
+		lookup: newLookup(o.Endpoints), handshakes: make(chan struct{}, maxHandshakes), stopped: make(chan struct{})}
 	if o.HTTPS != nil {
 		s.tls = &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
 			GetCertificate: o.Certificates.getCertificate}

@@ -26,6 +26,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/notify"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/registration"
 	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/accessrules"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/process"
 )
 
 const (
@@ -39,6 +40,7 @@ const (
 
 // access is the part of the manager that EndpointAccess objects concern.
 type access struct {
+	process.EveryReplica
 	policies  *networkpolicy.Reconciler
 	changes   *notify.Source // names objects whose enforcement may have changed
 	client    client.Client  // of the objects: cached, unless namespaces are listed
@@ -114,13 +116,8 @@ func (a *access) notifyAll(ctx context.Context) {
 		}
 		return
 	}
-	var list v1alpha1.EndpointAccessList
-	if err := a.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
-		return // the cache has not started, and the first events name all of them; or it has stopped
-	}
-	for i := range list.Items {
-		a.changes.NotifyObject(client.ObjectKeyFromObject(&list.Items[i]))
-	}
+	// none if the cache has not started, and the first events name all of them
+	a.changes.NotifyObjects(notify.Names(ctx, a.client, &v1alpha1.EndpointAccessList{}))
 }
 
 // setup adds the controllers, and connects the condition. notify is called with hostnames that wait
@@ -164,9 +161,6 @@ func (a *access) Start(ctx context.Context) error {
 		a.notifyAll(ctx)
 	}
 }
-
-// NeedLeaderElection returns false: every replica reads, so that a new leader is in sync.
-func (a *access) NeedLeaderElection() bool { return false }
 
 // portOf returns the port of a listener's address; 0 for none. Managers and forwarders listen for
 // metrics on the same one.

@@ -16,6 +16,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/boundendpoint"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/forwarderstatus"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/notify"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/registration"
 )
 
 // Forwarders is the state of the forwarders; *forwarderstatus.Reader implements it.
@@ -23,12 +24,7 @@ type Forwarders interface {
 	manager.Runnable
 	boundendpoint.Forwarders
 	accessstatus.Forwarders
-	// EdgeStatus returns whether all forwarders have a session with the service's edge, and the
-	// problem if not.
-	EdgeStatus() (known bool, problem string)
-	// Legs returns the replicas of the service that the forwarders are connected to, as
-	// KubernetesOperatorStatus.Legs.
-	Legs() (known bool, legs string)
+	registration.Forwarders
 	// NetworkPoliciesReliedOn reports whether forwarders leave it to NetworkPolicies who may call, or
 	// may do so.
 	NetworkPoliciesReliedOn() bool
@@ -64,13 +60,9 @@ func newForwarderStatus(
 
 // hostnames lists the BoundEndpoints.
 func hostnames(ctx context.Context, cached client.Client, namespace string) []string {
-	var list v1alpha1.BoundEndpointList
-	if err := cached.List(ctx, &list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
-		return nil // the cache has stopped
+	var hostnames []string
+	for _, o := range notify.Names(ctx, cached, &v1alpha1.BoundEndpointList{}, client.InNamespace(namespace)) {
+		hostnames = append(hostnames, o.Name)
 	}
-	names := make([]string, len(list.Items))
-	for i := range list.Items {
-		names[i] = list.Items[i].Name
-	}
-	return names
+	return hostnames
 }

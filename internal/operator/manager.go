@@ -157,16 +157,14 @@ func addRunnables(
 	sync := newEndpointSync(mgr, o, s, anchors, set, report)
 	sync.Approvals, sync.Latency = &endpointsync.Approvals{Notify: forwarderChanges.Notify}, latency
 	register := newRegistration(mgr, o, anchors, recorder, api)
-	addresses, addressChanges, err := newForwarderAddresses(mgr, o, own, register, importChanges)
-	if err != nil {
-		return err
-	}
+	addresses, addressChanges := newForwarderAddresses(mgr, o, own, register, importChanges)
 	services := boundendpoint.New(boundendpoint.Options{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Anchors: anchors, Account: set,
-		Forwarders: forwarders, Addresses: addresses, WithoutSlices: o.ForwarderService == "", Latency: latency,
-		NetworkPolicies: access.policies, Projection: o.Projection, Recorder: recorder, Clock: clock.RealClock{},
-		Approved: sync.Approvals.Approved, Layout: o.layout(own, s.domain), Namespaces: s.namespaces, Targets: targets,
-		TargetRole: o.ClusterRole, Uninstall: uninstall, TakeoverDelay: o.TakeoverDelay, OrphanDelay: orphanDelay,
+		Forwarders: forwarders, Addresses: addresses, NetworkPolicies: access.policies, Approvals: sync.Approvals,
+		Latency: latency, Recorder: recorder, Clock: clock.RealClock{}, Layout: o.layout(own, s.domain),
+		Target: boundendpoint.TargetOptions{Namespaces: s.namespaces, Services: targets, Role: o.ClusterRole,
+			Uninstall: uninstall, Projection: o.Projection, WithoutSlices: o.ForwarderService == ""},
+		TakeoverDelay: o.TakeoverDelay, OrphanDelay: orphanDelay,
 	})
 	register.Endpoints = accountEndpoints{feed, set}
 	feed.RecordedSource, second.report, second.elected = register.Recorded, register.ReportSecondRelease, mgr.Elected()
@@ -256,9 +254,7 @@ func notifyOf(
 		report.ReportProblems(c.Problems)
 		changes.NotifyAll(c.Hostnames)
 		availability.NotifyAll(c.Availability)
-		for _, name := range c.Exports {
-			imports.NotifyObject(name)
-		}
+		imports.NotifyObjects(c.Exports)
 	}
 }
 

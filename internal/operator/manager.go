@@ -147,15 +147,15 @@ func addRunnables(
 	report := endpointsync.NewReporter(recorder,
 		func() runtime.Object { return operatorObject(ctx, mgr.GetClient(), o) })
 	changes, availability := notify.New(own.Namespace, 0), notify.New(own.Namespace, statusDebounce)
-	importChanges, access := notify.New("", 0), newAccess(ctx, mgr, direct, o, s)
-	forwarders, forwarderChanges, err := newForwarderStatus(mgr, o, availability, func() { access.notifyAll(ctx) })
+	importChanges, access := notify.New("", 0), newAccess(mgr, direct, o, s)
+	forwarders, forwarderChanges, err := newForwarderStatus(mgr, o, availability, access)
 	if err != nil {
 		return err
 	}
 	feed := &endpointsync.Feed{Source: api.Source, Set: set, Log: mgr.GetLogger().WithName("feed"),
 		OnChange: notifyOf(report, changes, availability, importChanges)}
 	sync := newEndpointSync(mgr, o, s, anchors, set, report)
-	sync.Approvals, sync.Latency = &endpointsync.Approvals{Notify: forwarderChanges.Notify}, latency
+	sync.Approvals, sync.Latency = &endpointsync.Approvals{Changes: forwarderChanges}, latency
 	register := newRegistration(mgr, o, anchors, recorder, api)
 	addresses, addressChanges := newForwarderAddresses(mgr, o, own, register, importChanges)
 	services := boundendpoint.New(boundendpoint.Options{
@@ -182,7 +182,7 @@ func addRunnables(
 		boundendpoint.Index(ctx, mgr.GetFieldIndexer(), own),
 		registerMetrics(o, set, feed, latency.Register, register.RegisterMetrics, services.RegisterMetrics),
 		sync.SetupWithManager(mgr, changes),
-		access.setup(mgr, o, forwarders, register, forwarderChanges.Notify),
+		access.setup(mgr, o, forwarders, register, forwarderChanges),
 		services.SetupWithManager(mgr, availability, forwarderChanges, addressChanges),
 		imports.setup(mgr, register),
 		addAll(mgr, runnables...),

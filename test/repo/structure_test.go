@@ -31,10 +31,10 @@ var ceilings = map[string]int{
 	"types with more than 40 methods":  5,
 	"structs of more than 15 options":  8,
 	"packages of more than 40 files":   1,
-	"struct fields that are functions": 182,
+	"struct fields that are functions": 165,
 	"comments that begin with \"of\"":  35,
 	"files that name UpstreamProtocol": 23,
-	"lines of product":                 121_262,
+	"lines of product":                 121_253,
 	"pages of docs over 25 kB":         0,
 }
 

@@ -3,7 +3,8 @@
 
 // Package notify passes names of objects to a controller's work queue: endpointsync and
 // forwarderstatus name objects, and a Source turns the names into requests for the controller that
-// it was given to. Notify never blocks, and names from before the controller's start are kept.
+// it was given to. Notify never blocks, and names from before the controller's start are kept. A
+// Signal wakes a loop that needs no names.
 package notify
 
 import (
@@ -44,9 +45,8 @@ func (s Signal) Send() {
 // Source is a source.Source of one controller; New makes one. It is safe for concurrent use.
 type Source struct {
 	namespace string
-	// delay of each request
-	after    time.Duration
-	priority int
+	after     time.Duration // after is the delay of each request.
+	priority  int
 
 	mu      sync.Mutex
 	queue   workqueue.TypedRateLimitingInterface[reconcile.Request]

@@ -28,10 +28,10 @@ const (
 // figure lowers its ceiling; none raises one.
 var ceilings = map[string]int{
 	"types in more than 6 files":       7,
-	"types with more than 40 methods":  6,
-	"structs of more than 15 options":  10,
+	"types with more than 40 methods":  5,
+	"structs of more than 15 options":  8,
 	"packages of more than 40 files":   1,
-	"struct fields that are functions": 188,
+	"struct fields that are functions": 165,
 	"comments that begin with \"of\"":  35,
 	"files that name UpstreamProtocol": 23,
 	"lines of product":                 121_211,

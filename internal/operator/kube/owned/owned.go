@@ -13,11 +13,14 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
@@ -82,6 +85,22 @@ func (w *Writer) WriteService(s *corev1.Service, write func() error) (err error)
 	return write()
 }
 
+// CreateService creates the Service and returns it, or the one that already has its name.
+func (w *Writer) CreateService(
+	ctx context.Context, desired *corev1.Service,
+) (s *corev1.Service, isNew bool, err error) {
+	made := desired.DeepCopy()
+	err = w.WriteService(made, func() error { return w.Client.Create(ctx, made) })
+	if !apierrors.IsAlreadyExists(err) {
+		return made, err == nil, err
+	}
+	live := &corev1.Service{} // the cache has not seen it yet
+	if err := w.Live.Get(ctx, client.ObjectKeyFromObject(desired), live); err != nil {
+		return nil, false, fmt.Errorf("reading it: %w", err)
+	}
+	return live, false, nil
+}
+
 // EnsureSlice makes a slice as desired. live is the one that is known, nil for none; denials by
 // admission are counted by key.
 func (w *Writer) EnsureSlice(ctx context.Context, key string, live, desired *discoveryv1.EndpointSlice) error {
@@ -135,6 +154,19 @@ func Delete(ctx context.Context, c client.Client, o client.Object) error {
 	uid, version := o.GetUID(), o.GetResourceVersion()
 	return client.IgnoreNotFound(c.Delete(ctx, o, client.Preconditions{UID: &uid, ResourceVersion: &version},
 		client.PropagationPolicy(metav1.DeletePropagationBackground)))
+}
+
+// liveTimeout bounds the question whether an object is gone.
+const liveTimeout = 10 * time.Second
+
+// IsGone reports whether the API server says that it does not have an object, or deletes it.
+func IsGone(ctx context.Context, live client.Reader, kind schema.GroupVersionKind, name types.NamespacedName) bool {
+	ctx, cancel := context.WithTimeout(ctx, liveTimeout)
+	defer cancel()
+	o := &metav1.PartialObjectMetadata{}
+	o.SetGroupVersionKind(kind)
+	err := live.Get(ctx, name, o)
+	return apierrors.IsNotFound(err) || err == nil && o.DeletionTimestamp != nil
 }
 
 // IsStale reports whether a write lost against a concurrent one, was based on a stale cache, or has

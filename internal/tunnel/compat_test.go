@@ -121,7 +121,7 @@ func (s *Session) setServer(version string, features ...Feature) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, l := range s.links {
-		l.serverVersion, l.features = version, features
+		l.server = serverSupport{version, features}
 	}
 }
 
@@ -134,7 +134,7 @@ func TestBind_SentToReplicaWithFeature(t *testing.T) {
 		s.mu.Lock()
 		for _, l := range s.links {
 			if l.replicaID == older {
-				l.features = s.welcome.Features
+				l.server.features = s.welcome.Features
 			}
 		}
 		s.mu.Unlock()

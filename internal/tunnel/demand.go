@@ -165,7 +165,7 @@ func (s *Session) updateDesiredConns(now time.Time) {
 	for _, l := range s.links {
 		if l.conn.busy.isBusy(now) {
 			busy++
-			lossy = l.isLossy() || lossy
+			lossy = l.conn.isLossy() || lossy
 		}
 	}
 	want := desiredFor(busy, lossy)

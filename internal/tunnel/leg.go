@@ -130,7 +130,7 @@ func (s *Session) addDialedLink(l *link, welcome *Welcome) (isNewLeg bool, retir
 			s.ID(), welcome.SessionID, welcome.AccountID)
 	}
 	l.replicaID, l.replicas = welcome.ReplicaID, welcome.Replicas
-	l.features, l.serverVersion = welcome.Features, welcome.ServerVersion
+	l.server = serverSupport{welcome.ServerVersion, welcome.Features}
 	l.addresses = boundedAddresses(welcome.ReplicaAddresses)
 	defer s.legsChanged()
 	s.mu.Lock()

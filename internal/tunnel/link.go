@@ -26,20 +26,17 @@ type link struct {
 	ctrl *control
 	log  *slog.Logger
 
-	session      *Session         // set by Session.addLink
-	replicaID    string           // the server's, on the client's side; set before the link is added
-	replicas     int              // how many the server knows of; guarded by the session's mutex
-	addresses    []ReplicaAddress // addresses that the server has announced; guarded by the session's mutex
-	avoidUntil   time.Time        // its replica refuses streams; guarded by the session's mutex
-	streams      atomic.Int64
-	idleSince    atomic.Int64  // when streams became 0; Unix nanoseconds
-	emptied      chan struct{} // gets a token when streams became 0
-	peerRetired  chan struct{} // closed when the server has retired the connection, too
-	lossDetector lossDetector  // guarded by the session's mutex
+	session     *Session         // set by Session.addLink
+	replicaID   string           // the server's, on the client's side; set before the link is added
+	replicas    int              // how many the server knows of; guarded by the session's mutex
+	addresses   []ReplicaAddress // addresses that the server has announced; guarded by the session's mutex
+	avoidUntil  time.Time        // its replica refuses streams; guarded by the session's mutex
+	streams     atomic.Int64
+	idleSince   atomic.Int64  // when streams became 0; Unix nanoseconds
+	emptied     chan struct{} // gets a token when streams became 0
+	peerRetired chan struct{} // closed when the server has retired the connection, too
 
-	// the server's, on the client's side; set before the link is added
-	features      []Feature
-	serverVersion string
+	server serverSupport // the server's, on the client's side; set before the link is added
 
 	ctx      context.Context // ends with the link; its cause is the reason
 	cancel   context.CancelCauseFunc
@@ -89,6 +86,21 @@ func (l *link) openControl(ctx context.Context, client bool) error {
 		l.close(errors.New("the peer took no control message for " + controlTimeout.String()))
 	}
 	return nil
+}
+
+// send sends a control message; a connection that cannot take it is closed.
+func (l *link) send(m *message) error { return l.closeOnSendError(l.ctrl.send(m)) }
+
+// closeOnSendError closes a connection that could not take a message.
+func (l *link) closeOnSendError(err error) error {
+	if err == nil {
+		return nil
+	}
+	var tooLong *Error
+	if !errors.Is(err, errRetired) && !errors.As(err, &tooLong) {
+		l.close(err)
+	}
+	return err
 }
 
 // close ends the link and its streams at once. The first reason counts. It does not block for

@@ -31,11 +31,10 @@ func (l *lossDetector) update(retransmitted, sent uint32) bool {
 }
 
 // isLossy reports whether lost packets slow the connection down. The session's mutex must be held.
-func (l *link) isLossy() bool {
-	below := l.conn.below
-	if below == nil {
+func (c *muxConn) isLossy() bool {
+	if c.below == nil {
 		return false
 	}
-	retransmitted, sent := retransmits(below.Conn)
-	return retransmitted > 0 && congestionControl(below.Conn) != bbr && l.lossDetector.update(retransmitted, sent)
+	retransmitted, sent := retransmits(c.below.Conn)
+	return retransmitted > 0 && congestionControl(c.below.Conn) != bbr && c.losses.update(retransmitted, sent)
 }

@@ -6,6 +6,7 @@ package tunnel
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -128,6 +129,27 @@ const BindingClusterset = "clusterset"
 type featureNeed struct {
 	feature Feature
 	name    string
+}
+
+// serverSupport is what a server's welcome tells of its version.
+type serverSupport struct {
+	version  string
+	features []Feature
+}
+
+// missingFeature returns the refusal of a bind that needs a feature which the server does not have,
+// and would silently ignore; nil when it has all of them, or b is nil.
+func (s serverSupport) missingFeature(b *Bind) error {
+	if b == nil {
+		return nil
+	}
+	for _, need := range b.requiredFeatures() {
+		if !slices.Contains(s.features, need.feature) {
+			return &Error{Code: CodeInvalid,
+				Msg: fmt.Sprintf("the server (version %s) does not know %s: update it", s.version, need.name)}
+		}
+	}
+	return nil
 }
 
 // requiredFeatures returns the features that a server needs for this bind, the newest first.

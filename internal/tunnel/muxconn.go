@@ -25,6 +25,7 @@ type muxConn struct {
 	trusted atomic.Bool
 	busy    busyUntil
 	session atomic.Pointer[Session] // notified when the connection becomes busy
+	losses  lossDetector            // guarded by the session's mutex
 
 	inBulk, outBulk bulkDetector // for the reading and the writing goroutine
 	budget          int          // bytes left until trusted; used by the reading goroutine only

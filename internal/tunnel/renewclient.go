@@ -83,7 +83,7 @@ func (s *Session) renewableLinks() map[string]*link {
 	defer s.mu.Unlock()
 	links := make(map[string]*link)
 	for _, l := range slices.Concat(s.links, s.retiring) {
-		if links[l.replicaID] == nil && l.ctx.Err() == nil && slices.Contains(l.features, FeatureRenew) {
+		if links[l.replicaID] == nil && l.ctx.Err() == nil && slices.Contains(l.server.features, FeatureRenew) {
 			links[l.replicaID] = l
 		}
 	}

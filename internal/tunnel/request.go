@@ -83,7 +83,7 @@ func (s *Session) request(ctx context.Context, m *message, repeat bool) (answer 
 // be a connection. mu must be held.
 func (s *Session) requestLinkLocked(b *Bind) (first *link, err error) {
 	for _, l := range s.links {
-		if missing := l.missingFeature(b); missing != nil {
+		if missing := l.server.missingFeature(b); missing != nil {
 			err = missing
 			continue
 		}
@@ -98,21 +98,6 @@ func (s *Session) requestLinkLocked(b *Bind) (first *link, err error) {
 		return nil, err
 	}
 	return first, nil
-}
-
-// missingFeature returns the refusal of a bind that needs a feature which the server behind l does
-// not have, and would silently ignore; nil when it has all of them, or b is nil.
-func (l *link) missingFeature(b *Bind) error {
-	if b == nil {
-		return nil
-	}
-	for _, need := range b.requiredFeatures() {
-		if !slices.Contains(l.features, need.feature) {
-			return &Error{Code: CodeInvalid,
-				Msg: fmt.Sprintf("the server (version %s) does not know %s: update it", l.serverVersion, need.name)}
-		}
-	}
-	return nil
 }
 
 // requestOver sends m over l and waits for the answer. An l whose replica does not answer is found
@@ -156,21 +141,6 @@ func (s *Session) handleAnswer(m *message) {
 		delete(s.pending, m.ID)
 		ch <- m
 	}
-}
-
-// send sends a control message; a connection that cannot take it is closed.
-func (l *link) send(m *message) error { return l.closeOnSendError(l.ctrl.send(m)) }
-
-// closeOnSendError closes a connection that could not take a message.
-func (l *link) closeOnSendError(err error) error {
-	if err == nil {
-		return nil
-	}
-	var tooLong *Error
-	if !errors.Is(err, errRetired) && !errors.As(err, &tooLong) {
-		l.close(err)
-	}
-	return err
 }
 
 // Drain tells the peer, a client's session each replica of it, that this side stops within d. From

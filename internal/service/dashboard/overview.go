@@ -249,7 +249,8 @@ func (h *overviewHandlers) addBackends(c *call, m *summary) error {
 }
 
 func (h *overviewHandlers) addAgents(c *call, m *summary) error {
-	agents, more, err := h.store.ListTunnelSessions(c.Context(), c.AccountID(), account.Page{Limit: account.MaxPageLimit})
+	page := account.Page{Limit: account.MaxPageLimit}
+	agents, more, err := h.store.ListTunnelSessions(c.Context(), c.AccountID(), page)
 	if err != nil {
 		return err
 	}

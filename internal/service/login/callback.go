@@ -164,7 +164,7 @@ func (l *logins) handleFinish(q *request) error {
 // the browser had here, and redirects the browser to the flow's return path.
 func (l *logins) complete(q *request, auth *Authentication, f *Flow) error {
 	q.person = auth.Identity
-	if err := l.checkAuthTime(q, auth, f); err != nil {
+	if err := checkAuthTime(auth, f); err != nil {
 		return err
 	}
 	token, hash := newToken()
@@ -205,8 +205,8 @@ func (l *logins) complete(q *request, auth *Authentication, f *Flow) error {
 // checkAuthTime refuses an authentication that is older than the flow when the provider had to ask
 // the person again. That request travels through the person's browser, which may change it; the
 // auth_time in the response cannot be changed. An auth_time in the future counts as none.
-func (l *logins) checkAuthTime(q *request, auth *Authentication, f *Flow) error {
-	if ahead := auth.AuthTime.Sub(time.Now()); ahead > ClockSkew {
+func checkAuthTime(auth *Authentication, f *Flow) error {
+	if ahead := time.Until(auth.AuthTime); ahead > ClockSkew {
 		auth.AuthTime = time.Time{}
 	}
 	const sentence = "The identity provider was told to ask you for your password again, and "

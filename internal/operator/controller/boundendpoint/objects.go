@@ -75,16 +75,14 @@ func (l Layout) upstreamService(b *v1alpha1.BoundEndpoint, owners []metav1.Owner
 }
 
 // transitionService returns the desired ClusterIP Service that has an address while the projection
-// changes, and selects the forwarders. Nil addresses let the API server choose.
-func (l Layout) transitionService(
-	b *v1alpha1.BoundEndpoint, owners []metav1.OwnerReference, addresses []string,
-) *corev1.Service {
+// changes, and selects the forwarders. The API server chooses the address.
+func (l Layout) transitionService(b *v1alpha1.BoundEndpoint, owners []metav1.OwnerReference) *corev1.Service {
 	s := l.upstreamService(b, owners)
 	sum := sha256.Sum256([]byte(b.Name))
 	s.Name = "transition-" + hex.EncodeToString(sum[:16])
 	l.Installation.Mark(s)
 	delete(s.Annotations, installation.AnnotationProjectionID)
-	setAddresses(s, addresses)
+	setAddresses(s, nil)
 	return s
 }
 

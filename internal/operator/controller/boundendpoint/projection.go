@@ -92,7 +92,7 @@ func (p *projector) ensureExternalName(
 	if problem == nil && !p.switches.active(b.Name) {
 		problem = p.slices.remove(ctx, b, target)
 	}
-	stay, wait := p.switches.lingering(ctx, b, p.layout.transitionService(b, owners.Local, nil))
+	stay, wait := p.switches.lingering(ctx, b, p.layout.transitionService(b, owners.Local))
 	state.requeueAfter = soonest(wait, recheckOwners(madeUpstream), recheckOwners(madeTarget))
 	return p.removeOthers(ctx, b, state, problem, append(stay, upstream, target)...)
 }
@@ -110,7 +110,7 @@ func (p *projector) ensureEndpointSlices(ctx context.Context, b *v1alpha1.BoundE
 		return state, problem
 	}
 	stay, wait := p.switches.lingering(ctx, b, p.layout.upstreamService(b, nil),
-		p.layout.transitionService(b, nil, nil))
+		p.layout.transitionService(b, nil))
 	state.requeueAfter = soonest(wait, recheckOwners(made))
 	if p.slices.uncached {
 		state.requeueAfter = soonest(state.requeueAfter, uncachedRecheck)

@@ -103,7 +103,7 @@ func (c *projectionChange) prepare(ctx context.Context) (wait time.Duration, fou
 	if c.state.addresses != nil {
 		return 0, nil // the third step is under way
 	}
-	transition := c.p.layout.transitionService(c.b, c.owners.Local, nil)
+	transition := c.p.layout.transitionService(c.b, c.owners.Local)
 	next := c.p.layout.upstreamService(c.b, c.owners.Local)
 	toSlices := c.wanted == v1alpha1.ProjectionEndpointSlice
 	if toSlices {
@@ -148,7 +148,7 @@ func (c *projectionChange) swap(ctx context.Context) *problem {
 	if c.state.done {
 		return nil
 	}
-	transition := c.p.layout.transitionService(c.b, c.owners.Local, nil)
+	transition := c.p.layout.transitionService(c.b, c.owners.Local)
 	if c.state.addresses == nil {
 		if err := c.takeAddresses(ctx, transition); err != nil {
 			return problemFromError(err)

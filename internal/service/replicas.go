@@ -148,10 +148,8 @@ func (r *replicas) run(serving context.Context, tasks *group, tunnels *tunnel.Se
 // knows of no agent of theirs, and would answer that endpoints are offline. Clients come as soon as
 // this replica is registered, before it is ready for a balancer.
 func (r *replicas) awaitPeers(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	for !r.alone() && !r.peers.HasDialed() {
-		if !timer.Sleep(ctx, 10*time.Millisecond) {
+	for range 500 {
+		if r.alone() || r.peers.HasDialed() || !timer.Sleep(ctx, 10*time.Millisecond) {
 			return
 		}
 	}

@@ -103,7 +103,8 @@ func spawnIn(b testing.TB, namespace, variant, part, keys, next string) *process
 	if namespace != "" {
 		cmd = exec.Command("ip", "netns", "exec", namespace, os.Args[0])
 	}
-	cmd.Env = append(os.Environ(), envRole+"="+variant+" "+part, envNext+"="+next, envKey+"="+keys)
+	cmd.Env = append(os.Environ(), envRole+"="+variant+" "+part, envNext+"="+next, envKey+"="+keys,
+		"GORACE=halt_on_error=1") // a part with a data race ends, so that the test fails
 	if *profiles != "" {
 		cmd.Env = append(cmd.Env, envProfile+"="+filepath.Join(*profiles, variant+"-"+part+".pprof"))
 	}

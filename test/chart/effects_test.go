@@ -26,6 +26,14 @@ type effect struct {
 	with  values
 }
 
+// before returns the values that the case changes one of.
+func (e effect) before(least values) values {
+	if e.with == nil || e.path == serviceAccountEnabled { // which excludes the secrets, required without it
+		return least
+	}
+	return e.with
+}
+
 const serviceAccountEnabled = "credentials.serviceAccount.enabled"
 
 // effects has a case for every value of values.yaml, in its order.
@@ -176,6 +184,12 @@ func everyValue(
 			diff)
 	}
 	results := make([]string, len(cases))
+	before := map[string]flat{} // by the values
+	for _, e := range cases {
+		if key := fmt.Sprint(e.before(least)); before[key] == nil {
+			before[key] = flatten(render(t, e.before(least)))
+		}
+	}
 	t.Run("values", func(t *testing.T) {
 		for i, e := range cases {
 			t.Run(e.path, func(t *testing.T) {
@@ -185,11 +199,7 @@ func everyValue(
 					with = least
 				}
 				after := render(t, with.set(e.path, e.value))
-				before := with
-				if e.path == serviceAccountEnabled { // it excludes the secrets, which are required without it
-					before = least
-				}
-				changes := difference(flatten(render(t, before)), flatten(after))
+				changes := difference(before[fmt.Sprint(e.before(least))], flatten(after))
 				if len(changes) == 0 {
 					t.Errorf("%s changes nothing", e.path)
 				}

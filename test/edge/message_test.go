@@ -72,6 +72,8 @@ func TestEdge_NamesCodeOfRefusedHead(t *testing.T) {
 		"GET /100% HTTP/1.1\r\nHost: hello.demo": account.CodeBadRequest,
 		"GET / HTTP/1.1\r\nHost : hello.demo":    account.CodeBadRequest,
 		"x":                                      account.CodeBadRequest,
+		"GET a HTTP/1.1\r\nHost: hello.demo":     account.CodeBadRequest,
+		"CONNECT [::1 HTTP/1.1\r\nHost: a.demo":  account.CodeBadRequest,
 		"GET / HTTP/1.1\r\nHost: hello.demo\r\nX: " + strings.Repeat("x", 64<<10): account.CodeHeaderTooLarge,
 	} {
 		st := p.Forwarder.Open(servicetest.OpenHeader(t, p.Bound))

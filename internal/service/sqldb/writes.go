@@ -82,12 +82,3 @@ func (w *Writes[T]) Transact(ctx context.Context, fn func(T) error) error {
 
 // Waiting returns how many calls wait for their turn.
 func (w *Writes[T]) Waiting() int { return w.queue.len() }
-
-// Hold waits for the turn and keeps it until release is called, so that calls wait.
-func (w *Writes[T]) Hold(ctx context.Context) (release func(), err error) {
-	hasTurn, err := w.queue.wait(&call[T]{ctx: ctx, turn: make(chan bool, 1)})
-	if !hasTurn {
-		return nil, err
-	}
-	return w.queue.pass, nil
-}

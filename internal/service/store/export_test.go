@@ -18,7 +18,20 @@ func (s *Store) SetPollInterval(d time.Duration) { s.pollInterval = d }
 
 // HoldTurn waits for the turn to write and keeps it until release is called, so that calls wait.
 func (s *Store) HoldTurn(ctx context.Context) (release func(), err error) {
-	return s.db.writes.Hold(ctx)
+	held, done, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	go func() {
+		ended <- s.db.write(ctx, "holding the turn", func(*tx) error {
+			close(held)
+			<-done
+			return nil
+		})
+	}()
+	select {
+	case <-held:
+		return func() { close(done); <-ended }, nil
+	case err := <-ended:
+		return nil, err
+	}
 }
 
 // WaitingCalls returns how many calls wait for the turn to write.

@@ -7,6 +7,8 @@ import (
 	"bytes"
 	"encoding/hex"
 	"math"
+	"net/http"
+	"net/url"
 	"strings"
 
 	"golang.org/x/net/http/httpguts"
@@ -92,7 +94,8 @@ func hasUpgrade(head []byte) bool {
 func checkRequestLine(line []byte) (http10, ok bool) {
 	method, rest, ok1 := bytes.Cut(line, []byte(" "))
 	target, version, ok2 := bytes.Cut(rest, []byte(" "))
-	if !ok1 || !ok2 || !isToken(method) || len(target) == 0 {
+	if !ok1 || !ok2 || !isToken(method) || len(target) == 0 ||
+		target[0] != '/' && !isURL(string(method), string(target)) {
 		return false, false
 	}
 	path, _, _ := bytes.Cut(target, []byte("?"))
@@ -102,6 +105,15 @@ func checkRequestLine(line []byte) (http10, ok bool) {
 		}
 	}
 	return string(version) == "HTTP/1.0", string(version) == "HTTP/1.0" || string(version) == "HTTP/1.1"
+}
+
+// isURL reports whether net/http can read a target that is no path: it would answer any other itself.
+func isURL(method, target string) bool {
+	if method == http.MethodConnect {
+		target = "http://" + target
+	}
+	_, err := url.ParseRequestURI(target)
+	return err == nil
 }
 
 // startsWithEscape reports whether two hexadecimal digits follow the first byte.

@@ -29,14 +29,14 @@ func TestReplicas_PinnedClientsUseAddresses(t *testing.T) {
 		}
 	}
 	before := r.relayed()
-	l := startLoad(t, number(t, rateVariable, 100), append(c.throughForwarder(), c.atReplicas(0, 1, 2)...)...)
+	l := startLoad(t, requestRate(t), append(c.throughForwarder(), c.atReplicas(0, 1, 2)...)...)
 	l.wait(100)
 	l.stop()
 	l.requireNoFailure("three servers")
 	if relayed := r.relayed() - before; relayed != 0 {
 		t.Errorf("%v streams were relayed", relayed)
 	}
-	l = startLoad(t, number(t, rateVariable, 100), c.throughForwarder()...)
+	l = startLoad(t, requestRate(t), c.throughForwarder()...)
 	l.wait(50)
 	killed := time.Now()
 	r.replicas[0].kill()

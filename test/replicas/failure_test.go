@@ -42,7 +42,7 @@ func TestReplicas_KilledServerLosesOnlyItsRequests(t *testing.T) {
 	var windows []time.Duration
 	for i := range number(t, killsVariable, 3) {
 		victim := r.replicas[i%3]
-		l := startLoad(t, number(t, rateVariable, 100), c.throughForwarder()...)
+		l := startLoad(t, requestRate(t), c.throughForwarder()...)
 		l.wait(50)
 		killed := time.Now()
 		victim.kill()
@@ -80,7 +80,7 @@ func TestReplicas_StoppedServerIsFenced(t *testing.T) {
 	if len(before) != 3 {
 		t.Fatalf("registered are %v", before)
 	}
-	l := startLoad(t, number(t, rateVariable, 100), c.throughForwarder()...)
+	l := startLoad(t, requestRate(t), c.throughForwarder()...)
 	l.wait(50)
 	victim := r.replicas[1]
 	stopped := time.Now()
@@ -125,7 +125,7 @@ func TestReplicas_BlackHoledLinkIsLeft(t *testing.T) {
 	r := startRig(t, 3)
 	c := r.startChain(-1, -1)
 	r.waitLegs(c.agent)
-	l := startLoad(t, number(t, rateVariable, 100), c.throughForwarder()...)
+	l := startLoad(t, requestRate(t), c.throughForwarder()...)
 	l.wait(50)
 	holed := time.Now()
 	r.balancer.blackHole(2)

@@ -81,7 +81,7 @@ func TestReplicas_LostWritesComeBack(t *testing.T) {
 	waiting := r.startPublic(1, "own", "wanted") // the second is taken
 	watchers := []*watcher{r.startWatcher(0, 0), r.startWatcher(1, 5)}
 	before := r.version(0)
-	l := startLoad(t, number(t, rateVariable, 100), c.targets()...)
+	l := startLoad(t, requestRate(t), c.targets()...)
 	l.wait(50)
 
 	p.cut(t)

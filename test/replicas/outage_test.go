@@ -63,7 +63,7 @@ func TestReplicas_ServeWithoutPostgres(t *testing.T) {
 	c := r.startChain(-1, -1)
 	r.waitLegs(c.agent)
 	before := r.registered()
-	l := startLoad(t, number(t, rateVariable, 100), c.targets()...)
+	l := startLoad(t, requestRate(t), c.targets()...)
 	l.wait(100)
 	if err := pg.Down(); err != nil {
 		t.Fatal(err)

@@ -93,7 +93,7 @@ func TestReplicas_PeersCut(t *testing.T) {
 	}
 	p, again := s.logIn("person", 0), s.logIn("again", 0)
 	streams := p.openEverywhere()
-	l := startLoad(t, number(t, rateVariable, 100), c.targets()...)
+	l := startLoad(t, requestRate(t), c.targets()...)
 	l.wait(20)
 
 	relays.cut()

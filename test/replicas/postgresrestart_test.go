@@ -35,7 +35,7 @@ func TestReplicas_SurvivePostgresRestarts(t *testing.T) {
 	c := r.startChain(-1, -1)
 	r.waitLegs(c.agent)
 	before := r.registered()
-	l := startLoad(t, number(t, rateVariable, 100), c.targets()...)
+	l := startLoad(t, requestRate(t), c.targets()...)
 	l.wait(50)
 	for name, end := range map[string]func() error{"killed": pg.Kill, "restarted": pg.Down} {
 		if err := end(); err != nil {

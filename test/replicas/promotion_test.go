@@ -81,7 +81,7 @@ func TestReplicas_FollowPromotedStandby(t *testing.T) {
 	watchers := []*watcher{r.startWatcher(0, 0), r.startWatcher(1, 5)}
 	r.eventLatencies(watchers, 10)
 	before := r.version(0)
-	l := startLoad(t, number(t, rateVariable, 100), c.targets()...)
+	l := startLoad(t, requestRate(t), c.targets()...)
 	l.wait(50)
 	p.failOver(t)
 	took := r.requireWrites(time.Now())

@@ -13,7 +13,7 @@ func TestReplicas_RollingRestartLosesNoRequest(t *testing.T) {
 	r := startRig(t, 3)
 	c := r.startChain(-1, -1)
 	r.waitLegs(c.agent)
-	l := startLoad(t, number(t, rateVariable, 100), append(c.targets(), c.api()...)...)
+	l := startLoad(t, requestRate(t), append(c.targets(), c.api()...)...)
 	l.wait(50)
 	for i := range number(t, restartsVariable, 3) {
 		r.replicas[i%3].restart()

@@ -27,8 +27,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
 )
 
-// maxAttempts is how often a write is repeated at once, once every status.ConflictRetry.
-const maxAttempts = 20
+// maxDenied and maxAllocated are how often a write is repeated, once every status.ConflictRetry.
+const maxDenied, maxAllocated = 20, 100 // a busy API server takes seconds to free an address
 
 // ErrForeign means that an object belongs to another owner.
 var ErrForeign = errors.New("the object belongs to another owner")
@@ -45,11 +45,11 @@ type Writer struct {
 	attempts sync.Map // attempts since the last success, by the key of a Service or the key of slices
 }
 
-// again counts an attempt and reports whether to repeat it.
-func (w *Writer) again(key any) bool {
+// again counts an attempt, of most, and reports whether to repeat it.
+func (w *Writer) again(key any, most int) bool {
 	count, _ := w.attempts.LoadOrStore(key, 0)
 	w.attempts.Store(key, count.(int)+1)
-	return count.(int) < maxAttempts
+	return count.(int) < most
 }
 
 // Forget drops what is remembered of a Service, or of the slices of a key.
@@ -70,7 +70,7 @@ func (w *Writer) WriteService(s *corev1.Service, write func() error) (err error)
 	if asked.Spec.ClusterIP == "" || !apierrors.IsInvalid(err) {
 		return err
 	}
-	if strings.Contains(err.Error(), "already allocated") && w.again(key) {
+	if strings.Contains(err.Error(), "already allocated") && w.again(key, maxAllocated) {
 		return errors.Join(errRepeat, err)
 	}
 	if len(asked.Spec.ClusterIPs) > 1 {
@@ -143,7 +143,7 @@ func (w *Writer) writtenSlice(key string, s *discoveryv1.EndpointSlice, err erro
 		return nil
 	}
 	err = fmt.Errorf("writing EndpointSlice %s: %w", client.ObjectKeyFromObject(s), err)
-	if Reason(err) == v1alpha1.ReasonAdmissionDenied && w.again(key) {
+	if Reason(err) == v1alpha1.ReasonAdmissionDenied && w.again(key, maxDenied) {
 		return errors.Join(errRepeat, err)
 	}
 	return err

@@ -133,7 +133,7 @@ func (f *traffic) waitReset(t *testing.T, h *heldConn) time.Time {
 // a long connection lives to the end of the drain.
 func TestRollout_LosesNoRequest(t *testing.T) {
 	t.Parallel()
-	rollouts := numberOf(t, variableRollouts, 3)
+	rollouts := numberOf(t, variableRollouts, 2)
 	f := newTraffic(t)
 	further := numberOf(t, variableEndpoints, len(f.urls)) - len(f.urls)
 	many := further > 100

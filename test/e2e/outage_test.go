@@ -70,7 +70,7 @@ var outages = [][2]outage{
 func TestOutage_KeepsServicesAndTraffic(t *testing.T) {
 	t.Parallel()
 	c := Shared(t)
-	length := durationOf(t, variableOutage, time.Minute)
+	length := durationOf(t, variableOutage, 40*time.Second)
 	direct := c.StartService(t)
 	web, echo := c.startUpstreams(t)
 	pod := c.StartPod(t, Pod{Namespace: c.Namespace(t, "clients"), Image: ImageNettool, Args: []string{"sleep"}})

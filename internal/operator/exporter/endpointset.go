@@ -15,8 +15,6 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agent"
-	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
-	"github.com/fairlead-dev/fairlead/internal/operator/controller/notify"
 )
 
 // applyDelay collects changes before the agent gets them: an object that is deleted and made again
@@ -36,7 +34,7 @@ func serviceExport(name types.NamespacedName) object { return object{account.Kin
 // endpointSet is what the agent is to serve: the endpoints of each object that is accepted. It is
 // safe for concurrent use.
 type endpointSet struct {
-	changed notify.Signal // holds a value when endpoints has changed
+	changed chan struct{} // holds a value when endpoints has changed
 
 	mu        sync.Mutex
 	endpoints map[object][]agent.Endpoint
@@ -44,7 +42,7 @@ type endpointSet struct {
 }
 
 func newEndpointSet() *endpointSet {
-	return &endpointSet{changed: notify.NewSignal(), endpoints: map[object][]agent.Endpoint{},
+	return &endpointSet{changed: make(chan struct{}, 1), endpoints: map[object][]agent.Endpoint{},
 		seen: map[object]bool{}}
 }
 
@@ -72,7 +70,7 @@ func (s *endpointSet) put(o object, endpoints ...agent.Endpoint) (changed, remov
 	if s.endpoints[o] = endpoints; len(endpoints) == 0 {
 		delete(s.endpoints, o)
 	}
-	s.changed.Send()
+	s.notify()
 	return changed, removed
 }
 
@@ -131,6 +129,14 @@ func (s *endpointSet) all() []agent.Endpoint {
 	return all
 }
 
+// notify requests an apply.
+func (s *endpointSet) notify() {
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
+}
+
 // apply calls set with all endpoints, at once and after each change, until ctx ends.
 func (s *endpointSet) apply(ctx context.Context, set func([]agent.Endpoint)) {
 	for {
@@ -140,8 +146,12 @@ func (s *endpointSet) apply(ctx context.Context, set func([]agent.Endpoint)) {
 			return
 		case <-s.changed:
 		}
-		if !timer.Sleep(ctx, applyDelay) {
+		delay := time.NewTimer(applyDelay)
+		select {
+		case <-ctx.Done():
+			delay.Stop()
 			return
+		case <-delay.C:
 		}
 		select { // what has changed meanwhile is in all
 		case <-s.changed:

@@ -49,7 +49,8 @@ type listeners struct {
 	stats     *metrics
 	log       *slog.Logger
 	timing    timing
-	changed   *broadcaster // woken when the status of a listener changes
+	// changed is called when the status of a listener changes.
+	changed func()
 
 	byEndpoint atomic.Pointer[map[string]*listener] // replaced by apply
 
@@ -106,7 +107,7 @@ func (s *listeners) apply(assignments map[int]portAssignment) {
 	}
 	s.byEndpoint.Store(&endpoints)
 	s.stats.retainHosts(hosts)
-	s.changed.broadcast()
+	s.changed()
 }
 
 // recordRequestLine records what the edge reports about an http request of this forwarder. It does
@@ -189,7 +190,7 @@ func (l *listener) run() {
 		if l.tryListen() {
 			l.set.log.Info("listening", "port", l.port, "url", l.url.String())
 		}
-		l.set.changed.broadcast()
+		l.set.changed()
 	}
 	l.accept(l.openListener())
 }

@@ -13,7 +13,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
-	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
 )
 
 // recordLatency tells Latency that the hostname has its Services, or that it cannot have them. An
@@ -38,16 +37,14 @@ const listTimeout = time.Second
 
 // reasonCounter counts the BoundEndpoints in the cache. It is a prometheus.Collector.
 type reasonCounter struct {
-	client       client.Reader
-	installation installation.Installation
-	desc         *prometheus.Desc
+	r    *Reconciler
+	desc *prometheus.Desc
 }
 
 // RegisterMetrics registers the number of BoundEndpoints by the reason of their condition Ready.
 func (r *Reconciler) RegisterMetrics(registry prometheus.Registerer) error {
-	desc := prometheus.NewDesc("fairlead_operator_bound_endpoints",
-		"BoundEndpoints by the reason of their condition Ready.", []string{"reason"}, nil)
-	return registry.Register(&reasonCounter{r.Client, r.Layout.Installation, desc})
+	return registry.Register(&reasonCounter{r, prometheus.NewDesc("fairlead_operator_bound_endpoints",
+		"BoundEndpoints by the reason of their condition Ready.", []string{"reason"}, nil)})
 }
 
 // Describe implements prometheus.Collector.
@@ -58,13 +55,13 @@ func (c *reasonCounter) Collect(to chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), listTimeout)
 	defer cancel()
 	var list v1alpha1.BoundEndpointList
-	if err := c.client.List(ctx, &list, client.InNamespace(c.installation.Namespace),
+	if err := c.r.Client.List(ctx, &list, client.InNamespace(c.r.Layout.Installation.Namespace),
 		client.UnsafeDisableDeepCopy); err != nil {
 		return // the cache is not filled yet
 	}
 	counts := map[string]int{v1alpha1.ReasonReady: 0}
 	for i := range list.Items {
-		if b := &list.Items[i]; c.installation.Owns(b) {
+		if b := &list.Items[i]; c.r.Layout.Installation.Owns(b) {
 			reason := ""
 			if ready := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionReady); ready != nil {
 				reason = ready.Reason

@@ -99,7 +99,6 @@ type harness struct {
 	addresses  *fakeAddresses
 	policies   *fakePolicies
 	projection v1alpha1.Projection
-	deny       []string // namespaces besides the default ones that get no Services
 	reconciler *boundendpoint.Reconciler
 	counter    *writeRecorder
 	unapproved bool // endpointsync has not written the specs
@@ -184,19 +183,17 @@ func newHarness(ctx context.Context) *harness {
 	return h
 }
 
-// Approved implements boundendpoint.Approvals.
-func (h *harness) Approved(*v1alpha1.BoundEndpoint) bool { return !h.unapproved }
-
 func (h *harness) restart() {
 	h.reconciler = boundendpoint.New(boundendpoint.Options{
 		Client: h.counter, Live: h.Live, Anchors: h.Anchors, Account: h.account, Forwarders: h.forwarders,
-		Addresses: h.addresses, NetworkPolicies: h.policies, Approvals: h, Recorder: h.Events, Clock: h.Clock,
+		Addresses: h.addresses, NetworkPolicies: h.policies, Projection: h.projection,
+		Recorder: h.Events, Clock: h.Clock,
 		Layout: boundendpoint.Layout{Installation: h.Installation, ClusterDomain: "cluster.local",
 			ForwarderName: "fairlead-forwarder", ForwarderInstance: "fairlead",
 			ForwarderService: "fairlead-forwarders",
 			Anchors:          []string{h.Anchors.ClusterRole, h.Anchors.Role}},
-		Target: boundendpoint.TargetOptions{Projection: h.projection, Namespaces: namespaces.Policy{
-			Own: h.Installation.Namespace, Deny: append([]string{namespaces.DenyDefault}, h.deny...)}},
+		Namespaces:    namespaces.Policy{Own: h.Installation.Namespace, Deny: []string{namespaces.DenyDefault}},
+		Approved:      func(*v1alpha1.BoundEndpoint) bool { return !h.unapproved },
 		TakeoverDelay: time.Minute, OrphanDelay: 30 * time.Second,
 	})
 }

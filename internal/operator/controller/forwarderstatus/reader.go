@@ -14,7 +14,6 @@ import (
 	"github.com/go-logr/logr"
 
 	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
-	"github.com/fairlead-dev/fairlead/internal/operator/controller/notify"
 )
 
 const (
@@ -40,37 +39,25 @@ type Pod struct {
 	Ready     bool
 }
 
-// Pods watches the forwarders' pods; *PodWatch implements it.
-type Pods interface {
-	// Watch calls update with all pods at first and after each change, one call at a time, until ctx
-	// is done.
-	Watch(ctx context.Context, update func([]Pod)) error
-}
-
-// Objects are those of the installation.
-type Objects interface {
-	// Hostnames returns all hostnames.
-	Hostnames(ctx context.Context) []string
-	// OperatorUID returns the UID of the installation's KubernetesOperator, from which the token for
-	// the forwarders' status is derived; empty while it is not known.
-	OperatorUID(ctx context.Context) string
-}
-
-// Access is notified when Enforcement or Denied may have changed.
-type Access interface {
-	// Passed must not block.
-	Passed(ctx context.Context)
-}
-
-// Options of a Reader. All are required but Access and Transport.
+// Options of a Reader. All are required but AccessChanged and Dial.
 type Options struct {
-	Pods    Pods
-	Objects Objects
-	// Now is notified of hostnames whose first status waits, Later of others.
-	Now, Later notify.Listener
-	Access     Access
-	Transport  http.RoundTripper // Transport reaches the pods.
-	Log        logr.Logger
+	// Pods calls update with all pods at first and after each change, one call at a time, until ctx
+	// is done.
+	Pods func(ctx context.Context, update func([]Pod)) error
+	// Hostnames returns all hostnames.
+	Hostnames func(ctx context.Context) []string
+	// NotifyNow is called with hostnames whose first status waits, NotifyLater with others. They
+	// must not block.
+	NotifyNow, NotifyLater func(hostnames []string)
+	// AccessChanged is called when Enforcement or Denied may have changed. It must not block; nil:
+	// it is not called.
+	AccessChanged func()
+	// OperatorUID returns the UID of the installation's KubernetesOperator, from which the token
+	// for the forwarders' status is derived; empty while it is not known.
+	OperatorUID func(ctx context.Context) string
+	// Dial connects to the pods. Optional.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	Log  logr.Logger
 }
 
 // Reader reads the status of all forwarders. Its methods are safe for concurrent use.
@@ -91,17 +78,15 @@ type Reader struct {
 
 // New returns a Reader; Start runs it.
 func New(o Options) *Reader {
-	if o.Transport == nil {
-		o.Transport = NewTransport((&net.Dialer{Timeout: 5 * time.Second}).DialContext)
+	if o.Dial == nil {
+		o.Dial = (&net.Dialer{Timeout: 5 * time.Second}).DialContext
 	}
-	return &Reader{Options: o, byUID: map[string]*forwarder{}, awaited: map[string]struct{}{},
-		http: &http.Client{Transport: o.Transport}}
-}
-
-// NewTransport returns a Transport whose connections dial opens.
-func NewTransport(dial func(ctx context.Context, network, address string) (net.Conn, error)) http.RoundTripper {
-	return &http.Transport{DialContext: dial, DisableKeepAlives: true, DisableCompression: true,
-		ResponseHeaderTimeout: 10 * time.Second}
+	return &Reader{
+		Options: o, byUID: map[string]*forwarder{}, awaited: map[string]struct{}{},
+		http: &http.Client{Transport: &http.Transport{DialContext: o.Dial, DisableKeepAlives: true,
+			DisableCompression:    true,
+			ResponseHeaderTimeout: 10 * time.Second}},
+	}
 }
 
 // Start reads until the context ends. An error means that the pods cannot be watched at all.
@@ -122,7 +107,7 @@ func (r *Reader) Start(ctx context.Context) error {
 			}
 		}
 	})
-	return r.Pods.Watch(ctx, func(pods []Pod) {
+	return r.Pods(ctx, func(pods []Pod) {
 		r.update(ctx, func() { r.setPods(ctx, &streams, pods) })
 	})
 }
@@ -186,12 +171,14 @@ func (r *Reader) update(ctx context.Context, do func()) {
 	all, now := r.detectChanges(time.Now())
 	r.mu.Unlock()
 	if all {
-		r.Later.NotifyAll(r.Objects.Hostnames(ctx))
-		if r.Access != nil {
-			r.Access.Passed(ctx)
+		r.NotifyLater(r.Hostnames(ctx))
+		if r.AccessChanged != nil {
+			r.AccessChanged()
 		}
 	}
-	r.Now.NotifyAll(now)
+	if len(now) > 0 {
+		r.NotifyNow(now)
+	}
 }
 
 // detectChanges compares the forwarders with the last counts. It returns whether every hostname is

@@ -35,21 +35,6 @@ const (
 // read.
 var ErrNotRead = errors.New("the EndpointAccess objects have not been read yet")
 
-// Rules are the EndpointAccess objects.
-type Rules interface {
-	// Allowed returns what is allowed now, or ErrNotRead.
-	Allowed(context.Context) (Access, error)
-	// Passed is called after each pass. It must not block.
-	Passed(context.Context)
-}
-
-// Forwarders are what enforces the rules.
-type Forwarders interface {
-	// NetworkPoliciesReliedOn reports whether forwarders leave the decision to the policies, or may do
-	// so.
-	NetworkPoliciesReliedOn() bool
-}
-
 // Options configure a Reconciler.
 type Options struct {
 	// Client reads from the cache, which holds the NetworkPolicies with our label; Live reads from
@@ -58,15 +43,19 @@ type Options struct {
 	Live    client.Reader
 	Layout  Layout
 	Anchors *installation.Anchors // Anchors own the policies.
-	Rules   Rules
+	// Access returns what is allowed now, or ErrNotRead.
+	Access func(context.Context) (Access, error)
 	// Disabled deletes all policies: none is wanted.
 	Disabled bool
-	// Waiting is notified after a pass of each hostname for which Written was false before.
-	Waiting notify.Listener
+	// Notify is called after a pass with each hostname for which Written was false before, and Passed
+	// after each pass. They must not block.
+	Notify func(hostname string)
+	Passed func()
 	// Recorder is told of which objects the policies are written.
 	Recorder Recorder
-	// Forwarders may rely on policies that are not wanted, which stay then; nil: there are none.
-	Forwarders Forwarders
+	// ReliedOn reports whether forwarders leave the decision to the policies, or may do so. Policies
+	// that are not wanted stay while it is true.
+	ReliedOn func() bool
 }
 
 // Reconciler writes the policies. Only the leader runs it, one pass at a time.
@@ -95,7 +84,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	access, err := r.Rules.Allowed(ctx)
+	access, err := r.Access(ctx)
 	if err != nil {
 		return result(err)
 	}
@@ -115,8 +104,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	if err := r.writeRecord(ctx, without(access.written(), found, restricted)); err != nil {
 		return ctrl.Result{}, err
 	}
-	r.Waiting.NotifyAll(r.passes.record(objects, access.generations, found))
-	r.Rules.Passed(ctx)
+	for _, hostname := range r.passes.record(objects, access.generations, found) {
+		r.Notify(hostname)
+	}
+	r.Passed()
 	return nextPass(found.all(), owners.Local)
 }
 

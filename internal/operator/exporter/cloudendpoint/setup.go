@@ -18,7 +18,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
-	"github.com/fairlead-dev/fairlead/internal/operator/controller/notify"
 	"github.com/fairlead-dev/fairlead/internal/operator/exporter/policy"
 )
 
@@ -55,11 +54,25 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 
 // EnqueueAll has every object reconciled: this replica leads since a moment ago.
 func (r *Reconciler) EnqueueAll(ctx context.Context) {
-	r.changes.NotifyObjects(notify.Names(ctx, r.Client, &v1alpha1.CloudEndpointList{}))
+	var list v1alpha1.CloudEndpointList
+	if err := r.Client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return // the cache has stopped
+	}
+	for i := range list.Items {
+		r.changes.NotifyObject(client.ObjectKeyFromObject(&list.Items[i]))
+	}
 }
 
 // referringTo returns requests for the objects whose traffic policy is in the ConfigMap.
 func (r *Reconciler) referringTo(ctx context.Context, m client.Object) []reconcile.Request {
-	return notify.Requests(notify.Names(ctx, r.Client, &v1alpha1.CloudEndpointList{},
-		client.InNamespace(m.GetNamespace()), client.MatchingFields{indexConfigMap: m.GetName()}))
+	var list v1alpha1.CloudEndpointList
+	if err := r.Client.List(ctx, &list, client.InNamespace(m.GetNamespace()),
+		client.MatchingFields{indexConfigMap: m.GetName()}); err != nil {
+		return nil // the cache has stopped
+	}
+	requests := make([]reconcile.Request, len(list.Items))
+	for i := range list.Items {
+		requests[i].NamespacedName = client.ObjectKeyFromObject(&list.Items[i])
+	}
+	return requests
 }

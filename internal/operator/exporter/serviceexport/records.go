@@ -34,17 +34,13 @@ func (r *record) name() types.NamespacedName {
 	return types.NamespacedName{Namespace: r.Namespace, Name: r.Name}
 }
 
-// listener is notified of a name whose record has changed, and when what records.state returns has;
-// *exportNames implements it. Its methods must not block.
-type listener interface {
-	notify(name types.NamespacedName)
-	notifyAll()
-}
-
 // records are those of all clusters of the account, as far as this replica knows them. It is safe
 // for concurrent use.
 type records struct {
-	exports listener
+	// onChange is called when a record of the name has changed, onState when what state returns
+	// has. They must not block.
+	onChange func(types.NamespacedName)
+	onState  func()
 
 	mu     sync.Mutex
 	byID   map[string]record
@@ -53,8 +49,9 @@ type records struct {
 	err    error                             // why there was none
 }
 
-func newRecords(exports listener) *records {
-	return &records{exports: exports, byID: map[string]record{}, byName: map[types.NamespacedName][]string{}}
+func newRecords(onChange func(types.NamespacedName), onState func()) *records {
+	return &records{onChange: onChange, onState: onState, byID: map[string]record{},
+		byName: map[types.NamespacedName][]string{}}
 }
 
 // state reports whether the records are known, or why they are not.
@@ -118,10 +115,10 @@ func (s *records) replace(endpoints []account.Endpoint, version account.Resource
 	s.listed, s.err = true, nil
 	s.mu.Unlock()
 	for _, name := range changed {
-		s.exports.notify(name)
+		s.onChange(name)
 	}
 	if becameKnown {
-		s.exports.notifyAll()
+		s.onState()
 	}
 }
 
@@ -134,7 +131,7 @@ func (s *records) fail(err error) {
 	}
 	s.mu.Unlock()
 	if changed {
-		s.exports.notifyAll()
+		s.onState()
 	}
 }
 
@@ -172,7 +169,7 @@ func (s *records) put(r record, isNew bool) {
 		s.byName[r.name()] = append(s.byName[r.name()], r.ID)
 	}
 	s.mu.Unlock()
-	s.exports.notify(r.name())
+	s.onChange(r.name())
 }
 
 // isAfter reports whether a record's version a is another one than b, and not an older one.
@@ -192,6 +189,6 @@ func (s *records) drop(r record) {
 	}
 	s.mu.Unlock()
 	if had {
-		s.exports.notify(r.name())
+		s.onChange(r.name())
 	}
 }

@@ -59,7 +59,7 @@ func (f *clusterSetRig) disrupt(t *testing.T) {
 	for _, stage := range []struct {
 		name   string
 		do     func(*testing.T)
-		within time.Duration // of the first failure, in which calls may begin that fail
+		within time.Duration // how long after the first failure calls may begin that fail
 	}{
 		{"rolling the exporters", func(t *testing.T) { f.a.roll(t, "exporter") }, 0},
 		{"rolling the forwarders", func(t *testing.T) { f.b.roll(t, "forwarder") }, 0},

@@ -19,6 +19,40 @@ const (
 	plantedGitHub = "ghp_" + plantedShape + "12345678"
 )
 
+// plantedBodies are bodies with § for a secret.
+var plantedBodies = []struct{ kind, text string }{
+	{"application/json", `{"password":"§"}`}, {"application/json", `{"tokens":["§","§"]}`},
+	{"application/json", `{"apiKeys":["§"],"user_passwords":[ "§" , "§"]}`}, {"application/json", `{"pin":1,"otp":"§"}`},
+	{"application/json", `{"device_code":"§","passwordConfirmation":"§","SecretAccessKey":"§","sessionId":"§"}`},
+	{"application/json", `{"value":"` + plantedJWT + `"}`},
+	{"application/json", `{"pem":` + quote(plantedPEM) + `}`},
+	{"application/json", `{"url":"amqp://u:§@host/v"}`}, {"application/json", `["x", "` + plantedGitHub + `"]`},
+	{"application/json", `{"dsn":"app:§@tcp(db:3306)/orders"}`},
+	{"application/json", `{"c":"Server=db;Password=§;Encrypt=yes"}`},
+	{"application/json", `{"query":"mutation { login(user: \"ann\", password: \"§\") { id } }"}`},
+	{"application/json", `{"inner":"{\"token\":\"§\"}"}`}, {"application/json", `{"log":"retry with token=§ now"}`},
+	{"application/json", `{"env":[{"name":"DB_PASSWORD","value":"§"}]}`},
+	{"application/json", `{"webhook":"https://x.example/hook?state=§&a=1"}`},
+	{"application/graphql", `mutation { login(password: "§") { id } }`},
+	{"application/xml", `<a><password>§</password></a>`}, {"text/xml", `<x:ApiKey a="1">§</x:ApiKey>`},
+	{"text/xml", `<token><![CDATA[§]]></token>`}, {"text/xml", `<user name="ann" password="§"/>`},
+	{"text/xml", `<add key="ClientSecret" value="§"/>`},
+	{"text/html", `<input type="hidden" name="csrf_token" value="§">`},
+	{"text/html", `<meta content='§' name=csrf-token>`}, {"text/html", `<script>const apiKey = "§"</script>`},
+	{"application/yaml", "user: ann\npassword: § two words\n"}, {"application/yaml", "tokens:\n  - §\n  - §\n"},
+	{"text/yaml", "tokens:\n- §\nuser: ann\n"}, {"application/yaml", "client_secret: >-\n  §\n  §\nuser: ann\n"},
+	{"application/yaml", "db: {user: ann, password: §}\n"}, {"application/yaml", "tokens: [§, §]\n"},
+	{"application/yaml", "env:\n- name: API_TOKEN\n  value: §\n"}, {"application/yaml", "key: |\n  " +
+		strings.ReplaceAll(plantedPEM, "\n", "\n  ")},
+	{"text/plain", "A=1\nexport DB_PASSWORD=§\nSTRIPE_KEY='§'\nTOKEN=\"§\"\n"}, {"text/plain", plantedPEM},
+	{"", "DATABASE_URL=postgres://app:§@db/x\n"}, {"text/plain", "Authorization: Bearer §"},
+	{"application/x-www-form-urlencoded", "a=1&password=§&assertion=" + plantedJWT},
+	{"multipart/form-data; boundary=b", "--b\r\nContent-Disposition: form-data; name=\"config\"\r\n\r\ntoken: §" +
+		"\r\n--b--"},
+	{"text/event-stream", "event: login\ndata: {\"access_token\":\"§\"}\n\n"},
+	{"application/grpc", "\x00\x00\x00\x00\x30\x0a\xff" + plantedJWT},
+}
+
 // TestMask_HidesPlantedSecrets shows a message with each secret as the page, the export and the API
 // do.
 func TestMask_HidesPlantedSecrets(t *testing.T) {
@@ -56,38 +90,7 @@ func TestMask_HidesPlantedSecrets(t *testing.T) {
 			"/"} {
 		plantings["path "+path] = request(path + s + plantedShape)
 	}
-	for _, c := range []struct{ kind, text string }{
-		{"application/json", `{"password":"§"}`}, {"application/json", `{"tokens":["§","§"]}`},
-		{"application/json", `{"apiKeys":["§"],"user_passwords":[ "§" , "§"]}`}, {"application/json", `{"pin":1,"otp":"§"}`},
-		{"application/json", `{"device_code":"§","passwordConfirmation":"§","SecretAccessKey":"§","sessionId":"§"}`},
-		{"application/json", `{"value":"` + plantedJWT + `"}`},
-		{"application/json", `{"pem":` + quote(plantedPEM) + `}`},
-		{"application/json", `{"url":"amqp://u:§@host/v"}`}, {"application/json", `["x", "` + plantedGitHub + `"]`},
-		{"application/json", `{"dsn":"app:§@tcp(db:3306)/orders"}`},
-		{"application/json", `{"c":"Server=db;Password=§;Encrypt=yes"}`},
-		{"application/json", `{"query":"mutation { login(user: \"ann\", password: \"§\") { id } }"}`},
-		{"application/json", `{"inner":"{\"token\":\"§\"}"}`}, {"application/json", `{"log":"retry with token=§ now"}`},
-		{"application/json", `{"env":[{"name":"DB_PASSWORD","value":"§"}]}`},
-		{"application/json", `{"webhook":"https://x.example/hook?state=§&a=1"}`},
-		{"application/graphql", `mutation { login(password: "§") { id } }`},
-		{"application/xml", `<a><password>§</password></a>`}, {"text/xml", `<x:ApiKey a="1">§</x:ApiKey>`},
-		{"text/xml", `<token><![CDATA[§]]></token>`}, {"text/xml", `<user name="ann" password="§"/>`},
-		{"text/xml", `<add key="ClientSecret" value="§"/>`},
-		{"text/html", `<input type="hidden" name="csrf_token" value="§">`},
-		{"text/html", `<meta content='§' name=csrf-token>`}, {"text/html", `<script>const apiKey = "§"</script>`},
-		{"application/yaml", "user: ann\npassword: § two words\n"}, {"application/yaml", "tokens:\n  - §\n  - §\n"},
-		{"text/yaml", "tokens:\n- §\nuser: ann\n"}, {"application/yaml", "client_secret: >-\n  §\n  §\nuser: ann\n"},
-		{"application/yaml", "db: {user: ann, password: §}\n"}, {"application/yaml", "tokens: [§, §]\n"},
-		{"application/yaml", "env:\n- name: API_TOKEN\n  value: §\n"}, {"application/yaml", "key: |\n  " +
-			strings.ReplaceAll(plantedPEM, "\n", "\n  ")},
-		{"text/plain", "A=1\nexport DB_PASSWORD=§\nSTRIPE_KEY='§'\nTOKEN=\"§\"\n"}, {"text/plain", plantedPEM},
-		{"", "DATABASE_URL=postgres://app:§@db/x\n"}, {"text/plain", "Authorization: Bearer §"},
-		{"application/x-www-form-urlencoded", "a=1&password=§&assertion=" + plantedJWT},
-		{"multipart/form-data; boundary=b", "--b\r\nContent-Disposition: form-data; name=\"config\"\r\n\r\ntoken: §" +
-			"\r\n--b--"},
-		{"text/event-stream", "event: login\ndata: {\"access_token\":\"§\"}\n\n"},
-		{"application/grpc", "\x00\x00\x00\x00\x30\x0a\xff" + plantedJWT},
-	} {
+	for _, c := range plantedBodies {
 		plantings[c.kind+" "+c.text] = body(c.kind, strings.ReplaceAll(c.text, "§", s))
 	}
 	frames := request("/socket")

@@ -87,7 +87,7 @@ func (b *background) close() {
 	b.wg.Wait()
 }
 
-// use says who uses the connections of pools.
+// use is by whom the connections of pools are used.
 type use int
 
 const (

@@ -316,7 +316,7 @@ func TestLogin_ChecksAuthTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		for what, c := range map[string]struct {
-			ago      time.Duration // of AuthTime; 0 = no AuthTime
+			ago      time.Duration // age of AuthTime; 0 = no AuthTime
 			required bool
 			admitted bool
 		}{

@@ -38,7 +38,7 @@ type fakeStore struct {
 	err        error           // of every call
 	loginAgain int             // the number of logins that fail with CodeLoginAgain
 	onRead     func(id string) // called during LiveSession; nil = none
-	clockErr   error           // of Time
+	clockErr   error           // what Time returns
 }
 
 // storeAhead is how far the store's clock is ahead of the server's.

@@ -84,6 +84,10 @@ func (c *compiler) problemAt(n *yaml.Node, offset int, value, format string, arg
 	c.problems = append(c.problems, Problem{line, column, truncate(value), fmt.Sprintf(format, args...)})
 }
 
+func newProblem(line, column int, format string, args ...any) *Problem {
+	return &Problem{Line: line, Column: column, Msg: fmt.Sprintf(format, args...)}
+}
+
 func truncate(s string) string {
 	const most = 80
 	if r := []rune(s); len(r) > most {
@@ -94,14 +98,14 @@ func truncate(s string) string {
 
 func (c *compiler) compileDocument(text string) *Problem {
 	if len(text) > MaxBytes {
-		return &Problem{1, 1, "", fmt.Sprintf("the document has %d bytes, at most %d are allowed", len(text), MaxBytes)}
+		return newProblem(1, 1, "the document has %d bytes, at most %d are allowed", len(text), MaxBytes)
 	}
 	text = fromJSON(text)
 	c.lines = lineBreak.Split(text, -1)
 	if o := c.options; !slices.Contains([]string{"", "http", "https", "tcp"}, o.Scheme) ||
 		!slices.Contains([]string{"", "kubernetes", "internal", "public"}, o.Binding) {
-		return &Problem{1, 1, "", fmt.Sprintf("there is no traffic policy for an endpoint of scheme %q and binding %q",
-			o.Scheme, o.Binding)}
+		return newProblem(1, 1, "there is no traffic policy for an endpoint of scheme %q and binding %q", o.Scheme,
+			o.Binding)
 	}
 	root, problem := parse(text)
 	if problem != nil {
@@ -161,7 +165,7 @@ func parse(text string) (*yaml.Node, *Problem) {
 		return nil, syntaxProblem(err)
 	}
 	if err := dec.Decode(&second); err == nil {
-		return nil, &Problem{second.Line, 1, "", "a second document begins here; a policy is one document"}
+		return nil, newProblem(second.Line, 1, "a second document begins here; a policy is one document")
 	} else if !errors.Is(err, io.EOF) {
 		return nil, syntaxProblem(err)
 	}
@@ -182,15 +186,15 @@ func syntaxProblem(err error) *Problem {
 		line++
 		msg += ", in the list or mapping that begins here"
 	}
-	return &Problem{Line: max(line, 1), Column: 1, Msg: "this is neither YAML nor JSON: " + msg}
+	return newProblem(max(line, 1), 1, "this is neither YAML nor JSON: %s", msg)
 }
 
 // resolve copies a tree with its aliases followed, and bounds it: a few lines of YAML can stand for
 // billions of nodes, or for a tree that contains itself.
 func (c *compiler) resolve(n *yaml.Node, depth int) (*yaml.Node, *Problem) {
 	if c.nodes++; c.nodes > maxNodes || depth > maxDepth {
-		return nil, &Problem{n.Line, n.Column, "", fmt.Sprintf("the document has more than %d values with its aliases "+
-			"followed, or goes deeper than %d levels", maxNodes, maxDepth)}
+		return nil, newProblem(n.Line, n.Column, "the document has more than %d values with its aliases followed, or "+
+			"goes deeper than %d levels", maxNodes, maxDepth)
 	}
 	if n.Kind == yaml.AliasNode {
 		return c.resolve(n.Alias, depth+1)

@@ -158,7 +158,9 @@ func checkNesting(a *cel.Ast) (location, error) {
 // checkPatterns checks the regular expressions: they must be literals, so that their cost is known
 // at compile time.
 func checkPatterns(a *cel.Ast) (location, error) {
-	native, where, err := a.NativeRep(), location{}, error(nil)
+	native := a.NativeRep()
+	var where location
+	var err error
 	celast.PreOrderVisit(native.Expr(), celast.NewExprVisitor(func(e celast.Expr) {
 		if err != nil || e.Kind() != celast.CallKind || e.AsCall().FunctionName() != "matches" {
 			return

@@ -82,7 +82,7 @@ func (l lines) explainTab(p *Problem) *Problem {
 		text := l[line-1]
 		indent := text[:len(text)-len(strings.TrimLeft(text, " \t"))]
 		if i := strings.IndexByte(indent, '\t'); i >= 0 {
-			return &Problem{Line: line, Column: i + 1, Msg: "the line is indented with a tab: YAML takes spaces only"}
+			return newProblem(line, i+1, "the line is indented with a tab: YAML takes spaces only")
 		}
 	}
 	return p

@@ -129,7 +129,7 @@ func (s *agentStream) Write(p []byte) (int, error) {
 // of connection and no abort. It does not block: while a transport closes an idle stream, its other
 // requests wait.
 func (s *agentStream) closeIdle() {
-	started := s.upstreams.background.start(func() { _ = s.CloseGracefully(idleCloseTimeout) })
+	started := s.upstreams.background.Start(func() { _ = s.CloseGracefully(idleCloseTimeout) })
 	if !started {
 		_ = s.Stream.Close()
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/goruntime/tasks"
 	"github.com/fairlead-dev/fairlead/internal/service/edge/framing"
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
@@ -163,7 +164,7 @@ type Edge struct {
 
 	router     *router
 	upstreams  *upstreams
-	background background
+	background tasks.Group
 
 	mu       sync.Mutex
 	active   int           // connections and requests being served
@@ -184,7 +185,7 @@ func New(o Options) *Edge {
 	e.upstreams = &upstreams{static: o.StaticDialer, rootCAs: o.RootCAs, meter: o.Meter, openTimeout: o.OpenTimeout,
 		background: &e.background, shared: pools{use: byAll}}
 	e.http = e.newHTTPServer()
-	e.background.start(func() {
+	e.background.Start(func() {
 		if err := e.http.Serve(e.conns); !errors.Is(err, http.ErrServerClosed) {
 			e.log.Error("the edge's HTTP server ended", "err", err)
 		}
@@ -301,5 +302,5 @@ func (e *Edge) Close() {
 	_ = e.conns.Close()
 	_ = e.http.Close() // the listener's Close does not fail
 	e.upstreams.shared.closeIdle()
-	e.background.close()
+	e.background.Close()
 }

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fairlead-dev/fairlead/internal/goruntime/tasks"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/internal/tunnel/relay"
 )
@@ -23,7 +24,7 @@ type upstreams struct {
 	rootCAs     *x509.CertPool
 	meter       Meter
 	openTimeout time.Duration
-	background  *background
+	background  *tasks.Group
 	shared      pools
 }
 
@@ -58,33 +59,6 @@ func (u *upstreams) openAgentStream(ctx context.Context, agent Agent, h tunnel.O
 		return nil, err
 	}
 	return &agentStream{Stream: st, upstreams: u, deadline: time.Now().Add(u.openTimeout)}, nil
-}
-
-// background runs goroutines until it is closed. The zero value is ready. It is safe for concurrent
-// use.
-type background struct {
-	mu     sync.Mutex
-	closed bool
-	wg     sync.WaitGroup
-}
-
-// start runs f in a goroutine that close waits for. It returns false once background is closed.
-func (b *background) start(f func()) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.closed {
-		return false
-	}
-	b.wg.Go(f)
-	return true
-}
-
-// close waits for the goroutines.
-func (b *background) close() {
-	b.mu.Lock()
-	b.closed = true
-	b.mu.Unlock()
-	b.wg.Wait()
 }
 
 // use is by whom the connections of pools are used.

@@ -29,8 +29,7 @@ func now() (wall, monotonic time.Duration) {
 
 var systemClock = Clock{Boot: Now, Now: now}
 
-// MonotonicClock takes the monotonic clock of package time for the boot clock, as it is in a bubble
-// of testing/synctest.
+// MonotonicClock is for a bubble of testing/synctest: its boot clock is that of package time.
 var MonotonicClock = Clock{Boot: monotonic, Now: now}
 
 func monotonic() time.Duration { return time.Since(started) }

@@ -29,7 +29,7 @@ const maxUnchecked = 64 << 10
 type guard struct {
 	inner     http.ResponseWriter
 	cancel    context.CancelCauseFunc
-	closeConn Aborter      // nil = the connection stays
+	client    Aborter      // nil = the connection stays
 	lease     *lease.Lease // nil = always valid
 	aborted   atomic.Bool
 	abortOnce sync.Once
@@ -65,8 +65,8 @@ func (g *guard) abort() {
 // with everything that is queued for it.
 func (g *guard) breakOff() {
 	g.cancel(ErrSessionEnded)
-	if g.closeConn != nil {
-		g.closeConn.Abort()
+	if g.client != nil {
+		g.client.Abort()
 	}
 	rc := http.NewResponseController(g.inner)
 	_ = rc.SetWriteDeadline(pastDeadline) // HTTP/2: resets the stream even if the client does not read

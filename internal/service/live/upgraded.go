@@ -50,8 +50,8 @@ func (c *upgradedConn) Write(p []byte) (int, error) { return c.guard.write(c.Con
 // Close ends the connection. After the session's end it resets it, so that what was sent does not
 // look complete.
 func (c *upgradedConn) Close() error {
-	if !c.guard.mayServe() && c.guard.closeConn != nil {
-		c.guard.closeConn.Abort()
+	if !c.guard.mayServe() && c.guard.client != nil {
+		c.guard.client.Abort()
 	}
 	return c.Conn.Close()
 }

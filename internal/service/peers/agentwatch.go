@@ -62,7 +62,7 @@ func (m *Member) watchAgent(relayID uint64, f func()) (stop func()) {
 	}
 	w.waiting[a] = struct{}{}
 	if !w.polling {
-		w.polling = m.link.peer.peers.tasks.run(m.link.pollSilent)
+		w.polling = m.link.peer.peers.tasks.Start(m.link.pollSilent)
 	}
 	return func() {
 		w.mu.Lock()

@@ -182,7 +182,7 @@ func (p *Peers) questionLocked(key queryKey, q Query, tried []*Member) *question
 			continue
 		}
 		qn.pending++
-		if !p.tasks.run(func() { pr.ask(key, q, qn) }) {
+		if !p.tasks.Start(func() { pr.ask(key, q, qn) }) {
 			qn.pending--
 		}
 	}

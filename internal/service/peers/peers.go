@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/goruntime/tasks"
 	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
 	"github.com/fairlead-dev/fairlead/internal/service/seal"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
@@ -155,7 +156,7 @@ type Peers struct {
 	relayed  relayedStreams
 	ctx      context.Context // ends with Run
 	cancel   context.CancelFunc
-	tasks    tasks
+	tasks    tasks.Group
 
 	relayedOut, relayedIn, overdue atomic.Int64 // what Totals returns
 	lastRelayID                    atomic.Uint64
@@ -217,7 +218,7 @@ func (p *Peers) countRelayed(caller string) {
 // Run reads the registry every second and keeps a link to each peer in it until ctx is done. Then
 // it closes the links; what is under way ends with an error.
 func (p *Peers) Run(ctx context.Context) {
-	defer p.tasks.wait()
+	defer p.tasks.Close()
 	defer p.cancel()
 	failing := false
 	for {
@@ -256,7 +257,7 @@ func (p *Peers) setReplicas(rows map[string]Replica) {
 			pr.row = row
 		} else if id != p.opt.ID {
 			pr = newPeer(p, row)
-			if p.tasks.run(pr.run) {
+			if p.tasks.Start(pr.run) {
 				p.peers[id] = pr
 				clear(p.questions) // those that it was not asked
 			}
@@ -269,28 +270,4 @@ func (p *Peers) livePeers() map[string]*peer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return maps.Clone(p.peers)
-}
-
-// tasks are goroutines that Run waits for.
-type tasks struct {
-	mu     sync.Mutex
-	closed bool
-	all    sync.WaitGroup
-}
-
-// run starts f, unless wait was called.
-func (t *tasks) run(f func()) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if !t.closed {
-		t.all.Go(f)
-	}
-	return !t.closed
-}
-
-func (t *tasks) wait() {
-	t.mu.Lock()
-	t.closed = true
-	t.mu.Unlock()
-	t.all.Wait()
 }

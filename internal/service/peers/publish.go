@@ -89,7 +89,7 @@ func (pub *publication) tellAll() {
 		if pub.told[id] != nil || slices.Contains(pub.done, id) {
 			continue
 		}
-		if pub.peers.tasks.run(func() { pub.tell(pr) }) {
+		if pub.peers.tasks.Start(func() { pub.tell(pr) }) {
 			pub.told[id] = pr
 			pr.pending.Add(1)
 		}

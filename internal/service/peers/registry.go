@@ -100,7 +100,7 @@ func (r *registry) start() *registryRead {
 		return r.next
 	case r.running != nil:
 		r.next = read
-	case r.peers.tasks.run(r.run):
+	case r.peers.tasks.Start(r.run):
 		r.running, r.began = read, time.Now()
 	default:
 		close(read.done)

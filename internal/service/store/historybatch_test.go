@@ -16,14 +16,15 @@ import (
 )
 
 // crowd lets calls wait on one replica after the other until all is written, among them one that
-// fails, so that batches have such a call. It returns how many had.
-func (h *history) crowd(random *rand.Rand) (mixed int) {
+// fails, so that batches have such a call. It counts those that had.
+func (h *history) crowd(random *rand.Rand) {
 	session := h.start(random)
 	for n := 0; h.writing.Load() > 0; n++ {
 		r := h.randomReplica(random)
 		release, err := r.HoldTurn(h.T.Context())
-		if err != nil {
-			return mixed
+		if h.unavailable(err) {
+			timer.Sleep(h.T.Context(), 10*time.Millisecond)
+			continue
 		}
 		if n%2 == 0 {
 			h.waitForCalls(r, 2) // else it is the first
@@ -35,7 +36,7 @@ func (h *history) crowd(random *rand.Rand) (mixed int) {
 		switch code := <-failed; code {
 		case account.CodeInvalid:
 			if waiting > 1 {
-				mixed++
+				h.mixed.Add(1)
 			}
 		case account.CodeNotFound: // its replica was fenced
 			session = h.start(random)
@@ -45,7 +46,6 @@ func (h *history) crowd(random *rand.Rand) (mixed int) {
 			h.T.Errorf("code %q of a bind with an unknown backend", code)
 		}
 	}
-	return mixed
 }
 
 // withKey gives a replica the key that policies need.

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
 	"github.com/fairlead-dev/fairlead/test/support/postgrestest"
@@ -249,6 +251,7 @@ func TestReplicas_SuccessorIsKnownToReplaceDeadOne(t *testing.T) {
 			storetest.Must(t, err)
 			if !c.lives {
 				one.stop()
+				awaitLockGone(t, url, "rp-1")
 			}
 			two, err := tryReplica(t, url, "rp-2", at)
 			storetest.Must(t, err)
@@ -263,4 +266,17 @@ func TestReplicas_SuccessorIsKnownToReplaceDeadOne(t *testing.T) {
 			}
 		})
 	}
+}
+
+// awaitLockGone waits until PostgreSQL knows that a replica's process has ended.
+func awaitLockGone(t *testing.T, databaseURL, id string) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), databaseURL)
+	storetest.Must(t, err)
+	defer func() { storetest.Must(t, conn.Close(t.Context())) }()
+	wait.Until(t, "the lock of "+id+" to be gone", func() (gone bool) {
+		storetest.Must(t, conn.QueryRow(t.Context(), `SELECT NOT EXISTS (SELECT 1 FROM pg_locks
+			WHERE locktype = 'advisory' AND objid = hashtext('replica ' || $1)::oid)`, id).Scan(&gone))
+		return gone
+	})
 }

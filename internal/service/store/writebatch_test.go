@@ -11,7 +11,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -334,9 +333,21 @@ func TestWrite_WaitsNoLongerThanItsContext(t *testing.T) {
 	defer func() { storetest.Must(t, conn.Close(t.Context())) }()
 	_, err = conn.Exec(t.Context(), `BEGIN; SELECT 1 FROM fairlead_schema FOR UPDATE`)
 	storetest.Must(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	_, err = other.Bind(ctx, request)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := other.Bind(ctx, request)
+		ended <- err
+	}()
+	wait.Until(t, "the call to wait for the row that is locked", func() (waits bool) {
+		err := conn.QueryRow(t.Context(), `SELECT EXISTS (SELECT 1 FROM pg_locks
+			WHERE NOT granted AND pg_backend_pid() = ANY (pg_blocking_pids(pid)))`).Scan(&waits)
+		storetest.Must(t, err)
+		return waits
+	})
+	cancel()
+	err = <-ended
 	storetest.MustCode(t, err, account.CodeUnavailable)
 	storetest.Equal(t, "ended by its context", errors.Is(err, context.Canceled), true)
 	_, err = conn.Exec(t.Context(), `ROLLBACK`)

@@ -14,15 +14,21 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/fairlead-dev/fairlead/test/support/inputs"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
+
+// recorded is done once the cache of results knows what helm and the programs are made from.
+var recorded sync.Once
 
 const (
 	chartDir    = "../../charts/fairlead-operator"
@@ -61,6 +67,10 @@ func helmPath(t *testing.T) string {
 // if it failed. Values are passed on exactly.
 func helm(t *testing.T, kubeconfig string, v values, args ...string) (string, error) {
 	t.Helper()
+	recorded.Do(func() {
+		inputs.Record(t, "testdata", "../e2e/testdata", "../../charts", "../../cmd", "../../internal", "../../api",
+			"../../go.mod", "../../go.sum")
+	})
 	input := asYAML(t, v)
 	if v != nil {
 		args = append(args, "--values", "-")

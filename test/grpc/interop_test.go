@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/test/support/closedport"
+	"github.com/fairlead-dev/fairlead/test/support/inputs"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
@@ -97,6 +98,7 @@ func runCase(t *testing.T, program string, w route, test string) {
 // call runs the client with one case and returns what it prints.
 func call(t *testing.T, program string, w route, test string) (string, error) {
 	t.Helper()
+	inputs.Record(t, "../interop")
 	args := []string{"call", "-addr", w.addr, "-authority", w.authority}
 	if w.ca != "" {
 		args = append(args, "-ca", w.ca)

@@ -17,6 +17,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/trust"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/internal/tunnel/relay"
+	"github.com/fairlead-dev/fairlead/test/support/inputs"
 )
 
 // tenant is an account of the service, with an upstream.
@@ -32,6 +33,7 @@ var tenants atomic.Int32
 
 func newTenant(t testing.TB) *tenant {
 	t.Helper()
+	inputs.Record(t, "../idp")
 	ctx := timeoutContext(t)
 	a := &tenant{TB: t, n: tenants.Add(1), upstream: newUpstream(t)}
 	created, err := env.store.CreateAccount(ctx, fmt.Sprint("tenant-", a.n))

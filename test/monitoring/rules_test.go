@@ -15,6 +15,8 @@ import (
 	"testing"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/fairlead-dev/fairlead/test/support/inputs"
 )
 
 // requirePromtool is the environment variable that forbids to skip tests because promtool is
@@ -24,6 +26,7 @@ const requirePromtool = "FAIRLEAD_REQUIRE_PROMTOOL"
 // promtool runs promtool, of Debian's package prometheus, and returns what it prints.
 func promtool(t *testing.T, args ...string) (string, error) {
 	t.Helper()
+	inputs.Record(t, "testdata", filepath.Join(root, "docs/prometheus"))
 	path, err := exec.LookPath("promtool")
 	if err != nil {
 		if os.Getenv(requirePromtool) != "" {

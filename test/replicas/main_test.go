@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/test/support/postgrestest"
@@ -19,6 +20,9 @@ var postgres postgrestest.Shared
 
 // program is the fairlead-server that the tests run, built without the race detector.
 var program string
+
+// recorded is done once the cache of results knows what the programs are made from.
+var recorded sync.Once
 
 // built is where this version's programs are: fairlead-server, and all three with compatVariable.
 var built programs

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/fairlead-dev/fairlead/test/support/inputs"
 	"github.com/fairlead-dev/fairlead/test/support/logbuffer"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
@@ -34,6 +35,9 @@ func startProcess(t testing.TB, name string, env []string, args ...string) *proc
 // startProgram is startProcess for a program at a path.
 func startProgram(t testing.TB, path, name string, env []string, args ...string) *process {
 	t.Helper()
+	recorded.Do(func() {
+		inputs.Record(t, "../../cmd", "../../internal", "../../api", "../../sdk", "../../go.mod", "../../go.sum")
+	})
 	p := &process{t: t, name: name, cmd: exec.Command(path, args...), ended: make(chan struct{})}
 	p.cmd.Env, p.cmd.Stdout, p.cmd.Stderr = env, &p.log, &p.log
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

@@ -301,6 +301,9 @@ func TestInspect_ScreenShowsNoSecret(t *testing.T) {
 	o := startOnTerminal(t, svc, nil, "http", upstream.URL, "--url", "http://a.b", "--inspect-addr", "127.0.0.1:0",
 		"--traffic-policy-file", writePlantedPolicy(t))
 	shown := o.until("online")
+	if !inspectorURL.MatchString(shown) { // the inspector listened only after this frame
+		shown += o.until("Inspector") + o.until("\x1b[H") // the end of a frame
+	}
 	base := inspectorOf(t, func() string { return shown })
 	plant(t, <-svc.bound)
 	checkInspector(t, base)

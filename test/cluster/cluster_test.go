@@ -38,7 +38,15 @@ type cli struct {
 	name, dir string
 }
 
-func newCLI(t *testing.T, name string) cli { return cli{t, name, filepath.Join(t.TempDir(), name)} }
+// newCLI returns the commands of one cluster. Go's test cache does not notice what they read: sources of
+// images, versions of Kubernetes. So it lists every folder here.
+func newCLI(t *testing.T, name string) cli {
+	t.Helper()
+	if err := filepath.WalkDir(".", func(_ string, _ fs.DirEntry, err error) error { return err }); err != nil {
+		t.Fatal(err)
+	}
+	return cli{t, name, filepath.Join(t.TempDir(), name)}
+}
 
 // cleanUp takes the cluster down at the end of the test.
 func (c cli) cleanUp() {

@@ -227,18 +227,6 @@ func (c *Client) runSession(ctx context.Context) (bool, error) {
 	}
 }
 
-// closeWhenIdle closes the session when its live streams have ended.
-func (s *Session) closeWhenIdle() {
-	for s.Streams() > 0 {
-		select {
-		case <-s.idle:
-		case <-s.done:
-			return
-		}
-	}
-	_ = s.Close()
-}
-
 // backoff returns a random wait between 0 and 0.2 s doubled by every attempt, at most maxWait
 // ("full jitter").
 func backoff(attempt int, maxWait time.Duration) time.Duration {

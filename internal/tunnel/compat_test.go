@@ -68,7 +68,7 @@ func TestSession_SkipsUnknownMessages(t *testing.T) {
 	far := wait.Receive(t, "the session", h.handler.ups)
 	for _, side := range []*Session{s, far} {
 		side.mu.Lock()
-		l := side.links[0]
+		l := side.links.active[0]
 		side.mu.Unlock()
 		if err := l.send(&message{Type: "of a later version"}); err != nil {
 			t.Fatal(err)
@@ -120,7 +120,7 @@ func TestBind_RefusesServerWithoutFeature(t *testing.T) {
 func (s *Session) setServer(version string, features ...Feature) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, l := range s.links {
+	for _, l := range s.links.active {
 		l.server = serverSupport{version, features}
 	}
 }
@@ -132,7 +132,7 @@ func TestBind_SentToReplicaWithFeature(t *testing.T) {
 		s, older := c.Session(), r.live[0].id
 		s.welcome.Features = []Feature{FeatureOwner}
 		s.mu.Lock()
-		for _, l := range s.links {
+		for _, l := range s.links.active {
 			if l.replicaID == older {
 				l.server.features = s.welcome.Features
 			}

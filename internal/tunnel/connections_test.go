@@ -183,7 +183,7 @@ func TestSession_ServerSendsDesiredConnections(t *testing.T) {
 	t.Parallel()
 	forEachRole(t, func(t *testing.T, _ *testServer, s sessionPair) {
 		s.server.mu.Lock()
-		l := s.server.links[1]
+		l := s.server.links.active[1]
 		s.server.mu.Unlock()
 		l.conn.markBusy()
 		s.awaitConnections(t, 4)
@@ -220,7 +220,7 @@ func TestLink_UnexpectedRetiredEndsIt(t *testing.T) {
 	t.Parallel()
 	forEachRole(t, func(t *testing.T, h *testServer, s sessionPair) {
 		s.server.mu.Lock()
-		l := s.server.links[1]
+		l := s.server.links.active[1]
 		s.server.mu.Unlock()
 		if err := l.send(&message{Type: typeRetired}); err != nil { // unasked
 			t.Fatal(err)
@@ -273,11 +273,11 @@ func TestLink_RetiringAbortsNoStream(t *testing.T) {
 			for range 30 {
 				awaitConnections(t, 4, s)
 				s.mu.Lock()
-				l := s.links[3] // whatever it carries
-				s.links, s.retiring = s.links[:3], append(s.retiring, l)
+				l := s.links.active[3] // whatever it carries
+				s.links.active, s.links.retiring = s.links.active[:3], append(s.links.retiring, l)
 				s.mu.Unlock()
 				retiring.Go(l.retire)
-				s.signalConnsChanged() // the client dials another one in its place
+				wake(s.legs.connsChanged) // the client dials another one in its place
 			}
 			close(stop)
 			opening.Wait()
@@ -370,7 +370,7 @@ func TestLink_RetiresOnceBothSidesAreDone(t *testing.T) {
 					s.opener = s.server
 				}
 				s.awaitConnections(t, 2)
-				l := s.client.links[1]
+				l := s.client.links.active[1]
 				first := open(t, s.opener)
 				st := open(t, s.opener) // has the second connection
 				for _, st := range []*Stream{first, st} {
@@ -380,7 +380,7 @@ func TestLink_RetiresOnceBothSidesAreDone(t *testing.T) {
 					_ = st.Close()
 				}
 				s.client.mu.Lock()
-				s.client.links, s.client.retiring = s.client.links[:1], append(s.client.retiring, l)
+				s.client.links.detach(l)
 				s.client.mu.Unlock()
 				var retiring sync.WaitGroup
 				retiring.Go(l.retire)

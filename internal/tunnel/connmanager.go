@@ -80,7 +80,7 @@ func (k *connManager) awaitDialNeeded(ctx context.Context) bool {
 			return false
 		default:
 		}
-		n := s.connNeeds(time.Now())
+		n := s.legs.needs(time.Now())
 		k.updateRotation(&n)
 		k.updateRound(n)
 		if n.leg {
@@ -91,7 +91,7 @@ func (k *connManager) awaitDialNeeded(ctx context.Context) bool {
 		}
 		var later <-chan time.Time
 		if n.links > n.minimum {
-			if l := s.detachSurplusLink(n.want, time.Now()); l != nil {
+			if l := s.legs.detachSurplus(n.want, time.Now()); l != nil {
 				k.client.goroutines.Go(l.retire)
 				continue
 			}
@@ -110,7 +110,7 @@ func (k *connManager) awaitDialNeeded(ctx context.Context) bool {
 			k.pause = nil
 		case <-k.legPause:
 			k.legPause = nil
-		case <-s.connsChanged:
+		case <-s.legs.connsChanged:
 		case <-later:
 		case <-s.peerDraining:
 		case <-ctx.Done():
@@ -141,7 +141,7 @@ func (k *connManager) canSearch(n connNeeds) bool {
 // number has changed.
 func (k *connManager) updateRound(n connNeeds) {
 	isNew := n.legs < k.legs || n.replicas != k.replicas
-	if isNew && k.session.isReplicated() {
+	if isNew && k.session.legs.isReplicated() {
 		k.failures, k.pause = 0, nil
 	}
 	if isNew || !n.leg {
@@ -171,7 +171,7 @@ func (k *connManager) handleDialResult(r dialResult) {
 	}
 	var refused *Error
 	if errors.As(r.err, &refused) && refused.Code == CodeUnknownSession {
-		k.session.endLegSearch() // other replicas would refuse, too
+		k.session.legs.endSearch() // other replicas would refuse, too
 	}
 	log := k.client.cfg.Logger.With("session", k.session.ID(), "error", r.err)
 	if k.pause != nil {
@@ -179,7 +179,7 @@ func (k *connManager) handleDialResult(r dialResult) {
 		return
 	}
 	maxWait := k.client.cfg.MaxBackoff
-	if k.legs == 0 && k.session.isReplicated() {
+	if k.legs == 0 && k.session.legs.isReplicated() {
 		maxWait = min(maxWait, maxLegBackoff)
 	}
 	wait := backoff(k.failures, maxWait)
@@ -192,7 +192,7 @@ func (k *connManager) handleDialResult(r dialResult) {
 // Replicas get the whole hello, as one may not know the session.
 func (c *Client) dialFurther(ctx context.Context, s *Session, address string) dialResult {
 	hello := Hello{Role: s.Role()}
-	if s.isReplicated() {
+	if s.legs.isReplicated() {
 		hello = c.hello()
 	}
 	hello.SessionID, hello.JoinSecret = s.ID(), s.welcome.JoinSecret

@@ -71,7 +71,7 @@ func withTwoConnections(t *testing.T, test func(t *testing.T, h *testServer, d *
 func TestConnManager_DialsMissingConnectionsTogether(t *testing.T) {
 	withTwoConnections(t, func(t *testing.T, _ *testServer, d *countingDialer, s sessionPair) {
 		d.set(time.Second, false)
-		s.client.handleConnections(maxConnections)
+		s.client.legs.handleConnections(maxConnections)
 		time.Sleep(4*time.Second + time.Millisecond) // 14 in four goes
 		s.awaitConnections(t, maxConnections)
 		time.Sleep(20 * time.Second)
@@ -84,11 +84,11 @@ func TestConnManager_DialsMissingConnectionsTogether(t *testing.T) {
 func TestConnManager_DialsNoMoreThanDesired(t *testing.T) {
 	withTwoConnections(t, func(t *testing.T, _ *testServer, d *countingDialer, s sessionPair) {
 		d.set(time.Second, false)
-		s.client.handleConnections(4)
+		s.client.legs.handleConnections(4)
 		time.Sleep(500 * time.Millisecond)
-		s.client.handleConnections(5) // while they are on their way
+		s.client.legs.handleConnections(5) // while they are on their way
 		for range 100 {
-			s.client.signalConnsChanged()
+			wake(s.client.legs.connsChanged)
 			synctest.Wait()
 		}
 		time.Sleep(10 * time.Second)
@@ -102,7 +102,7 @@ func TestConnManager_DialsNoMoreThanDesired(t *testing.T) {
 func TestConnManager_BacksOffAfterFailedDials(t *testing.T) {
 	withTwoConnections(t, func(t *testing.T, _ *testServer, d *countingDialer, s sessionPair) {
 		d.set(time.Second, true)
-		s.client.handleConnections(maxConnections)
+		s.client.legs.handleConnections(maxConnections)
 		time.Sleep(3 * time.Second)
 		if _, most := d.counts(); most != maxPendingDials {
 			t.Errorf("up to %d dials at a time, want %d", most, maxPendingDials)
@@ -112,7 +112,7 @@ func TestConnManager_BacksOffAfterFailedDials(t *testing.T) {
 		d.set(time.Second, true)
 		for range 15 {
 			time.Sleep(20 * time.Second)
-			s.client.handleConnections(maxConnections)
+			s.client.legs.handleConnections(maxConnections)
 		}
 		// Each takes a second and a wait of 5 s on average: about 50.
 		if made, most := d.counts(); most != 1 || made > 100 {
@@ -127,7 +127,7 @@ func TestConnManager_BacksOffAfterFailedDials(t *testing.T) {
 func TestConnManager_LeavesNoConnectionOfEndedSession(t *testing.T) {
 	withTwoConnections(t, func(t *testing.T, h *testServer, d *countingDialer, s sessionPair) {
 		d.set(5*time.Second, false)
-		s.client.handleConnections(maxConnections)
+		s.client.legs.handleConnections(maxConnections)
 		synctest.Wait()
 		if _, most := d.counts(); most != maxPendingDials {
 			t.Fatalf("%d connections are being dialled, want %d", most, maxPendingDials)

@@ -91,39 +91,6 @@ func (b *busyUntil) set(now time.Time) bool {
 
 func (b *busyUntil) isBusy(now time.Time) bool { return b.unixNano.Load() > now.UnixNano() }
 
-// linkLoad is the load of a connection, by which one is chosen for a new stream.
-type linkLoad struct {
-	unresponsive    bool
-	busy            bool
-	queued, streams int64 // bytes; twice the number of streams
-}
-
-// load ranks a busy connection without streams, whose last one has just ended, between an idle one
-// and one with a stream. One that refuses streams ranks as one that does not respond. The session's
-// mutex must be held.
-func (l *link) load(now time.Time) linkLoad {
-	_, unresponsive := l.mux.Unresponsive()
-	unresponsive = unresponsive || now.Before(l.avoidUntil)
-	busy, streams := l.conn.busy.isBusy(now), l.streams.Load()
-	if busy && streams == 0 {
-		return linkLoad{unresponsive, false, l.mux.Queued(), 1}
-	}
-	return linkLoad{unresponsive, busy, l.mux.Queued(), 2 * streams}
-}
-
-func (a linkLoad) less(b linkLoad) bool {
-	switch {
-	case a.unresponsive != b.unresponsive:
-		return b.unresponsive
-	case a.busy != b.busy:
-		return b.busy
-	case a.queued != b.queued:
-		return a.queued < b.queued
-	default:
-		return a.streams < b.streams
-	}
-}
-
 // desiredConns is the number of connections that the traffic asks for. The session's mutex guards
 // it.
 type desiredConns struct {
@@ -162,7 +129,7 @@ func (s *Session) updateDesiredConns(now time.Time) {
 		return
 	}
 	busy, lossy := 0, false
-	for _, l := range s.links {
+	for _, l := range s.links.active {
 		if l.conn.busy.isBusy(now) {
 			busy++
 			lossy = l.conn.isLossy() || lossy
@@ -172,28 +139,10 @@ func (s *Session) updateDesiredConns(now time.Time) {
 	if !s.desired.update(want, now) {
 		return
 	}
-	if s.client {
-		s.signalConnsChanged()
+	if s.legs != nil {
+		wake(s.legs.connsChanged)
 		return
 	}
 	// ends with the session, or within controlTimeout
 	go func() { _ = s.sendMessage(anyLink, &message{Type: typeConnections, Connections: want}) }()
-}
-
-// handleConnections handles the server's message with the desired number of connections. A replica
-// asks for itself: it cannot be chosen, so that the session gets as many for each of them.
-func (s *Session) handleConnections(connections int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.peerDesired.update(min(connections, maxConnections), time.Now()) {
-		s.signalConnsChanged()
-	}
-}
-
-// signalConnsChanged makes the client check its number of connections.
-func (s *Session) signalConnsChanged() {
-	select {
-	case s.connsChanged <- struct{}{}:
-	default:
-	}
 }

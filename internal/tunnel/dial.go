@@ -40,13 +40,20 @@ func (c *Client) startSession(ctx context.Context, hello Hello) (*Session, error
 	if err != nil {
 		return nil, err
 	}
-	s := newSession(&clientHandler{c}, true, hello, *welcome, l.conn.RemoteAddr())
-	s.owner, s.replicas = c, welcome.Replicas
-	s.fixed = min(cmp.Or(welcome.Connections, c.cfg.Connections), maxConnections)
+	s := c.newSession(hello, *welcome, l.conn.RemoteAddr())
 	if _, err := c.serveLink(s, l, welcome); err != nil {
 		return nil, err
 	}
 	return s, nil
+}
+
+// newSession returns a session without connections.
+func (c *Client) newSession(hello Hello, welcome Welcome, remote net.Addr) *Session {
+	s := newSession(&clientHandler{c}, hello, welcome, remote)
+	s.legs = &clientLegs{session: s, client: c, replicas: welcome.Replicas, draining: make(map[string]time.Time),
+		fixed:        min(cmp.Or(welcome.Connections, c.cfg.Connections), maxConnections),
+		connsChanged: make(chan struct{}, 1)}
+	return s
 }
 
 // hello returns the first message of a session.
@@ -59,7 +66,7 @@ func (c *Client) hello() Hello {
 // serveLink serves a connection of s in the background. It reports whether it is the first one with
 // its replica.
 func (c *Client) serveLink(s *Session, l *link, welcome *Welcome) (isNewLeg bool, err error) {
-	isNewLeg, retire, err := s.addDialedLink(l, welcome)
+	isNewLeg, retire, err := s.legs.addLink(l, welcome)
 	if err != nil {
 		l.close(err)
 		return false, err
@@ -69,7 +76,7 @@ func (c *Client) serveLink(s *Session, l *link, welcome *Welcome) (isNewLeg bool
 		l.handlers.Wait()
 	})
 	c.retire(retire)
-	if s.isReplicaDraining(l) {
+	if s.legs.isReplicaDraining(l) {
 		return false, &Error{Code: CodeDraining, Msg: "the replica is about to stop"}
 	}
 	return isNewLeg, nil
@@ -162,15 +169,15 @@ type clientHandler struct{ client *Client }
 func (d *clientHandler) handleMessage(l *link, m *message) error {
 	switch m.Type {
 	case typeBound, typeUnbound, typeRenewed, typeError:
-		l.session.handleAnswer(m)
+		l.session.requests.handleAnswer(m)
 	case typeConnections:
-		l.session.handleConnections(m.Connections)
+		l.session.legs.handleConnections(m.Connections)
 	case typeReplicas:
-		l.session.handleReplicas(l, m.Replicas, m.ReplicaAddresses)
+		l.session.legs.handleReplicas(l, m.Replicas, m.ReplicaAddresses)
 	case typeRetired:
 		return l.handleRetired()
 	case typeStop:
-		if m.Error.Code != CodeDraining || !l.session.hasOtherLeg(l) {
+		if m.Error.Code != CodeDraining || !l.session.legs.hasOther(l) {
 			l.session.abort(m.Error)
 		}
 		return m.Error

@@ -27,26 +27,6 @@ const (
 	lookupTimeout       = 2 * time.Second
 )
 
-// unreachedReplicas returns the announced replicas that the session has no connection with and that
-// do not drain.
-func (s *Session) unreachedReplicas() []ReplicaAddress {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	connected := make(map[string]bool)
-	for _, l := range s.links {
-		connected[l.replicaID] = true
-	}
-	var all []ReplicaAddress
-	for _, l := range slices.Concat(s.links, s.retiring) {
-		for _, a := range l.addresses {
-			if _, draining := s.drainingReplicas[a.ID]; !draining && !connected[a.ID] && !slices.Contains(all, a) {
-				all = append(all, a)
-			}
-		}
-	}
-	return all
-}
-
 // directDial is the dial of an announced address; at most one is under way.
 type directDial struct {
 	results   chan dialResult
@@ -60,7 +40,7 @@ func (k *connManager) startDirectDial(ctx context.Context) {
 	if k.direct.pending {
 		return
 	}
-	usable := k.client.addresses.usable(k.session.unreachedReplicas())
+	usable := k.client.addresses.usable(k.session.legs.unreached())
 	if len(usable) == 0 {
 		return
 	}

@@ -19,10 +19,6 @@ func errUnknownSession() error {
 	return &Error{Code: CodeUnknownSession, Msg: "the session has ended: begin a new one"}
 }
 
-// JoinHash returns, on the server's side, the SHA-256 of the secret that further connections of the
-// session present.
-func (s *Session) JoinHash() []byte { return slices.Clone(s.joinHash[:]) }
-
 // joinSession adds l to the session that the hello names, within controlTimeout.
 func (s *Server) joinSession(ctx context.Context, l *link, hello *Hello) (*serverSession, error) {
 	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
@@ -46,8 +42,8 @@ func (s *Server) joinSession(ctx context.Context, l *link, hello *Hello) (*serve
 			if err := awaitClosed(ctx, l, h.up); err != nil {
 				return nil, err
 			}
-			err := h.addJoining(l)
-			if err == nil || !h.hasFinished() {
+			err := h.addLink(l)
+			if err == nil || h.Err() == nil {
 				return h, err
 			}
 			wait = h.down // it has lost its last connection
@@ -81,15 +77,14 @@ func (s *Server) joinUnknown(ctx context.Context, l *link, hello *Hello) (*serve
 	return s.addSession(l, *hello, welcome, hello.JoinSecret)
 }
 
-// addJoining adds a further connection, unless the server drains the session.
-func (h *serverSession) addJoining(l *link) error {
+// addLink adds a connection, unless the server drains the session.
+func (h *serverSession) addLink(l *link) error {
 	h.mu.Lock()
-	draining := h.draining
-	h.mu.Unlock()
-	if draining {
+	defer h.mu.Unlock()
+	if h.draining {
 		return &Error{Code: CodeDraining, Msg: "the server is about to stop; try again in a moment"}
 	}
-	return h.addLink(l)
+	return h.addLinkLocked(l, maxConnections)
 }
 
 // awaitClosed waits for c until ctx or the connection ends.
@@ -102,13 +97,6 @@ func awaitClosed(ctx context.Context, l *link, c <-chan struct{}) error {
 	case <-l.ctx.Done():
 		return context.Cause(l.ctx)
 	}
-}
-
-// hasFinished reports whether the last connection has ended.
-func (s *Session) hasFinished() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.finished
 }
 
 // SetReplicas sets how many replicas accept sessions, 1 or more, and where clients reach those that

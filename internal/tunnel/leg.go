@@ -27,14 +27,14 @@ func (s *Session) Legs() []Leg {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var legs []Leg
-	for _, l := range slices.Concat(s.links, s.retiring) {
+	for _, l := range s.links.all() {
 		i := slices.IndexFunc(legs, func(leg Leg) bool { return leg.ReplicaID == l.replicaID })
 		if i < 0 {
 			i = len(legs)
 			legs = append(legs, Leg{ReplicaID: l.replicaID, Unresponsive: true})
 		}
 		_, unresponsive := l.mux.Unresponsive()
-		legs[i].Draining = s.isDrainingLocked(l)
+		legs[i].Draining = s.legs != nil && s.legs.isDrainingLocked(l)
 		legs[i].Connections++
 		legs[i].Streams += int(l.streams.Load())
 		legs[i].Unresponsive = legs[i].Unresponsive && unresponsive
@@ -47,26 +47,51 @@ func (s *Session) Legs() []Leg {
 func (s *Session) WantedLegs() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.wantedLegsLocked()
-}
-
-func (s *Session) wantedLegsLocked() int {
-	if s.owner == nil {
+	if s.legs == nil {
 		return 1
 	}
-	return max(1, min(s.replicas, s.owner.cfg.MaxLegs))
+	return s.legs.wantedLocked()
 }
 
-// legsChanged tells the client's owner that Legs or WantedLegs may return something else. mu must
-// not be held.
-func (s *Session) legsChanged() {
-	if s.owner != nil && s.owner.cfg.OnLegs != nil {
-		s.owner.cfg.OnLegs(s)
+// clientLegs is the client's side of a session: the replicas of the server that it has connections
+// with, and how many connections it needs. The session's mutex must be held for methods whose name
+// ends in Locked, and not for the others.
+type clientLegs struct {
+	session      *Session
+	client       *Client
+	fixed        int           // fixed is the number of connections; 0: as the traffic asks.
+	connsChanged chan struct{} // connsChanged gets a token when the actual or desired number changes.
+
+	// The session's mutex guards what follows.
+	replicas     int                  // replicas accept sessions; 0: the server is alone.
+	peerDesired  desiredConns         // peerDesired is the wish of one of the servers, for itself.
+	draining     map[string]time.Time // draining has the replicas that are about to stop, and when.
+	onlyDraining bool                 // onlyDraining is set while no connection is with another replica.
+	drainTimer   *time.Timer          // drainTimer calls endSearch.
+}
+
+// wantedLocked returns what Session.WantedLegs does.
+func (g *clientLegs) wantedLocked() int { return max(1, min(g.replicas, g.client.cfg.MaxLegs)) }
+
+// notify tells the client's owner that Legs or WantedLegs may return something else.
+func (g *clientLegs) notify() {
+	if f := g.client.cfg.OnLegs; f != nil {
+		f(g.session)
 	}
 }
 
 // isReplicated reports whether the server is a replica.
-func (s *Session) isReplicated() bool { return s.welcome.ReplicaID != "" }
+func (g *clientLegs) isReplicated() bool { return g.session.welcome.ReplicaID != "" }
+
+// handleConnections handles the server's message with the desired number of connections. A replica
+// asks for itself: it cannot be chosen, so that the session gets as many for each of them.
+func (g *clientLegs) handleConnections(connections int) {
+	g.session.mu.Lock()
+	defer g.session.mu.Unlock()
+	if g.peerDesired.update(min(connections, maxConnections), time.Now()) {
+		wake(g.connsChanged)
+	}
+}
 
 // connNeeds compares a session's connections with those that it should have.
 type connNeeds struct {
@@ -80,51 +105,49 @@ type connNeeds struct {
 	spareReplicas bool // there are more than the session has legs
 }
 
-// connNeedsLocked returns what the session needs; nothing once it is ending. mu must be held.
-func (s *Session) connNeedsLocked(now time.Time) connNeeds {
+// needsLocked returns what the session needs; nothing once it is ending.
+func (g *clientLegs) needsLocked(now time.Time) connNeeds {
+	s := g.session
 	if s.closing {
 		return connNeeds{}
 	}
-	responds := make(map[string]bool) // by replica
-	n := connNeeds{minimum: cmp.Or(s.fixed, defaultConnections), replicas: s.replicas}
-	if !s.onlyDraining {
-		n.links = len(s.links)
-		for _, l := range s.links {
-			_, unresponsive := l.mux.Unresponsive()
-			responds[l.replicaID] = responds[l.replicaID] || !unresponsive
-		}
+	var responds map[string]bool // by replica
+	n := connNeeds{minimum: cmp.Or(g.fixed, defaultConnections), replicas: g.replicas}
+	if !g.onlyDraining {
+		n.links, responds = len(s.links.active), s.links.responding()
 	}
 	for _, yes := range responds {
 		if yes {
 			n.legs++
 		}
 	}
-	if s.isReplicated() {
-		wanted := s.wantedLegsLocked()
+	if g.isReplicated() {
+		wanted := g.wantedLocked()
 		n.minimum = max(n.minimum, min(len(responds), wanted))
 		// One that does not respond is replaced if there is another replica.
-		n.leg = len(responds) == 0 || n.legs < wanted && len(responds) < s.replicas
-		n.spareReplicas = s.replicas > wanted && !s.draining
+		n.leg = len(responds) == 0 || n.legs < wanted && len(responds) < g.replicas
+		n.spareReplicas = g.replicas > wanted && !s.draining
 	}
 	n.want = n.minimum
-	if s.fixed == 0 && slices.Contains(s.welcome.Features, FeatureConnections) { // else they could not be retired
+	if g.fixed == 0 && slices.Contains(s.welcome.Features, FeatureConnections) { // else they could not be retired
 		n.want = max(n.want, s.desired.current(now),
-			min(s.peerDesired.current(now)*max(1, len(responds)), maxConnections))
+			min(g.peerDesired.current(now)*max(1, len(responds)), maxConnections))
 	}
 	return n
 }
 
-func (s *Session) connNeeds(now time.Time) connNeeds {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.connNeedsLocked(now)
+func (g *clientLegs) needs(now time.Time) connNeeds {
+	g.session.mu.Lock()
+	defer g.session.mu.Unlock()
+	return g.needsLocked(now)
 }
 
-// addDialedLink adds a connection that the client has dialled, which the server answered with
-// welcome. It reports whether it is the first one with its replica. The caller must serve l, and
-// then retire the connections in retire: l itself if it is with a replica that drains or that has
-// one already and the session needs no more, and those with replicas that drain.
-func (s *Session) addDialedLink(l *link, welcome *Welcome) (isNewLeg bool, retire []*link, err error) {
+// addLink adds a connection that the client has dialled, which the server answered with welcome. It
+// reports whether it is the first one with its replica. The caller must serve l, and then retire
+// the connections in retire: l itself if it is with a replica that drains or that has one already
+// and the session needs no more, and those with replicas that drain.
+func (g *clientLegs) addLink(l *link, welcome *Welcome) (isNewLeg bool, retire []*link, err error) {
+	s := g.session
 	if welcome.SessionID != s.ID() || welcome.AccountID != s.welcome.AccountID {
 		return false, nil, fmt.Errorf("the server took a connection of session %s for one of session %q of account %q",
 			s.ID(), welcome.SessionID, welcome.AccountID)
@@ -132,92 +155,107 @@ func (s *Session) addDialedLink(l *link, welcome *Welcome) (isNewLeg bool, retir
 	l.replicaID, l.replicas = welcome.ReplicaID, welcome.Replicas
 	l.server = serverSupport{welcome.ServerVersion, welcome.Features}
 	l.addresses = boundedAddresses(welcome.ReplicaAddresses)
-	defer s.legsChanged()
+	defer g.notify()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	known := false
-	for _, o := range s.links {
-		if o.replicaID == l.replicaID { // o's may be from a later message than the welcome
-			known, l.replicas, l.addresses = true, o.replicas, o.addresses
-		}
+	known, limit := s.links.byReplica()[l.replicaID], maxConnections
+	if len(known) > 0 { // its own may be from a later message than the welcome
+		l.replicas, l.addresses = known[0].replicas, known[0].addresses
+	} else {
+		limit += g.client.cfg.MaxLegs // a replica is found although there are that many with the others
 	}
-	needed := !s.isDrainingLocked(l) &&
-		(!known || !s.isReplicated() || len(s.links) < s.connNeedsLocked(time.Now()).want)
-	if err := s.addLinkLocked(l); err != nil {
+	needed := !g.isDrainingLocked(l) &&
+		(len(known) == 0 || !g.isReplicated() || len(s.links.active) < g.needsLocked(time.Now()).want)
+	if err := s.addLinkLocked(l, limit); err != nil {
 		return false, nil, err
 	}
-	s.updateReplicasLocked()
+	g.updateReplicasLocked()
 	if !needed {
-		s.detachLocked(l)
+		s.links.detach(l)
 		return false, []*link{l}, nil
 	}
-	if !known && s.draining {
+	if len(known) == 0 && s.draining {
 		m := &message{Type: typeDrain, Drain: &drain{DeadlineMS: time.Until(s.drainDeadline).Milliseconds()}}
 		go func() { _ = l.send(m) }() // ends within controlTimeout
 	}
-	return !known, s.settleDrainsLocked(), nil
-}
-
-// detachLocked removes l from the choice for new streams. mu must be held.
-func (s *Session) detachLocked(l *link) {
-	if i := slices.Index(s.links, l); i >= 0 {
-		s.links = slices.Delete(s.links, i, i+1)
-		s.retiring = append(s.retiring, l)
-	}
+	return len(known) == 0, g.settleDrainsLocked(), nil
 }
 
 // handleReplicas handles the message of the replica behind l with the number of replicas and their
 // addresses.
-func (s *Session) handleReplicas(l *link, n int, addresses []ReplicaAddress) {
+func (g *clientLegs) handleReplicas(l *link, n int, addresses []ReplicaAddress) {
 	addresses = boundedAddresses(addresses)
-	s.mu.Lock()
-	for _, o := range s.links {
-		if o.replicaID == l.replicaID {
-			o.replicas, o.addresses = n, addresses
-		}
+	g.session.mu.Lock()
+	for _, o := range g.session.links.byReplica()[l.replicaID] {
+		o.replicas, o.addresses = n, addresses
 	}
-	s.updateReplicasLocked()
-	s.mu.Unlock()
-	s.signalConnsChanged()
-	s.legsChanged()
+	g.updateReplicasLocked()
+	g.session.mu.Unlock()
+	wake(g.connsChanged)
+	g.notify()
 }
 
 // updateReplicasLocked recomputes the number of replicas: the largest that one of them has sent, as
-// one that is cut off from the others may know too few. mu must be held.
-func (s *Session) updateReplicasLocked() {
+// one that is cut off from the others may know too few.
+func (g *clientLegs) updateReplicasLocked() {
 	n := 0
-	for _, l := range s.links {
+	for _, l := range g.session.links.active {
 		n = max(n, l.replicas)
 	}
 	if n > 0 {
-		s.replicas = n
+		g.replicas = n
 	}
 }
 
-// canLeaveLocked reports whether the session can do without l, one of links: another one is with
-// its replica, or there are more legs than wanted. mu must be held.
-func (s *Session) canLeaveLocked(l *link) bool {
-	legs := make(map[string]int)
-	for _, o := range s.links {
-		legs[o.replicaID]++
-	}
-	return legs[l.replicaID] > 1 || len(legs) > s.wantedLegsLocked()
-}
-
-// avoidTime is how long new streams avoid a replica that has refused one because it drains: its
-// DRAIN is on the way.
-const avoidTime = time.Second
-
-// avoidReplica makes new streams of the client prefer other replicas for avoidTime.
-func (s *Session) avoidReplica(id string) {
-	if id == "" {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, l := range s.links {
-		if l.replicaID == id {
-			l.avoidUntil = time.Now().Add(avoidTime)
+// unreached returns the announced replicas that the session has no connection with and that do not
+// drain.
+func (g *clientLegs) unreached() []ReplicaAddress {
+	g.session.mu.Lock()
+	defer g.session.mu.Unlock()
+	connected := g.session.links.byReplica()
+	var all []ReplicaAddress
+	for _, l := range g.session.links.all() {
+		for _, a := range l.addresses {
+			if _, draining := g.draining[a.ID]; !draining && connected[a.ID] == nil && !slices.Contains(all, a) {
+				all = append(all, a)
+			}
 		}
 	}
+	return all
+}
+
+// renewable returns a connection with each replica that knows FeatureRenew, by the replica's id:
+// one that takes new streams if there is one, or else one that is being retired.
+func (g *clientLegs) renewable() map[string]*link {
+	g.session.mu.Lock()
+	defer g.session.mu.Unlock()
+	links := make(map[string]*link)
+	for _, l := range g.session.links.all() {
+		if links[l.replicaID] == nil && l.ctx.Err() == nil && slices.Contains(l.server.features, FeatureRenew) {
+			links[l.replicaID] = l
+		}
+	}
+	return links
+}
+
+// detachSurplus removes a connection that the session does not need from the choice for new
+// streams, and returns it: there are more than want, this one has had no stream for idleTime, and
+// another one is with its replica or there are more legs than wanted. It is never the first one,
+// which requests use. It returns nil if there is none.
+func (g *clientLegs) detachSurplus(want int, now time.Time) *link {
+	s := g.session
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closing || s.peerIsDraining || g.onlyDraining || len(s.links.active) <= max(want, 1) {
+		return nil
+	}
+	legs := s.links.byReplica()
+	for i, l := range slices.Backward(s.links.active) {
+		if i > 0 && l.streams.Load() == 0 && now.Sub(time.Unix(0, l.idleSince.Load())) >= idleTime &&
+			(len(legs[l.replicaID]) > 1 || len(legs) > g.wantedLocked()) {
+			s.links.detach(l)
+			return l
+		}
+	}
+	return nil
 }

@@ -171,7 +171,7 @@ func TestLegs_UnresponsiveReplica(t *testing.T) {
 		r.mu.Lock()
 		r.next = func(n int) int { return n - 1 } // a balancer with health checks
 		r.mu.Unlock()
-		for _, l := range s.links {
+		for _, l := range s.links.active {
 			l.mux.Probe()
 		}
 		time.Sleep(2 * time.Second)
@@ -213,7 +213,7 @@ func TestLegs_DemandIsOfOneReplica(t *testing.T) {
 		s := c.Session()
 		far := r.live[1].session(s.ID())
 		far.mu.Lock()
-		l := far.links[0]
+		l := far.links.active[0]
 		far.mu.Unlock()
 		l.conn.markBusy()
 		time.Sleep(time.Second)
@@ -323,16 +323,15 @@ func TestLegs_RefusingReplicaIsAvoided(t *testing.T) {
 func TestLegs_LateWelcome(t *testing.T) {
 	t.Parallel()
 	for _, later := range []int{2, 4} {
-		s := newSession(&clientHandler{}, true, Hello{}, Welcome{SessionID: "s"}, nil)
-		s.owner = NewClient(ClientConfig{MaxLegs: 5})
+		s := NewClient(ClientConfig{MaxLegs: 5}).newSession(Hello{}, Welcome{SessionID: "s"}, nil)
 		welcome := &Welcome{SessionID: "s", ReplicaID: "rp_1", Replicas: 3}
 		first := &link{conn: &muxConn{}}
-		_, _, err := s.addDialedLink(first, welcome)
+		_, _, err := s.legs.addLink(first, welcome)
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.handleReplicas(first, later, nil)
-		if _, _, err := s.addDialedLink(&link{conn: &muxConn{}}, welcome); err != nil {
+		s.legs.handleReplicas(first, later, nil)
+		if _, _, err := s.legs.addLink(&link{conn: &muxConn{}}, welcome); err != nil {
 			t.Fatal(err)
 		}
 		if n := s.WantedLegs(); n != later {

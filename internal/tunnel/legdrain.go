@@ -4,6 +4,7 @@
 package tunnel
 
 import (
+	"maps"
 	"slices"
 	"time"
 )
@@ -14,19 +15,16 @@ import (
 // that the replica has left, the session drains as a whole.
 
 // handleReplicaDrain handles the message of the replica behind l that it stops within d.
-func (s *Session) handleReplicaDrain(l *link, d time.Duration) {
-	s.mu.Lock()
-	if !s.isDrainingLocked(l) {
-		if s.drainingReplicas == nil {
-			s.drainingReplicas = make(map[string]time.Time)
-		}
-		s.drainingReplicas[l.replicaID] = time.Now().Add(d)
+func (g *clientLegs) handleReplicaDrain(l *link, d time.Duration) {
+	g.session.mu.Lock()
+	if !g.isDrainingLocked(l) {
+		g.draining[l.replicaID] = time.Now().Add(d)
 	}
-	retire := s.settleDrainsLocked()
-	s.mu.Unlock()
-	s.owner.retire(retire)
-	s.signalConnsChanged()
-	s.legsChanged()
+	retire := g.settleDrainsLocked()
+	g.session.mu.Unlock()
+	g.client.retire(retire)
+	wake(g.connsChanged)
+	g.notify()
 }
 
 // retire gives connections up in the background.
@@ -36,88 +34,76 @@ func (c *Client) retire(links []*link) {
 	}
 }
 
-// isDrainingLocked reports, on the client's side, whether the replica behind l drains. mu must be
-// held.
-func (s *Session) isDrainingLocked(l *link) bool {
-	_, yes := s.drainingReplicas[l.replicaID]
+// isDrainingLocked reports whether the replica behind l drains.
+func (g *clientLegs) isDrainingLocked(l *link) bool {
+	_, yes := g.draining[l.replicaID]
 	return yes
 }
 
 // settleDrainsLocked removes connections with replicas that drain from the choice for new streams
 // and returns them, for retirement, if there is one with another replica. Else it sets the time
-// when the session drains as a whole. mu must be held.
-func (s *Session) settleDrainsLocked() (retire []*link) {
-	if len(s.drainingReplicas) == 0 && !s.onlyDraining {
+// when the session drains as a whole.
+func (g *clientLegs) settleDrainsLocked() (retire []*link) {
+	if len(g.draining) == 0 && !g.onlyDraining {
 		return nil
 	}
-	if slices.ContainsFunc(s.links, func(l *link) bool { return !s.isDrainingLocked(l) }) {
-		s.onlyDraining = false
-		if s.drainTimer != nil {
-			s.drainTimer.Stop()
-			s.drainTimer = nil
+	links := &g.session.links
+	if slices.ContainsFunc(links.active, func(l *link) bool { return !g.isDrainingLocked(l) }) {
+		g.onlyDraining = false
+		if g.drainTimer != nil {
+			g.drainTimer.Stop()
+			g.drainTimer = nil
 		}
-		for _, l := range slices.Clone(s.links) {
-			if s.isDrainingLocked(l) {
-				s.detachLocked(l)
+		for _, l := range slices.Clone(links.active) {
+			if g.isDrainingLocked(l) {
+				links.detach(l)
 				retire = append(retire, l)
 			}
 		}
 		return retire
 	}
-	if s.onlyDraining || !slices.ContainsFunc(slices.Concat(s.links, s.retiring), s.isDrainingLocked) {
+	if g.onlyDraining || !slices.ContainsFunc(links.all(), g.isDrainingLocked) {
 		return nil
 	}
-	s.onlyDraining = true
-	var deadline time.Time
-	for _, at := range s.drainingReplicas {
-		if at.After(deadline) {
-			deadline = at
-		}
-	}
-	s.drainTimer = time.AfterFunc(max(0, time.Until(deadline)/2), s.endLegSearch)
+	g.onlyDraining = true
+	deadline := slices.MaxFunc(slices.Collect(maps.Values(g.draining)), time.Time.Compare)
+	g.drainTimer = time.AfterFunc(max(0, time.Until(deadline)/2), g.endSearch)
 	return nil
 }
 
-// endLegSearch drains the session as a whole if it has only connections with replicas that drain.
-func (s *Session) endLegSearch() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.onlyDraining && !s.closing {
-		s.setPeerDrainingLocked()
+// endSearch drains the session as a whole if it has only connections with replicas that drain.
+func (g *clientLegs) endSearch() {
+	g.session.mu.Lock()
+	defer g.session.mu.Unlock()
+	if g.onlyDraining && !g.session.closing {
+		g.session.setPeerDrainingLocked()
 	}
 }
 
-// setPeerDrainingLocked records that no stream can be opened towards the peer any more. mu must be
-// held.
-func (s *Session) setPeerDrainingLocked() {
-	if !s.peerIsDraining {
-		s.peerIsDraining = true
-		close(s.peerDraining)
-	}
+func (g *clientLegs) isReplicaDraining(l *link) bool {
+	g.session.mu.Lock()
+	defer g.session.mu.Unlock()
+	return g.isDrainingLocked(l)
 }
 
-func (s *Session) isReplicaDraining(l *link) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.isDrainingLocked(l)
-}
-
-// forgetReplicasLocked removes the replicas that should have stopped and have no connections. mu
-// must be held.
-func (s *Session) forgetReplicasLocked() {
-	for id, deadline := range s.drainingReplicas {
+// linkRemovedLocked forgets the replicas that should have stopped and have no connections, and
+// checks what the session needs without the one that was removed.
+func (g *clientLegs) linkRemovedLocked() {
+	for id, deadline := range g.draining {
 		same := func(o *link) bool { return o.replicaID == id }
-		if time.Since(deadline) > controlTimeout &&
-			!slices.ContainsFunc(s.links, same) && !slices.ContainsFunc(s.retiring, same) {
-			delete(s.drainingReplicas, id)
+		if time.Since(deadline) > controlTimeout && !slices.ContainsFunc(g.session.links.all(), same) {
+			delete(g.draining, id)
 		}
 	}
+	g.updateReplicasLocked()
+	g.settleDrainsLocked() // none is left to be retired
+	wake(g.connsChanged)
 }
 
-// hasOtherLeg reports, on the client's side, whether the session can continue without the replica
-// behind l.
-func (s *Session) hasOtherLeg(l *link) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return !s.onlyDraining && slices.ContainsFunc(s.links, func(o *link) bool { return o.replicaID != l.replicaID })
+// hasOther reports whether the session can continue without the replica behind l.
+func (g *clientLegs) hasOther(l *link) bool {
+	g.session.mu.Lock()
+	defer g.session.mu.Unlock()
+	return !g.onlyDraining &&
+		slices.ContainsFunc(g.session.links.active, func(o *link) bool { return o.replicaID != l.replicaID })
 }

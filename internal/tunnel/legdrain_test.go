@@ -199,7 +199,7 @@ func TestSession_DrainTellsAllReplicas(t *testing.T) {
 	withReplicas(t, 3, ClientConfig{}, func(t *testing.T, r *fakeReplicas, c *testClient) {
 		s := c.Session()
 		r.live[0].process.Stop()
-		for _, l := range s.links {
+		for _, l := range s.links.active {
 			l.mux.Probe()
 		}
 		time.Sleep(2 * time.Second)

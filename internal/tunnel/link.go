@@ -26,7 +26,7 @@ type link struct {
 	ctrl *control
 	log  *slog.Logger
 
-	session     *Session         // set by Session.addLink
+	session     *Session         // set by Session.addLinkLocked
 	replicaID   string           // the server's, on the client's side; set before the link is added
 	replicas    int              // how many the server knows of; guarded by the session's mutex
 	addresses   []ReplicaAddress // addresses that the server has announced; guarded by the session's mutex
@@ -128,7 +128,7 @@ const gracefulCloseTime = time.Second
 // serve runs a link of a session until it ends. When it returns, no message handler runs any more
 // and the session has removed the link; stream handlers may still run: wait for l.handlers.
 func (l *link) serve() error {
-	if l.session.client {
+	if l.session.legs != nil {
 		l.acceptStreams()
 	}
 	var watching sync.WaitGroup
@@ -157,7 +157,7 @@ func (l *link) acceptStreams() {
 // request may still be served when the next message is read.
 func (l *link) readMessages() error {
 	limit := messageLimit
-	if !l.session.client {
+	if l.session.legs == nil {
 		limit = bindLimit
 	}
 	var lines lineReader
@@ -251,19 +251,17 @@ func (l *link) streamStarted() {
 func (l *link) streamEnded() {
 	if l.streams.Add(-1) == 0 {
 		l.idleSince.Store(time.Now().UnixNano())
-		l.signalEmpty()
+		wake(l.emptied)
 	}
 	if l.session.streams.Add(-1) == 0 {
-		select {
-		case l.session.idle <- struct{}{}:
-		default:
-		}
+		wake(l.session.idle)
 	}
 }
 
-func (l *link) signalEmpty() {
+// wake puts a token into a channel that has room for one.
+func wake(token chan struct{}) {
 	select {
-	case l.emptied <- struct{}{}:
+	case token <- struct{}{}:
 	default:
 	}
 }

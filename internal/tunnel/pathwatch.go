@@ -8,7 +8,6 @@ import (
 	"errors"
 	"net"
 	"net/netip"
-	"slices"
 	"time"
 )
 
@@ -76,11 +75,12 @@ func (c *Client) watchPath(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		s := c.Session()
-		if s != nil {
+		var links []*link
+		if s := c.Session(); s != nil {
 			s.mu.Lock()
-			if len(s.links) > 0 {
-				conn := s.links[0].conn
+			links = s.links.all()
+			if len(s.links.active) > 0 {
+				conn := s.links.active[0].conn
 				c.path.follow(conn.LocalAddr(), conn.RemoteAddr())
 			}
 			s.mu.Unlock()
@@ -89,23 +89,9 @@ func (c *Client) watchPath(ctx context.Context) {
 			continue
 		}
 		c.addresses.retry()
-		if s != nil {
-			s.closeUnresponsive()
+		for _, l := range links {
+			l.closeUnresponsive()
 		}
-		select {
-		case c.pathChanged <- struct{}{}: // ends the wait before the next attempt
-		default:
-		}
-	}
-}
-
-// closeUnresponsive pings the peer on every connection and closes those on which it does not answer.
-func (s *Session) closeUnresponsive() {
-	s.mu.Lock()
-	links := slices.Concat(s.links, s.retiring)
-	s.mu.Unlock()
-	for _, l := range links {
-		stop := l.mux.OnUnresponsive(func() { go l.close(errPathChanged) })
-		time.AfterFunc(pathProbeLimit, stop)
+		wake(c.pathChanged) // ends the wait before the next attempt
 	}
 }

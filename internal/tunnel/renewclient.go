@@ -6,7 +6,6 @@ package tunnel
 import (
 	"context"
 	"errors"
-	"slices"
 	"strconv"
 	"time"
 
@@ -39,7 +38,7 @@ func (r *tokenRenewal) present(ctx context.Context, token string) {
 	if token == "" {
 		return // Hello reports why
 	}
-	links := r.session.renewableLinks()
+	links := r.session.legs.renewable()
 	for id := range r.presented {
 		if links[id] == nil {
 			delete(r.presented, id)
@@ -50,7 +49,7 @@ func (r *tokenRenewal) present(ctx context.Context, token string) {
 			continue
 		}
 		ctx, cancel := context.WithTimeout(ctx, controlTimeout)
-		answer, err := r.session.requestOver(ctx, l, &message{Type: typeRenew, Renew: &renew{Token: token}})
+		answer, err := r.session.requests.sendOver(ctx, l, &message{Type: typeRenew, Renew: &renew{Token: token}})
 		cancel()
 		if err == nil && answer.Renewed == nil {
 			err = &Error{Code: CodeInternal, Msg: "the server answered a renewal with " + strconv.Quote(answer.Type)}
@@ -74,18 +73,4 @@ func (r *tokenRenewal) logError(replicaID string, err error) {
 	r.lastErr = err.Error()
 	r.client.cfg.Logger.Warn("the session's token was not renewed; the session ends when the one before expires",
 		"session", r.session.ID(), "replica", replicaID, "error", err)
-}
-
-// renewableLinks returns a connection with each replica that knows FeatureRenew, by the replica's id:
-// one that takes new streams if there is one, or else one that is being retired.
-func (s *Session) renewableLinks() map[string]*link {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	links := make(map[string]*link)
-	for _, l := range slices.Concat(s.links, s.retiring) {
-		if links[l.replicaID] == nil && l.ctx.Err() == nil && slices.Contains(l.server.features, FeatureRenew) {
-			links[l.replicaID] = l
-		}
-	}
-	return links
 }

@@ -19,7 +19,7 @@ func (s *Session) Bind(ctx context.Context, b Bind) (Bound, error) {
 	b.BindID = rand.Text()
 	// A server that does not know BindID starts a second tunnel.
 	repeat := b.URL != "" || slices.Contains(s.welcome.Features, FeatureBindID)
-	answer, _, err := s.request(ctx, &message{Type: typeBind, Bind: &b}, repeat)
+	answer, _, err := s.requests.send(ctx, &message{Type: typeBind, Bind: &b}, repeat)
 	if err != nil {
 		return Bound{}, fmt.Errorf("binding %s: %w", b.describe(), err)
 	}
@@ -39,7 +39,7 @@ func (b *Bind) describe() string {
 
 // Unbind unbinds an endpoint or a labelled tunnel and waits for the answer, at most 10 s.
 func (s *Session) Unbind(ctx context.Context, endpointID string) error {
-	_, repeated, err := s.request(ctx, &message{Type: typeUnbind, Unbind: &unbind{EndpointID: endpointID}}, true)
+	_, repeated, err := s.requests.send(ctx, &message{Type: typeUnbind, Unbind: &unbind{EndpointID: endpointID}}, true)
 	var refused *Error
 	switch {
 	case err == nil:
@@ -50,24 +50,32 @@ func (s *Session) Unbind(ctx context.Context, endpointID string) error {
 	return fmt.Errorf("unbinding %s: %w", endpointID, err)
 }
 
-// request sends m and waits for the answer with its id, over a connection whose server has the
+// requests sends the client's requests, and hands each of them its answer. The session's mutex
+// guards pending and lastID.
+type requests struct {
+	session *Session
+	pending map[uint64]chan *message // pending takes the answers, by the request's id.
+	lastID  uint64
+}
+
+// send sends m and waits for the answer with its id, over a connection whose server has the
 // features that a bind needs. If the connection ends before that, it sends m over another one when
 // repeat is true; repeated reports that it did.
-func (s *Session) request(ctx context.Context, m *message, repeat bool) (answer *message, repeated bool, err error) {
+func (r *requests) send(ctx context.Context, m *message, repeat bool) (answer *message, repeated bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
 	defer cancel()
-	for ; ; repeated = true {
+	for s := r.session; ; repeated = true {
 		s.mu.Lock()
-		if len(s.links) == 0 || s.closing {
+		if len(s.links.active) == 0 || s.closing {
 			defer s.mu.Unlock()
 			return nil, repeated, s.endedError()
 		}
-		l, err := s.requestLinkLocked(m.Bind)
+		l, err := s.links.forRequest(m.Bind)
 		s.mu.Unlock()
 		if err != nil {
 			return nil, repeated, err
 		}
-		answer, err := s.requestOver(ctx, l, m)
+		answer, err := r.sendOver(ctx, l, m)
 		if err == nil || l.ctx.Err() == nil || ctx.Err() != nil || !repeat {
 			return answer, repeated, err
 		}
@@ -77,44 +85,21 @@ func (s *Session) request(ctx context.Context, m *message, repeat bool) (answer 
 	}
 }
 
-// requestLinkLocked returns the connection for requests: the first one whose peer responds, or the
-// first one. Unless b is nil, only servers with the features that b needs count: replicas may differ
-// while they are updated one after the other. The error is an *Error when none has them. There must
-// be a connection. mu must be held.
-func (s *Session) requestLinkLocked(b *Bind) (first *link, err error) {
-	for _, l := range s.links {
-		if missing := l.server.missingFeature(b); missing != nil {
-			err = missing
-			continue
-		}
-		if _, unresponsive := l.mux.Unresponsive(); !unresponsive && l.ctx.Err() == nil {
-			return l, nil
-		}
-		if first == nil {
-			first = l
-		}
-	}
-	if first == nil {
-		return nil, err
-	}
-	return first, nil
-}
-
-// requestOver sends m over l and waits for the answer. An l whose replica does not answer is found
-// to be unresponsive, so that the next request goes to another one.
-func (s *Session) requestOver(ctx context.Context, l *link, m *message) (*message, error) {
+// sendOver sends m over l and waits for the answer. An l whose replica does not answer is found to
+// be unresponsive, so that the next request goes to another one.
+func (r *requests) sendOver(ctx context.Context, l *link, m *message) (*message, error) {
 	answer := make(chan *message, 1)
-	s.mu.Lock()
-	s.requestID++
-	m.ID = s.requestID
-	s.pending[m.ID] = answer
-	s.mu.Unlock()
+	r.session.mu.Lock()
+	r.lastID++
+	m.ID = r.lastID
+	r.pending[m.ID] = answer
+	r.session.mu.Unlock()
 	defer func() {
-		s.mu.Lock()
-		delete(s.pending, m.ID)
-		s.mu.Unlock()
+		r.session.mu.Lock()
+		delete(r.pending, m.ID)
+		r.session.mu.Unlock()
 	}()
-	if s.isReplicated() {
+	if r.session.welcome.ReplicaID != "" {
 		defer l.mux.OnUnresponsive(func() {})()
 	}
 	if err := l.send(m); err != nil {
@@ -134,11 +119,11 @@ func (s *Session) requestOver(ctx context.Context, l *link, m *message) (*messag
 }
 
 // handleAnswer passes an answer to the request that waits for it. A late one is dropped.
-func (s *Session) handleAnswer(m *message) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if ch := s.pending[m.ID]; ch != nil {
-		delete(s.pending, m.ID)
+func (r *requests) handleAnswer(m *message) {
+	r.session.mu.Lock()
+	defer r.session.mu.Unlock()
+	if ch := r.pending[m.ID]; ch != nil {
+		delete(r.pending, m.ID)
 		ch <- m
 	}
 }
@@ -148,14 +133,10 @@ func (s *Session) handleAnswer(m *message) {
 // continue to open streams. Drain does not wait for replicas that do not respond.
 func (s *Session) Drain(d time.Duration) error {
 	m := &message{Type: typeDrain, Drain: &drain{DeadlineMS: d.Milliseconds()}}
-	responds := make(map[string]bool) // by replica; the server's side has one, ""
 	s.mu.Lock()
 	s.draining, s.drainDeadline = true, time.Now().Add(d)
-	for _, l := range s.links {
-		_, unresponsive := l.mux.Unresponsive()
-		responds[l.replicaID] = responds[l.replicaID] || !unresponsive
-	}
-	if len(s.links) == 0 {
+	responds := s.links.responding() // the server's side has one replica, ""
+	if len(responds) == 0 {
 		defer s.mu.Unlock()
 		return s.endedError()
 	}
@@ -187,12 +168,12 @@ func (s *Session) trySend(mayUse func(*link) bool, send func(*link) error) error
 	for {
 		s.mu.Lock()
 		var l *link
-		if i := slices.IndexFunc(s.links, mayUse); i >= 0 {
-			l = s.links[i]
-		} else if i := slices.IndexFunc(s.retiring, func(l *link) bool {
+		if i := slices.IndexFunc(s.links.active, mayUse); i >= 0 {
+			l = s.links.active[i]
+		} else if i := slices.IndexFunc(s.links.retiring, func(l *link) bool {
 			return mayUse(l) && !slices.Contains(tried, l)
 		}); i >= 0 {
-			l = s.retiring[i]
+			l = s.links.retiring[i]
 			tried = append(tried, l)
 		}
 		if l == nil || s.closing {
@@ -221,7 +202,7 @@ func (s *Session) handleMessage(l *link, m *message) error {
 		return s.handler.handleMessage(l, m)
 	}
 	if l.replicaID != "" {
-		s.handleReplicaDrain(l, time.Duration(m.Drain.DeadlineMS)*time.Millisecond)
+		s.legs.handleReplicaDrain(l, time.Duration(m.Drain.DeadlineMS)*time.Millisecond)
 		return nil
 	}
 	s.mu.Lock()

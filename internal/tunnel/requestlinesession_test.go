@@ -47,7 +47,7 @@ func nextMessage(t *testing.T, r io.Reader) []byte {
 func firstLink(s *Session) *link {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.links[0]
+	return s.links.active[0]
 }
 
 func TestRequestLines_SendWaitingTogether(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 )
@@ -21,7 +22,7 @@ var ErrUnresponsive = errors.New("the peer does not respond")
 func (s *Session) Unresponsive() (since time.Time, yes bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, l := range s.links {
+	for _, l := range s.links.active {
 		at, is := l.mux.Unresponsive()
 		if !is {
 			return time.Time{}, false
@@ -30,7 +31,7 @@ func (s *Session) Unresponsive() (since time.Time, yes bool) {
 			since = at
 		}
 	}
-	return since, len(s.links) > 0
+	return since, len(s.links.active) > 0
 }
 
 // OnUnresponsive calls f once, unless stop is called before, when the peer does not answer on the
@@ -85,13 +86,19 @@ func (l *link) probeOtherLinks() {
 		return
 	}
 	s.mu.Lock()
-	links := append([]*link(nil), s.links...)
+	links := slices.Clone(s.links.active)
 	s.mu.Unlock()
 	for _, other := range links {
 		if other != l {
 			other.mux.Probe()
 		}
 	}
+}
+
+// closeUnresponsive pings the peer, and closes the connection if it does not answer.
+func (l *link) closeUnresponsive() {
+	stop := l.mux.OnUnresponsive(func() { go l.close(errPathChanged) })
+	time.AfterFunc(pathProbeLimit, stop)
 }
 
 // responsivenessChanged tells the session's owner that the peer has become unresponsive on the
@@ -109,8 +116,8 @@ func (h *serverSession) responsivenessChanged(s *Session) {
 }
 
 func (d *clientHandler) responsivenessChanged(s *Session) {
-	s.signalConnsChanged() // a replica that does not respond may be replaced
-	s.legsChanged()
+	wake(s.legs.connsChanged) // a replica that does not respond may be replaced
+	s.legs.notify()
 	if f := d.client.cfg.OnResponsiveness; f != nil {
 		f(s)
 	}

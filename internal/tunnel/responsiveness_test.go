@@ -92,7 +92,7 @@ func TestSession_OpensOnConnectionsThatRespond(t *testing.T) {
 		time.Sleep(time.Minute)
 		process.Stop()
 		s.mu.Lock()
-		dead, lives := s.links[0], s.links[1]
+		dead, lives := s.links.active[0], s.links.active[1]
 		s.mu.Unlock()
 		dead.mux.Probe()
 		time.Sleep(2 * time.Second)

@@ -6,7 +6,6 @@ package tunnel
 import (
 	"errors"
 	"slices"
-	"time"
 )
 
 // A connection is retired without aborting a stream: the client opens no more streams on it and
@@ -17,26 +16,6 @@ var (
 	errRetired           = errors.New("the connection is being given up")
 	errUnexpectedRetired = errors.New("the server gives up a connection that it was not asked to give up")
 )
-
-// detachSurplusLink removes a connection that the session does not need from the choice for new
-// streams, and returns it: there are more than want, this one has had no stream for idleTime, and
-// it is not the only one with a replica that is wanted. It is never the first one, which requests
-// use. It returns nil if there is none.
-func (s *Session) detachSurplusLink(want int, now time.Time) *link {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closing || s.peerIsDraining || s.onlyDraining || len(s.links) <= max(want, 1) {
-		return nil
-	}
-	for i, l := range slices.Backward(s.links) {
-		if i > 0 && l.streams.Load() == 0 && now.Sub(time.Unix(0, l.idleSince.Load())) >= idleTime &&
-			s.canLeaveLocked(l) {
-			s.detachLocked(l)
-			return l
-		}
-	}
-	return nil
-}
 
 // retire is the client's part.
 func (l *link) retire() {
@@ -57,7 +36,7 @@ func (l *link) retire() {
 func (l *link) finishRetiring() {
 	s := l.session
 	s.mu.Lock()
-	s.detachLocked(l)
+	s.links.detach(l)
 	s.mu.Unlock()
 	if l.awaitEmpty() {
 		_ = l.ctrl.sendLast(&message{Type: typeRetired})
@@ -84,7 +63,7 @@ func (l *link) handleRetired() error {
 	s := l.session
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !slices.Contains(s.retiring, l) {
+	if !slices.Contains(s.links.retiring, l) {
 		return errUnexpectedRetired
 	}
 	select {

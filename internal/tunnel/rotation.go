@@ -4,7 +4,9 @@
 package tunnel
 
 import (
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"time"
 )
 
@@ -37,34 +39,26 @@ func (k *connManager) finishRotation(r dialResult) {
 		return
 	}
 	k.rotation = rotation{}
-	k.client.retire(k.session.detachRandomLeg(r.replicaID))
-	k.session.legsChanged()
+	k.client.retire(k.session.legs.detachRandom(r.replicaID))
+	k.session.legs.notify()
 }
 
-// detachRandomLeg removes the connections with one replica, not the one with the id keep, from the
+// detachRandom removes the connections with one replica, not the one with the id keep, from the
 // choice for new streams, and returns them for retirement. While a request waits for its answer, or
-// without a leg too many, it removes none: detachSurplusLink does it later.
-func (s *Session) detachRandomLeg(keep string) (retire []*link) {
+// without a leg too many, it removes none: detachSurplus does it later.
+func (g *clientLegs) detachRandom(keep string) (retire []*link) {
+	s := g.session
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	legs := make(map[string][]*link)
-	for _, l := range s.links {
-		legs[l.replicaID] = append(legs[l.replicaID], l)
-	}
-	if len(legs) <= s.wantedLegsLocked() || len(s.pending) > 0 || s.closing || s.draining || s.onlyDraining {
+	legs := s.links.byReplica()
+	if len(legs) <= g.wantedLocked() || len(s.requests.pending) > 0 || s.closing || s.draining || g.onlyDraining {
 		return nil
 	}
 	delete(legs, keep)
-	choice := rand.IntN(len(legs)) // the order of a map is not uniform
-	for _, links := range legs {
-		if choice == 0 {
-			retire = links
-			break
-		}
-		choice--
-	}
+	ids := slices.Collect(maps.Keys(legs)) // their order is not uniform
+	retire = legs[ids[rand.IntN(len(ids))]]
 	for _, l := range retire {
-		s.detachLocked(l)
+		s.links.detach(l)
 	}
 	return retire
 }

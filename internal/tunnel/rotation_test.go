@@ -64,7 +64,7 @@ func connectedReplicas(s *Session) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var ids []string
-	for _, l := range s.links {
+	for _, l := range s.links.active {
 		ids = append(ids, l.replicaID)
 	}
 	slices.Sort(ids)

@@ -219,7 +219,7 @@ func (s *Server) startSession(ctx context.Context, l *link, hello *Hello) (*serv
 // addSession adds a session that the Handler has admitted, with its first connection.
 func (s *Server) addSession(l *link, hello Hello, welcome Welcome, secret string) (*serverSession, error) {
 	h := &serverSession{server: s, up: make(chan struct{}), down: make(chan struct{})}
-	h.Session = newSession(h, false, hello, welcome, l.conn.RemoteAddr())
+	h.Session = newSession(h, hello, welcome, l.conn.RemoteAddr())
 	h.joinHash = sha256.Sum256([]byte(secret))
 	s.mu.Lock()
 	if _, taken := s.sessions[welcome.SessionID]; taken || welcome.SessionID == "" {

@@ -38,9 +38,7 @@ type sideHandler interface {
 // concurrent use.
 type Session struct {
 	handler sideHandler
-	client  bool    // this side is the client
-	owner   *Client // on the client's side
-	fixed   int     // on the client's side: number of connections; 0 = as the traffic asks
+	legs    *clientLegs // legs is nil on the server's side.
 	hello   Hello
 	welcome Welcome
 	remote  net.Addr
@@ -49,45 +47,34 @@ type Session struct {
 
 	streams atomic.Int64
 	idle    chan struct{} // gets a token when the last stream ends
-	// gets a token when the actual or desired number of connections changes
-	connsChanged chan struct{}
+
 	done         chan struct{}
 	peerDraining chan struct{}
 
 	mu             sync.Mutex // guards what follows
-	links          []*link    // connections that take new streams
-	retiring       []*link    // connections that take none any more
-	liveLinks      int        // connections that have not ended, at least len(links)+len(retiring)
+	links          linkSet
+	requests       requests
 	desired        desiredConns
 	draining       bool
-	peerIsDraining bool // peerDraining is closed
-	closing        bool // no new connection, no new stream
-	finished       bool // the last connection is gone
+	drainDeadline  time.Time // drainDeadline is that of this side's drain.
+	peerIsDraining bool      // peerDraining is closed
+	closing        bool      // no new connection, no new stream
+	finished       bool      // the last connection is gone
 	err            error
-	pending        map[uint64]chan *message // answers that the client's requests wait for, by id
-	requestID      uint64
-
-	// On the client's side, with several servers (replicas).
-	replicas         int                  // how many accept sessions; 0 = the server is alone
-	peerDesired      desiredConns         // the wish of one of the servers, for itself
-	drainingReplicas map[string]time.Time // those that are about to stop, and when
-	onlyDraining     bool                 // no connection is with a replica that continues
-	drainTimer       *time.Timer          // calls endLegSearch
-	drainDeadline    time.Time            // the deadline of the client's own drain
 
 	startLines sync.Once
 	lines      chan RequestLine // lines that wait to be sent
 }
 
-func newSession(handler sideHandler, client bool, hello Hello, welcome Welcome, remote net.Addr) *Session {
+func newSession(handler sideHandler, hello Hello, welcome Welcome, remote net.Addr) *Session {
 	hello.Token, hello.JoinSecret = "", ""
-	return &Session{
-		handler: handler, client: client, hello: hello, welcome: welcome, remote: remote,
-		idle: make(chan struct{}, 1), connsChanged: make(chan struct{}, 1),
-		done: make(chan struct{}), peerDraining: make(chan struct{}),
-		pending: make(map[uint64]chan *message),
-		lines:   make(chan RequestLine, 256),
+	s := &Session{
+		handler: handler, hello: hello, welcome: welcome, remote: remote,
+		idle: make(chan struct{}, 1), done: make(chan struct{}), peerDraining: make(chan struct{}),
+		lines: make(chan RequestLine, 256),
 	}
+	s.requests = requests{session: s, pending: make(map[uint64]chan *message)}
+	return s
 }
 
 // ID returns the session's id.
@@ -102,6 +89,10 @@ func (s *Session) Hello() Hello { return s.hello }
 
 // Welcome returns the server's answer; without the join secret on the server's side.
 func (s *Session) Welcome() Welcome { return s.welcome }
+
+// JoinHash returns, on the server's side, the SHA-256 of the secret that further connections of the
+// session present.
+func (s *Session) JoinHash() []byte { return slices.Clone(s.joinHash[:]) }
 
 // RemoteAddr returns the peer's address on the session's first connection.
 func (s *Session) RemoteAddr() net.Addr { return s.remote }
@@ -158,11 +149,11 @@ func (s *Session) Open(ctx context.Context, h OpenHeader) (*Stream, error) {
 // 30 s.
 func (s *Session) Ping() (time.Duration, error) {
 	s.mu.Lock()
-	if len(s.links) == 0 {
+	if len(s.links.active) == 0 {
 		defer s.mu.Unlock()
 		return 0, s.endedError()
 	}
-	l, err := s.requestLinkLocked(nil)
+	l, err := s.links.forRequest(nil)
 	s.mu.Unlock()
 	if err != nil {
 		return 0, err
@@ -174,7 +165,7 @@ func (s *Session) Ping() (time.Duration, error) {
 func (s *Session) CanOpen() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.openErrorLocked() == nil && slices.ContainsFunc(s.links, func(l *link) bool {
+	return s.openErrorLocked() == nil && slices.ContainsFunc(s.links.active, func(l *link) bool {
 		return l.ctx.Err() == nil && l.mux.Err() == nil
 	})
 }
@@ -184,11 +175,11 @@ func (s *Session) openErrorLocked() error {
 	switch {
 	case s.closing:
 		return s.endedError()
-	case s.peerIsDraining, s.onlyDraining:
+	case s.peerIsDraining, s.legs != nil && s.legs.onlyDraining:
 		return &Error{Code: CodeDraining, Msg: "the other side is about to stop"}
-	case s.draining && !s.client:
+	case s.draining && s.legs == nil:
 		return &Error{Code: CodeDraining, Msg: "the server is about to stop"}
-	case len(s.links) == 0:
+	case len(s.links.active) == 0:
 		return s.endedError()
 	}
 	return nil
@@ -198,20 +189,13 @@ func (s *Session) openErrorLocked() error {
 func (s *Session) pickLink() (*link, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.links = slices.DeleteFunc(s.links, func(l *link) bool { return l.mux.Err() != nil }) // removeLink does the rest
+	s.links.drop(func(l *link) bool { return l.mux.Err() != nil }) // removeLink does the rest
 	if err := s.openErrorLocked(); err != nil {
 		return nil, err
 	}
-	now := time.Now()
-	best := s.links[0]
-	least := best.load(now)
-	for _, l := range s.links[1:] {
-		if carries := l.load(now); carries.less(least) {
-			best, least = l, carries
-		}
-	}
-	best.streamStarted()
-	return best, nil
+	l := s.links.leastLoaded(time.Now())
+	l.streamStarted()
+	return l, nil
 }
 
 func (s *Session) endedError() error {
@@ -225,13 +209,11 @@ func (s *Session) endedError() error {
 // soon as the peer hangs up or a second has passed. It does not block.
 func (s *Session) Stop(code Code, msg string) {
 	reason := &Error{Code: code, Msg: msg}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closing {
+	links, again := s.startClosing(reason)
+	if again {
 		return
 	}
-	s.closing, s.err = true, reason
-	for _, l := range slices.Concat(s.links, s.retiring) {
+	for _, l := range links {
 		go l.closeGracefully(&message{Type: typeStop, Error: reason}, reason)
 	}
 }
@@ -240,14 +222,7 @@ func (s *Session) Stop(code Code, msg string) {
 // ends of streams, if the peer takes it within a second, for which Close blocks at most. A second
 // Close, and one after Stop, does not wait.
 func (s *Session) Close() error {
-	s.mu.Lock()
-	again := s.closing
-	s.closing = true
-	if s.err == nil {
-		s.err = net.ErrClosed
-	}
-	links := slices.Concat(s.links, s.retiring)
-	s.mu.Unlock()
+	links, again := s.startClosing(net.ErrClosed)
 	if again {
 		s.abort(net.ErrClosed)
 		return nil
@@ -260,43 +235,51 @@ func (s *Session) Close() error {
 	return nil
 }
 
-// abort ends the session at once; the first reason counts.
-func (s *Session) abort(reason error) {
+// startClosing ends the session for new streams and connections; the first reason counts. It
+// returns the connections, and whether it was called before.
+func (s *Session) startClosing(reason error) (links []*link, again bool) {
 	s.mu.Lock()
-	s.closing = true
+	defer s.mu.Unlock()
+	again, s.closing = s.closing, true
 	if s.err == nil {
 		s.err = reason
 	}
-	links := slices.Concat(s.links, s.retiring)
-	s.mu.Unlock()
+	return s.links.all(), again
+}
+
+// closeWhenIdle closes the session when its live streams have ended.
+func (s *Session) closeWhenIdle() {
+	for s.Streams() > 0 {
+		select {
+		case <-s.idle:
+		case <-s.done:
+			return
+		}
+	}
+	_ = s.Close()
+}
+
+// abort ends the session at once; the first reason counts.
+func (s *Session) abort(reason error) {
+	links, _ := s.startClosing(reason)
 	for _, l := range links {
 		l.close(reason)
 	}
 }
 
-// addLink adds a connection to the session. It fails when the session is ending or has
-// maxConnections.
-func (s *Session) addLink(l *link) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.addLinkLocked(l)
-}
-
-func (s *Session) addLinkLocked(l *link) error {
+// addLinkLocked adds a connection to the session. It fails when the session is ending or has limit
+// connections. mu must be held.
+func (s *Session) addLinkLocked(l *link, limit int) error {
 	if s.closing || s.finished {
 		return errUnknownSession()
 	}
-	limit := maxConnections
-	if s.owner != nil && !slices.ContainsFunc(s.links, func(o *link) bool { return o.replicaID == l.replicaID }) {
-		limit += s.owner.cfg.MaxLegs // a replica is found although there are that many with the others
-	}
-	if s.liveLinks >= limit {
+	if s.links.live >= limit {
 		return &Error{Code: CodeLimit, Msg: fmt.Sprintf("a session has at most %d connections", maxConnections)}
 	}
 	l.session = s
 	l.conn.session.Store(s)
-	s.links = append(s.links, l)
-	s.liveLinks++
+	s.links.active = append(s.links.active, l)
+	s.links.live++
 	return nil
 }
 
@@ -305,20 +288,16 @@ func (s *Session) addLinkLocked(l *link) error {
 func (s *Session) removeLinkFromChoice(l *link) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.links = slices.DeleteFunc(s.links, func(o *link) bool { return o == l })
+	s.links.drop(func(o *link) bool { return o == l })
 }
 
 // removeLink removes a connection that has ended. The last one ends the session.
 func (s *Session) removeLink(l *link, reason error) {
 	s.mu.Lock()
-	isIt := func(o *link) bool { return o == l }
-	s.links, s.retiring = slices.DeleteFunc(s.links, isIt), slices.DeleteFunc(s.retiring, isIt)
-	s.forgetReplicasLocked()
-	s.updateReplicasLocked()
-	s.settleDrainsLocked() // none is left to be retired
-	s.signalConnsChanged()
-	s.liveLinks--
-	last := s.liveLinks == 0
+	last := s.links.remove(l)
+	if s.legs != nil {
+		s.legs.linkRemovedLocked()
+	}
 	if last {
 		s.closing, s.finished = true, true
 		if s.err == nil {
@@ -327,10 +306,21 @@ func (s *Session) removeLink(l *link, reason error) {
 	}
 	err := s.err
 	s.mu.Unlock()
-	s.legsChanged()
+	if s.legs != nil {
+		s.legs.notify()
+	}
 	if last {
 		close(s.done)
 		s.handler.sessionEnded(s, err)
+	}
+}
+
+// setPeerDrainingLocked records that no stream can be opened towards the peer any more. mu must be
+// held.
+func (s *Session) setPeerDrainingLocked() {
+	if !s.peerIsDraining {
+		s.peerIsDraining = true
+		close(s.peerDraining)
 	}
 }
 

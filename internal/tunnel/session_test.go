@@ -33,7 +33,7 @@ func awaitConnections(t *testing.T, n int, sessions ...*Session) {
 func openLinks(s *Session) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.links)
+	return len(s.links.active)
 }
 
 func TestSession_HelloAndWelcome(t *testing.T) {
@@ -77,7 +77,7 @@ func TestSession_StreamsUseBothConnections(t *testing.T) {
 	s := h.startClient(ClientConfig{}).awaitSession(t)
 	awaitConnections(t, 2, s)
 	s.mu.Lock()
-	both := slices.Clone(s.links)
+	both := slices.Clone(s.links.active)
 	s.mu.Unlock()
 	links := map[*link]int{}
 	for range 10 {

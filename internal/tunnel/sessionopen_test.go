@@ -55,7 +55,7 @@ func TestSession_RefusedStreamsLeakNothing(t *testing.T) {
 		t.Errorf("%d streams", n)
 	}
 	far.mu.Lock()
-	links := slices.Clone(far.links)
+	links := slices.Clone(far.links.active)
 	far.mu.Unlock()
 	for _, l := range links { // the multiplexer wakes a stream's reader before it has let go of the stream
 		wait.Until(t, "the multiplexer to have no stream but the control stream", func() bool {
@@ -106,9 +106,9 @@ func (e *countingHandler) sessionEnded(*Session, error) { e.n++ }
 func TestSession_LivesWhileUnusedConnectionLives(t *testing.T) {
 	t.Parallel()
 	end := &countingHandler{}
-	s := newSession(end, false, Hello{}, Welcome{}, nil)
+	s := newSession(end, Hello{}, Welcome{}, nil)
 	first, second := &link{conn: &muxConn{}}, &link{conn: &muxConn{}}
-	if err := errors.Join(s.addLink(first), s.addLink(second)); err != nil {
+	if err := errors.Join(s.addLinkLocked(first, 2), s.addLinkLocked(second, 2)); err != nil {
 		t.Fatal(err)
 	}
 	s.removeLinkFromChoice(first)
@@ -121,7 +121,7 @@ func TestSession_LivesWhileUnusedConnectionLives(t *testing.T) {
 	if end.n != 1 || !errors.Is(s.Err(), io.ErrClosedPipe) {
 		t.Fatalf("the session ended %d times: %v", end.n, s.Err())
 	}
-	if err := s.addLink(&link{conn: &muxConn{}}); err == nil {
+	if err := s.addLinkLocked(&link{conn: &muxConn{}}, 2); err == nil {
 		t.Error("a connection joined a session that has ended")
 	}
 }

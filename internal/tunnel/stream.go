@@ -157,7 +157,7 @@ func (s *Stream) awaitOpened() error {
 		return err
 	}
 	if refused.Code == RefusedDraining {
-		s.link.session.avoidReplica(s.link.replicaID)
+		s.link.avoidReplica()
 	}
 	if s.onRefused != nil {
 		s.onRefused(refused.Code)

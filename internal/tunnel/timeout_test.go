@@ -113,7 +113,7 @@ func TestServer_ResetsStreamWithoutHeader(t *testing.T) {
 		h := newTestServer(t, overPipe, newHandler())
 		s := h.startClient(ClientConfig{}).awaitSession(t)
 		s.mu.Lock()
-		l := s.links[0]
+		l := s.links.active[0]
 		s.mu.Unlock()
 		for name, send := range map[string]string{"nothing": "", "half": "\x01\x00\x00\x40half"} {
 			st, err := l.mux.Open(t.Context(), []byte(send))

@@ -19,7 +19,7 @@ const (
 	slowWrite     = 50 * time.Millisecond // a write that took longer has waited for the peer to take bytes
 )
 
-// The observers' bits of Session.activity.
+// The observers' bits of peerMonitor.activity.
 const (
 	keepAliveActivity = 1 << iota
 	monitorActivity
@@ -29,6 +29,9 @@ const (
 // counts intervals instead of time, so that a process that was itself suspended checks again before
 // it marks its peer as unresponsive. While no call waits it costs nothing.
 type peerMonitor struct {
+	session *Session
+
+	activity     atomic.Uint32 // activity has a bit per observer, set by bytes and cleared by the observer.
 	unresponsive atomic.Bool
 
 	mu                sync.Mutex // guards what follows
@@ -45,11 +48,8 @@ type peerMonitor struct {
 
 type waitingCall struct{ onUnresponsive func() }
 
-// OnUnresponsive calls f once, unless stop is called before, when the peer has not answered a ping
-// for a second (three where round trips are slow) and has sent nothing else; at once if that is
-// already so. f must not block. The session continues: Config.KeepAlive and Config.Timeout end it.
-func (s *Session) OnUnresponsive(f func()) (stop func()) {
-	w := &s.monitor
+// onUnresponsive adds a call that waits, or calls f at once. It implements Session.OnUnresponsive.
+func (w *peerMonitor) onUnresponsive(f func()) (stop func()) {
 	w.mu.Lock()
 	if w.unresponsive.Load() {
 		w.mu.Unlock()
@@ -63,10 +63,10 @@ func (s *Session) OnUnresponsive(f func()) (stop func()) {
 	w.waiting[c] = struct{}{}
 	w.pingAfter = 1
 	if !w.timerRuns { // earlier activity does not count
-		s.activity.And(^uint32(monitorActivity))
+		w.activity.And(^uint32(monitorActivity))
 		w.idleIntervals = 0
 	}
-	s.startMonitorTimer()
+	w.startTimer()
 	w.mu.Unlock()
 	return func() {
 		w.mu.Lock()
@@ -75,9 +75,8 @@ func (s *Session) OnUnresponsive(f func()) (stop func()) {
 	}
 }
 
-// Unresponsive reports whether the peer is unresponsive, and since when a ping has had no answer.
-func (s *Session) Unresponsive() (since time.Time, yes bool) {
-	w := &s.monitor
+// isUnresponsive implements Session.Unresponsive.
+func (w *peerMonitor) isUnresponsive() (since time.Time, yes bool) {
 	if !w.unresponsive.Load() {
 		return time.Time{}, false
 	}
@@ -86,38 +85,34 @@ func (s *Session) Unresponsive() (since time.Time, yes bool) {
 	return w.pingedAt, w.unresponsive.Load()
 }
 
-// Probe pings the peer to detect whether it is unresponsive although no call waits.
-func (s *Session) Probe() {
-	w := &s.monitor
+// probe implements Session.Probe.
+func (w *peerMonitor) probe() {
 	w.mu.Lock()
 	if w.pinged || w.unresponsive.Load() {
 		w.mu.Unlock()
 		return
 	}
-	s.activity.And(^uint32(monitorActivity))
-	s.startPingCount()
-	s.startMonitorTimer()
+	w.activity.And(^uint32(monitorActivity))
+	w.startPingCount()
+	w.startTimer()
 	w.mu.Unlock()
-	s.sendPing()
+	w.session.ping.send()
 }
 
-// startPingCount starts to count intervals from a ping that is about to be sent. monitor.mu must be
-// held.
-func (s *Session) startPingCount() {
-	w := &s.monitor
-	slow := s.ping.maxRTT(maxUnanswered * monitorInterval / 3)
+// startPingCount starts to count intervals from a ping that is about to be sent. mu must be held.
+func (w *peerMonitor) startPingCount() {
+	slow := w.session.ping.maxRTT(maxUnanswered * monitorInterval / 3)
 	w.pinged, w.idleIntervals, w.pingedAt = true, 0, time.Now()
 	w.unresponsiveAfter = max(minUnanswered, int((3*slow+monitorInterval-1)/monitorInterval))
 }
 
-// startMonitorTimer starts the timer unless it runs. monitor.mu must be held.
-func (s *Session) startMonitorTimer() {
-	w := &s.monitor
+// startTimer starts the timer unless it runs. mu must be held.
+func (w *peerMonitor) startTimer() {
 	switch {
 	case w.timerRuns || w.stopped:
 		return
 	case w.timer == nil:
-		w.timer = time.AfterFunc(monitorInterval, s.checkPeer)
+		w.timer = time.AfterFunc(monitorInterval, w.checkPeer)
 	default:
 		w.timer.Reset(monitorInterval)
 	}
@@ -125,12 +120,11 @@ func (s *Session) startMonitorTimer() {
 }
 
 // checkPeer is called after each interval while calls wait or a ping is unanswered.
-func (s *Session) checkPeer() {
-	w := &s.monitor
+func (w *peerMonitor) checkPeer() {
 	w.mu.Lock()
 	w.timerRuns = false
 	w.idleIntervals++
-	if s.activity.And(^uint32(monitorActivity))&monitorActivity != 0 {
+	if w.activity.And(^uint32(monitorActivity))&monitorActivity != 0 {
 		if w.pinged { // only the ping was answered, or the peer sends too little to be pinged every second
 			w.pingAfter = min(2*w.pingAfter, maxPingAfter)
 		}
@@ -140,50 +134,49 @@ func (s *Session) checkPeer() {
 	case len(w.waiting) == 0 && !w.pinged:
 		w.mu.Unlock()
 	case w.pinged && w.idleIntervals >= w.unresponsiveAfter:
-		s.markUnresponsive()
+		w.markUnresponsive()
 	case !w.pinged && w.idleIntervals >= w.pingAfter:
-		s.startPingCount()
-		s.startMonitorTimer()
+		w.startPingCount()
+		w.startTimer()
 		w.mu.Unlock()
-		s.sendPing()
-		if s.cfg.OnProbe != nil {
-			s.cfg.OnProbe()
+		w.session.ping.send()
+		if w.session.cfg.OnProbe != nil {
+			w.session.cfg.OnProbe()
 		}
 	default:
-		s.startMonitorTimer()
+		w.startTimer()
 		w.mu.Unlock()
 	}
 }
 
-// markUnresponsive calls the callbacks that wait for the peer. It unlocks monitor.mu.
-func (s *Session) markUnresponsive() {
-	w := &s.monitor
+// markUnresponsive calls the callbacks that wait for the peer. It unlocks mu.
+func (w *peerMonitor) markUnresponsive() {
 	calls := w.waiting
 	w.waiting, w.pinged = nil, false
 	w.unresponsive.Store(true)
 	w.mu.Unlock()
-	if s.activity.Load()&monitorActivity != 0 { // a frame has just arrived
-		s.markResponsive()
+	if w.activity.Load()&monitorActivity != 0 { // a frame has just arrived
+		w.markResponsive()
 	}
-	s.responsivenessChanged()
+	w.responsivenessChanged()
 	for c := range calls {
 		c.onUnresponsive()
 	}
 }
 
 // markResponsive handles a frame of an unresponsive peer. Only the reader calls it.
-func (s *Session) markResponsive() {
-	s.monitor.mu.Lock()
-	was := s.monitor.unresponsive.Swap(false)
-	s.monitor.mu.Unlock()
+func (w *peerMonitor) markResponsive() {
+	w.mu.Lock()
+	was := w.unresponsive.Swap(false)
+	w.mu.Unlock()
 	if was {
-		s.responsivenessChanged()
+		w.responsivenessChanged()
 	}
 }
 
-func (s *Session) responsivenessChanged() {
-	if s.cfg.OnResponsiveness != nil {
-		s.cfg.OnResponsiveness()
+func (w *peerMonitor) responsivenessChanged() {
+	if f := w.session.cfg.OnResponsiveness; f != nil {
+		f()
 	}
 }
 

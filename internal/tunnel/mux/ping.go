@@ -23,6 +23,8 @@ const (
 
 // pinger measures round trips and detects a peer that no longer answers.
 type pinger struct {
+	session *Session
+
 	mu         sync.Mutex // guards what follows
 	timer      *time.Timer
 	id         uint32
@@ -34,21 +36,14 @@ type pinger struct {
 
 	minRTT atomic.Int64 // the least of recentRTTs, in nanoseconds; 0: unknown
 
-	idleChecks, checks int // checks without a frame since; all checks. Only checkKeepAlive uses them
+	idleChecks, checks int // checks without a frame since; all checks. Only check uses them
 }
 
-// startKeepAlive starts the periodic check of the connection.
-func (s *Session) startKeepAlive() {
-	p, interval := &s.ping, s.cfg.KeepAlive/checksPerKeepAlive
+// start starts the periodic check of the connection.
+func (p *pinger) start() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.timer = time.AfterFunc(interval, func() {
-		if s.checkKeepAlive() {
-			p.mu.Lock()
-			p.timer.Reset(interval)
-			p.mu.Unlock()
-		}
-	})
+	p.timer = time.AfterFunc(p.session.cfg.KeepAlive/checksPerKeepAlive, p.check)
 }
 
 func (p *pinger) stop() {
@@ -57,36 +52,36 @@ func (p *pinger) stop() {
 	p.timer.Stop()
 }
 
-// checkKeepAlive is called checksPerKeepAlive times within KeepAlive, and returns false once the
-// session has ended. It sends no ping while there are frames, except to measure round trips.
-func (s *Session) checkKeepAlive() bool {
-	p := &s.ping
+// check is called checksPerKeepAlive times within KeepAlive until the session has ended. It sends
+// no ping while there are frames, except to measure round trips.
+func (p *pinger) check() {
+	s, interval := p.session, p.session.cfg.KeepAlive/checksPerKeepAlive
 	p.checks++
 	p.idleChecks++
-	if s.activity.And(^uint32(keepAliveActivity))&keepAliveActivity != 0 {
+	if s.monitor.activity.And(^uint32(keepAliveActivity))&keepAliveActivity != 0 {
 		p.idleChecks = 0
 	}
-	interval := s.cfg.KeepAlive / checksPerKeepAlive
 	switch {
 	case s.Err() != nil:
-		return false
+		return
 	case time.Duration(p.idleChecks)*interval >= s.cfg.KeepAlive+s.cfg.Timeout:
 		s.fail(ErrKeepAlive)
-		return false
+		return
 	case p.idleChecks == checksPerKeepAlive, p.checks < initialRTTChecks,
 		p.checks%rttEveryChecks == 0 && s.NumStreams() > 1:
-		s.sendPing()
+		p.send()
 	}
-	return true
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.timer.Reset(interval)
 }
 
-// sendPing sends a ping, unless one is in progress. It returns a channel that is closed by the
+// send sends a ping, unless one is in progress. It returns a channel that is closed by the
 // answer.
-func (s *Session) sendPing() <-chan struct{} {
-	p := &s.ping
+func (p *pinger) send() <-chan struct{} {
 	p.mu.Lock()
 	answer, now := p.answer, time.Now()
-	if answer != nil && now.Sub(p.sent) < s.cfg.Timeout {
+	if answer != nil && now.Sub(p.sent) < p.session.cfg.Timeout {
 		p.mu.Unlock()
 		return answer
 	}
@@ -97,13 +92,12 @@ func (s *Session) sendPing() <-chan struct{} {
 	p.answer, p.sent = answer, now
 	id := p.id
 	p.mu.Unlock()
-	s.sendControl(typePing, flagSYN, 0, id, flushAsync)
+	p.session.sendq.sendControl(typePing, flagSYN, 0, id, flushAsync)
 	return answer
 }
 
 // handlePong handles the answer to the ping with this id.
-func (s *Session) handlePong(id uint32) {
-	p := &s.ping
+func (p *pinger) handlePong(id uint32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.answer == nil || p.id != id {
@@ -137,14 +131,11 @@ func (p *pinger) maxRTT(limit time.Duration) time.Duration {
 }
 
 // rtt returns the shortest recent round trip; 0 while it is unknown.
-func (s *Session) rtt() time.Duration { return time.Duration(s.ping.minRTT.Load()) }
+func (p *pinger) rtt() time.Duration { return time.Duration(p.minRTT.Load()) }
 
 // Ping measures a round trip to the peer. It waits for at most Config.Timeout.
 func (s *Session) Ping() (time.Duration, error) {
-	if err := s.Err(); err != nil {
-		return 0, s.wrapEndReason(err)
-	}
-	answer := s.sendPing()
+	answer := s.ping.send()
 	timer := time.NewTimer(s.cfg.Timeout)
 	defer timer.Stop()
 	select {

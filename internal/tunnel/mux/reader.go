@@ -32,12 +32,12 @@ type activityReader struct{ *Session }
 
 func (l activityReader) Read(p []byte) (int, error) {
 	n, err := l.conn.Read(p)
-	if n > 0 {
-		if l.activity.Load() != keepAliveActivity|monitorActivity {
-			l.activity.Store(keepAliveActivity | monitorActivity)
+	if w := &l.monitor; n > 0 {
+		if w.activity.Load() != keepAliveActivity|monitorActivity {
+			w.activity.Store(keepAliveActivity | monitorActivity)
 		}
-		if l.monitor.unresponsive.Load() {
-			l.markResponsive()
+		if w.unresponsive.Load() {
+			w.markResponsive()
 		}
 	}
 	return n, err
@@ -49,9 +49,9 @@ func (s *Session) handleFrame(h *header, in *bufio.Reader) error {
 		return s.handleStreamFrame(h, in)
 	case typePing:
 		if h.flags()&flagSYN != 0 {
-			return s.sendReply(typePing, flagACK, 0, h.length(), flushAsync)
+			return s.sendq.sendReply(typePing, flagACK, 0, h.length(), flushAsync)
 		}
-		s.handlePong(h.length())
+		s.ping.handlePong(h.length())
 		return nil
 	case typeGoAway:
 		return fmt.Errorf("the peer gives the connection up, with code %d", h.length())
@@ -118,7 +118,7 @@ func (s *Session) handleSYN(id uint32) error {
 		return fmt.Errorf("the peer opened stream %d twice", id)
 	case s.remoteStreams >= s.cfg.MaxStreams, s.serveFunc == nil && len(s.accepted) >= s.cfg.Backlog:
 		s.mu.Unlock()
-		return s.sendReply(typeWindow, flagRST, id, 0, flushAsync)
+		return s.sendq.sendReply(typeWindow, flagRST, id, 0, flushAsync)
 	}
 	st := newStream(s, id, false)
 	s.streams[id] = st
@@ -128,7 +128,7 @@ func (s *Session) handleSYN(id uint32) error {
 		s.accepted = append(s.accepted, st)
 	}
 	s.mu.Unlock()
-	if err := s.sendReply(typeWindow, flagACK, id, st.extraWindow, flushDelayed); err != nil {
+	if err := s.sendq.sendReply(typeWindow, flagACK, id, st.extraWindow, flushDelayed); err != nil {
 		return err
 	}
 	if serve != nil {

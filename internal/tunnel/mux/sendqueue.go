@@ -26,7 +26,9 @@ var errReplyFlood = errors.New("the peer causes more answers than it reads")
 // sendQueue is the writing half of a session. The goroutine that has the turn (writing) writes;
 // pending is sent with the next write.
 type sendQueue struct {
-	mu              sync.Mutex
+	session *Session // session ends when a write fails, and waits for the queue's goroutines.
+
+	mu              sync.Mutex // mu guards what follows.
 	writing         bool
 	closedErr       error   // the session has ended
 	pending         *batch  // frames, in order
@@ -60,88 +62,87 @@ func (b *batch) free() {
 	}
 }
 
-// Queued returns how many bytes are pending or being written.
-func (s *Session) Queued() int64 {
-	s.sendq.mu.Lock()
-	defer s.sendq.mu.Unlock()
-	if !s.sendq.writing || s.sendq.closedErr != nil {
+// queued returns how many bytes are pending or being written.
+func (q *sendQueue) queued() int64 {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !q.writing || q.closedErr != nil {
 		return 0
 	}
-	return int64(s.sendq.pending.len() + s.sendq.inFlight + s.sendq.waitingBytes)
+	return int64(q.pending.len() + q.inFlight + q.waitingBytes)
 }
 
-// appendFrame appends a frame to pending. sendq.mu must be held.
-func (s *Session) appendFrame(kind byte, flags uint16, id, length uint32) {
-	if s.sendq.pending == nil {
-		s.sendq.pending = batchPool.Get().(*batch)
+// appendFrame appends a frame to pending. mu must be held.
+func (q *sendQueue) appendFrame(kind byte, flags uint16, id, length uint32) {
+	if q.pending == nil {
+		q.pending = batchPool.Get().(*batch)
 	}
-	s.sendq.pending.b = appendHeader(s.sendq.pending.b, kind, flags, id, length)
+	q.pending.b = appendHeader(q.pending.b, kind, flags, id, length)
 }
 
 // sendData writes a data frame, with mode flushNow or flushDelayed. It waits for its turn if the
 // frame is large or much is pending.
-func (s *Session) sendData(st *Stream, p []byte, mode flushMode) error {
-	s.sendq.mu.Lock()
+func (q *sendQueue) sendData(st *Stream, p []byte, mode flushMode) error {
+	q.mu.Lock()
 	if err := st.sendErrorLocked(); err != nil {
-		s.sendq.mu.Unlock()
+		q.mu.Unlock()
 		return err
 	}
 	small := len(p) <= smallPayload
-	if s.sendq.writing {
-		if small && s.sendq.pending.len() <= maxPending {
-			s.appendData(st, p, true)
-			s.sendq.mu.Unlock()
+	if q.writing {
+		if small && q.pending.len() <= maxPending {
+			q.appendData(st, p, true)
+			q.mu.Unlock()
 			return nil
 		}
-		if err := s.awaitTurn(st, len(p)); err != nil {
+		if err := q.awaitTurn(st, len(p)); err != nil {
 			return err
 		}
 	}
-	if small && mode == flushDelayed && !s.sendq.writing && s.sendq.pending.len() <= maxPending {
-		s.appendData(st, p, true)
-		s.flush(mode)
+	if small && mode == flushDelayed && !q.writing && q.pending.len() <= maxPending {
+		q.appendData(st, p, true)
+		q.flush(mode)
 		return nil
 	}
-	s.sendq.writing = true
-	s.appendData(st, p, small)
+	q.writing = true
+	q.appendData(st, p, small)
 	if small {
 		p = nil
 	}
-	return s.writeBatches(p)
+	return q.writeBatches(p)
 }
 
-// appendData appends a data frame to pending, preceded by the stream's SYN if that was not sent.
-// sendq.mu must be held.
-func (s *Session) appendData(st *Stream, p []byte, withPayload bool) {
-	s.sendSYN(st)
+// appendData appends a data frame to pending, preceded by the stream's SYN if that was not sent. mu
+// must be held.
+func (q *sendQueue) appendData(st *Stream, p []byte, withPayload bool) {
+	q.sendSYN(st)
 	if len(p) == 0 {
 		return
 	}
-	s.appendFrame(typeData, 0, st.id, uint32(len(p)))
+	q.appendFrame(typeData, 0, st.id, uint32(len(p)))
 	if withPayload {
-		s.sendq.pending.b = append(s.sendq.pending.b, p...)
+		q.pending.b = append(q.pending.b, p...)
 	}
 }
 
-// sendSYN appends the frame that opens the stream, before its first other frame. sendq.mu must be
-// held.
-func (s *Session) sendSYN(st *Stream) {
+// sendSYN appends the frame that opens the stream, before its first other frame. mu must be held.
+func (q *sendQueue) sendSYN(st *Stream) {
 	if !st.synSent {
 		st.synSent = true
-		s.appendFrame(typeWindow, flagSYN, st.id, st.extraWindow)
+		q.appendFrame(typeWindow, flagSYN, st.id, st.extraWindow)
 	}
 }
 
 // sendControl sends a frame without a payload. It does not wait for its turn; with flushAsync it
 // does not wait for the connection either.
-func (s *Session) sendControl(kind byte, flags uint16, id, length uint32, mode flushMode) {
-	s.sendq.mu.Lock()
-	if s.sendq.closedErr != nil {
-		s.sendq.mu.Unlock()
+func (q *sendQueue) sendControl(kind byte, flags uint16, id, length uint32, mode flushMode) {
+	q.mu.Lock()
+	if q.closedErr != nil {
+		q.mu.Unlock()
 		return
 	}
-	s.appendFrame(kind, flags, id, length)
-	s.flush(mode)
+	q.appendFrame(kind, flags, id, length)
+	q.flush(mode)
 }
 
 // flushMode is when and by which goroutine a frame is written.
@@ -153,157 +154,151 @@ const (
 	flushDelayed           // with the next frame, or after maxFlushDelay
 )
 
-// flush sends pending as mode says, unless another goroutine is writing and will do so. It unlocks
-// sendq.mu.
-func (s *Session) flush(mode flushMode) {
+// flush sends pending as mode says, unless another goroutine writes and will do so. It unlocks mu.
+func (q *sendQueue) flush(mode flushMode) {
 	switch {
-	case s.sendq.writing:
-		s.sendq.mu.Unlock()
+	case q.writing:
+		q.mu.Unlock()
 	case mode == flushNow:
-		s.sendq.writing = true
-		_ = s.writeBatches(nil) // an error ends the session
+		q.writing = true
+		_ = q.writeBatches(nil) // an error ends the session
 	case mode == flushAsync:
-		s.sendq.writing = true
-		s.flushInBackground()
-		s.sendq.mu.Unlock()
+		q.writing = true
+		q.flushInBackground()
+		q.mu.Unlock()
 	default:
-		if !s.sendq.flushTimerArmed {
-			s.sendq.flushTimerArmed = true
-			if s.sendq.flushTimer == nil {
-				s.sendq.flushTimer = time.AfterFunc(maxFlushDelay, s.flushIfDue)
+		if !q.flushTimerArmed {
+			q.flushTimerArmed = true
+			if q.flushTimer == nil {
+				q.flushTimer = time.AfterFunc(maxFlushDelay, q.flushIfDue)
 			} else {
-				s.sendq.flushTimer.Reset(maxFlushDelay)
+				q.flushTimer.Reset(maxFlushDelay)
 			}
 		}
-		s.sendq.mu.Unlock()
+		q.mu.Unlock()
 	}
 }
 
 // flushIfDue sends pending frames whose maxFlushDelay has passed.
-func (s *Session) flushIfDue() {
-	s.sendq.mu.Lock()
-	s.sendq.flushTimerArmed = false
-	if s.sendq.writing || s.sendq.closedErr != nil || s.sendq.pending.len() == 0 {
-		s.sendq.mu.Unlock()
+func (q *sendQueue) flushIfDue() {
+	q.mu.Lock()
+	q.flushTimerArmed = false
+	if q.closedErr != nil || q.pending.len() == 0 {
+		q.mu.Unlock()
 		return
 	}
-	s.sendq.writing = true
-	s.flushInBackground()
-	s.sendq.mu.Unlock()
+	q.flush(flushAsync)
 }
 
 // sendReply sends a frame that answers the peer. Only the reader calls it, which must not wait:
 // mode is not flushNow. It returns an error when the peer causes too many replies.
-func (s *Session) sendReply(kind byte, flags uint16, id, length uint32, mode flushMode) error {
-	s.sendq.mu.Lock()
-	if s.sendq.closedErr != nil {
-		s.sendq.mu.Unlock()
-		return s.sendq.closedErr
+func (q *sendQueue) sendReply(kind byte, flags uint16, id, length uint32, mode flushMode) error {
+	q.mu.Lock()
+	if q.closedErr != nil {
+		q.mu.Unlock()
+		return q.closedErr
 	}
-	if s.sendq.replyBytes += headerSize; s.sendq.replyBytes > maxReplyBytes {
-		s.sendq.mu.Unlock()
+	if q.replyBytes += headerSize; q.replyBytes > maxReplyBytes {
+		q.mu.Unlock()
 		return errReplyFlood
 	}
-	s.appendFrame(kind, flags, id, length)
-	s.flush(mode)
+	q.appendFrame(kind, flags, id, length)
+	q.flush(mode)
 	return nil
 }
 
-// flushInBackground starts a goroutine that continues with the turn. sendq.mu must be held, and the
+// flushInBackground starts a goroutine that continues with the turn. mu must be held, and the
 // session must not have ended.
-func (s *Session) flushInBackground() {
-	s.goroutines.Go(func() {
-		s.sendq.mu.Lock()
-		if s.sendq.closedErr != nil {
-			s.sendq.mu.Unlock()
+func (q *sendQueue) flushInBackground() {
+	q.session.goroutines.Go(func() {
+		q.mu.Lock()
+		if q.closedErr != nil {
+			q.mu.Unlock()
 			return
 		}
-		_ = s.writeBatches(nil)
+		_ = q.writeBatches(nil)
 	})
 }
 
 // writeBatches writes pending and then payload, and passes the turn on. The caller has the turn. It
-// unlocks sendq.mu.
-func (s *Session) writeBatches(payload []byte) error {
-	err := s.writeOnce(payload)
-	for rounds := 0; err == nil && !s.passTurn(rounds >= maxFlushRounds); rounds++ {
-		err = s.writeOnce(nil)
+// unlocks mu.
+func (q *sendQueue) writeBatches(payload []byte) error {
+	err := q.writeOnce(payload)
+	for rounds := 0; err == nil && !q.passTurn(rounds >= maxFlushRounds); rounds++ {
+		err = q.writeOnce(nil)
 	}
 	return err
 }
 
 // passTurn passes the turn to the next waiting stream, or ends it when nothing is pending. Else it
 // starts a goroutine for the pending frames, if background is set or the last write was slow;
-// otherwise it returns false with sendq.mu locked: the caller must continue writing.
-func (s *Session) passTurn(background bool) bool {
-	o := &s.sendq
-	switch next := o.firstWaiter; {
-	case o.closedErr != nil:
+// otherwise it returns false with mu locked: the caller must continue writing.
+func (q *sendQueue) passTurn(background bool) bool {
+	switch next := q.firstWaiter; {
+	case q.closedErr != nil:
 	case next != nil:
-		s.removeWaiter(next)
+		q.removeWaiter(next)
 		next.hasTurn = true
 		wake(next.writable)
-	case o.pending.len() == 0:
-		o.writing = false
+	case q.pending.len() == 0:
+		q.writing = false
 	// a slow connection must not hold up this writer, which may have a deadline
-	case background, time.Since(o.writeStart) > maxSharedWrite:
-		s.flushInBackground()
+	case background, time.Since(q.writeStart) > maxSharedWrite:
+		q.flushInBackground()
 	default:
 		return false
 	}
-	o.mu.Unlock()
+	q.mu.Unlock()
 	return true
 }
 
-// writeOnce writes pending and then payload. It is called with sendq.mu locked, and returns with it
+// writeOnce writes pending and then payload. It is called with mu locked, and returns with it
 // locked unless it fails.
-func (s *Session) writeOnce(payload []byte) error {
-	o := &s.sendq
-	frames := o.pending
+func (q *sendQueue) writeOnce(payload []byte) error {
+	frames := q.pending
 	if frames == nil {
 		return nil
 	}
-	o.pending, o.replyBytes, o.inFlight = nil, 0, len(frames.b)+len(payload)
-	o.mu.Unlock()
-	err := s.extendDeadline()
+	q.pending, q.replyBytes, q.inFlight = nil, 0, len(frames.b)+len(payload)
+	q.mu.Unlock()
+	err := q.extendDeadline()
 	if err == nil {
-		err = s.conn.WriteFrames(frames.b, payload)
+		err = q.session.conn.WriteFrames(frames.b, payload)
 	}
 	frames.free()
 	if err != nil {
-		s.fail(fmt.Errorf("writing: %w", err))
-		return s.endError()
+		q.session.fail(fmt.Errorf("writing: %w", err))
+		return q.session.endError()
 	}
-	if time.Since(o.writeStart) >= slowWrite {
-		s.activity.Or(monitorActivity) // the peer takes bytes: a ping waits behind them
+	if time.Since(q.writeStart) >= slowWrite {
+		q.session.monitor.activity.Or(monitorActivity) // the peer takes bytes: a ping waits behind them
 	}
-	o.mu.Lock()
-	o.inFlight = 0
+	q.mu.Lock()
+	q.inFlight = 0
 	return nil
 }
 
 // extendDeadline moves the connection's write deadline. Only the goroutine with the turn calls it.
-func (s *Session) extendDeadline() error {
+func (q *sendQueue) extendDeadline() error {
 	now := time.Now()
-	s.sendq.writeStart = now
-	if s.sendq.writeDeadline.Sub(now) >= s.cfg.Timeout {
+	q.writeStart = now
+	if q.writeDeadline.Sub(now) >= q.session.cfg.Timeout {
 		return nil
 	}
-	s.sendq.writeDeadline = now.Add(s.cfg.Timeout * 3 / 2) // so that it is not set for every write
-	return s.conn.SetWriteDeadline(s.sendq.writeDeadline)
+	q.writeDeadline = now.Add(q.session.cfg.Timeout * 3 / 2) // so that it is not set for every write
+	return q.session.conn.SetWriteDeadline(q.writeDeadline)
 }
 
-// awaitTurn waits until st has the turn to write n bytes. It is called with sendq.mu locked, and
-// returns with it locked unless it fails.
-func (s *Session) awaitTurn(st *Stream, n int) error {
-	o := &s.sendq
-	if o.lastWaiter == nil {
-		o.firstWaiter = st
+// awaitTurn waits until st has the turn to write n bytes. It is called with mu locked, and returns
+// with it locked unless it fails.
+func (q *sendQueue) awaitTurn(st *Stream, n int) error {
+	if q.lastWaiter == nil {
+		q.firstWaiter = st
 	} else {
-		o.lastWaiter.nextWaiter = st
+		q.lastWaiter.nextWaiter = st
 	}
-	o.lastWaiter, st.waitingBytes = st, n
-	o.waitingBytes += n
+	q.lastWaiter, st.waitingBytes = st, n
+	q.waitingBytes += n
 	for {
 		err := st.sendErrorLocked()
 		if err == nil {
@@ -311,45 +306,54 @@ func (s *Session) awaitTurn(st *Stream, n int) error {
 				st.hasTurn = false
 				return nil
 			}
-			o.mu.Unlock()
+			q.mu.Unlock()
 			if err = st.writeError(); err == nil {
 				<-st.writable
 			}
-			o.mu.Lock()
+			q.mu.Lock()
 			if err == nil {
 				continue
 			}
 		}
 		if st.hasTurn {
 			st.hasTurn = false
-			_ = s.writeBatches(nil) // for the streams that wait behind it
+			_ = q.writeBatches(nil) // for the streams that wait behind it
 		} else {
-			s.removeWaiter(st)
-			o.mu.Unlock()
+			q.removeWaiter(st)
+			q.mu.Unlock()
 		}
 		return err
 	}
 }
 
-// removeWaiter removes st from the list of streams that wait for their turn. sendq.mu must be held.
-func (s *Session) removeWaiter(st *Stream) {
-	o := &s.sendq
+// removeWaiter removes st from the list of streams that wait for their turn. mu must be held.
+func (q *sendQueue) removeWaiter(st *Stream) {
 	var before *Stream
-	for x := o.firstWaiter; x != nil; before, x = x, x.nextWaiter {
+	for x := q.firstWaiter; x != nil; before, x = x, x.nextWaiter {
 		if x != st {
 			continue
 		}
 		if before == nil {
-			o.firstWaiter = x.nextWaiter
+			q.firstWaiter = x.nextWaiter
 		} else {
 			before.nextWaiter = x.nextWaiter
 		}
-		if o.lastWaiter == x {
-			o.lastWaiter = before
+		if q.lastWaiter == x {
+			q.lastWaiter = before
 		}
-		o.waitingBytes -= x.waitingBytes
+		q.waitingBytes -= x.waitingBytes
 		x.nextWaiter = nil
 		return
+	}
+}
+
+// stop makes every later frame fail with err, because the session has ended.
+func (q *sendQueue) stop(err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.closedErr = err
+	if q.flushTimer != nil {
+		q.flushTimer.Stop()
 	}
 }
 

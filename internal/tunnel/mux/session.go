@@ -11,7 +11,6 @@ import (
 	"io"
 	"math"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -85,8 +84,6 @@ type Session struct {
 	sendq   sendQueue
 	ping    pinger
 	monitor peerMonitor
-
-	activity atomic.Uint32 // a bit per observer, set when bytes arrive and cleared by the observer
 }
 
 // New starts a session on c.
@@ -105,9 +102,10 @@ func New(c Conn, cfg Config) *Session {
 	if cfg.Client {
 		s.nextID = 1
 	}
-	s.startKeepAlive()
+	s.sendq.session, s.ping.session, s.monitor.session = s, s, s
+	s.ping.start()
 	s.goroutines.Go(func() { s.fail(s.readFrames()) })
-	s.sendPing() // measures the first round trip
+	s.ping.send() // measures the first round trip
 	return s
 }
 
@@ -146,7 +144,7 @@ func (s *Session) open(ctx context.Context, first []byte, mode flushMode) (*Stre
 	}
 	stop := context.AfterFunc(ctx, func() { _ = st.Reset(0) })
 	if _, err = st.write(first, mode); err == nil && len(first) == 0 {
-		err = s.sendData(st, nil, mode)
+		err = s.sendq.sendData(st, nil, mode)
 	}
 	if !stop() {
 		err = ctx.Err()
@@ -215,6 +213,20 @@ func (s *Session) NumStreams() int {
 	return len(s.streams)
 }
 
+// Queued returns how many bytes are pending or being written.
+func (s *Session) Queued() int64 { return s.sendq.queued() }
+
+// OnUnresponsive calls f once, unless stop is called before, when the peer has not answered a ping
+// for a second (three where round trips are slow) and has sent nothing else; at once if that is
+// already so. f must not block. The session continues: Config.KeepAlive and Config.Timeout end it.
+func (s *Session) OnUnresponsive(f func()) (stop func()) { return s.monitor.onUnresponsive(f) }
+
+// Unresponsive reports whether the peer is unresponsive, and since when a ping has had no answer.
+func (s *Session) Unresponsive() (since time.Time, yes bool) { return s.monitor.isUnresponsive() }
+
+// Probe pings the peer to detect whether it is unresponsive although no call waits.
+func (s *Session) Probe() { s.monitor.probe() }
+
 // Done is closed when the session has ended.
 func (s *Session) Done() <-chan struct{} { return s.done }
 
@@ -243,12 +255,7 @@ func (s *Session) shutdown(reason error) {
 	s.mu.Unlock()
 	close(s.done)
 	endErr := s.wrapEndReason(reason)
-	s.sendq.mu.Lock()
-	s.sendq.closedErr = endErr
-	if s.sendq.flushTimer != nil {
-		s.sendq.flushTimer.Stop()
-	}
-	s.sendq.mu.Unlock()
+	s.sendq.stop(endErr)
 	s.ping.stop()
 	s.monitor.stop()
 	for _, st := range streams { // before the connection, whose TLS close may take seconds

@@ -81,7 +81,7 @@ const lowLatency = 2 * time.Millisecond
 
 func newStream(s *Session, id uint32, local bool) *Stream {
 	window := s.cfg.Window
-	if rtt := s.rtt(); rtt > 0 && rtt < lowLatency {
+	if rtt := s.ping.rtt(); rtt > 0 && rtt < lowLatency {
 		window = initialWindow
 	}
 	st := &Stream{
@@ -174,9 +174,10 @@ func (st *Stream) updateWindow() {
 		return
 	}
 	now := time.Now()
-	if rtt := st.session.rtt(); rtt > 0 && now.Sub(st.epochStart) < 4*rtt && st.windowSize < st.session.cfg.MaxWindow {
-		more := min(st.windowSize, st.session.cfg.MaxWindow-st.windowSize)
-		if b := st.session.cfg.Budget; b == nil || b.Reserve(int64(more)) {
+	rtt, cfg := st.session.ping.rtt(), &st.session.cfg
+	if rtt > 0 && now.Sub(st.epochStart) < 4*rtt && st.windowSize < cfg.MaxWindow {
+		more := min(st.windowSize, cfg.MaxWindow-st.windowSize)
+		if b := cfg.Budget; b == nil || b.Reserve(int64(more)) {
 			st.windowSize += more
 			st.windowGrowth += more
 		}
@@ -185,7 +186,7 @@ func (st *Stream) updateWindow() {
 	st.recvWindow += delta
 	st.epochStart = now
 	st.mu.Unlock()
-	st.session.sendControl(typeWindow, 0, st.id, delta, flushNow)
+	st.session.sendq.sendControl(typeWindow, 0, st.id, delta, flushNow)
 }
 
 // Write sends p. It waits while the peer's window is full.
@@ -204,7 +205,7 @@ func (st *Stream) write(p []byte, mode flushMode) (int, error) {
 		if err != nil {
 			return total, err
 		}
-		if err := st.session.sendData(st, p[total:total+n], mode); err != nil {
+		if err := st.session.sendq.sendData(st, p[total:total+n], mode); err != nil {
 			st.mu.Lock()
 			st.sendWindow += uint32(n) // the stream remains usable after a timeout
 			err = cmp.Or(st.writeErrorLocked(), err)

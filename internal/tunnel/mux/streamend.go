@@ -123,15 +123,15 @@ func (st *Stream) setErrors(err error, keepReceived bool) bool {
 
 // sendFinal sends a FIN or RST, after which the stream sends nothing more.
 func (st *Stream) sendFinal(flags uint16, code uint32, mode flushMode) {
-	s := st.session
-	s.sendq.mu.Lock()
+	q := &st.session.sendq
+	q.mu.Lock()
 	st.sendClosed = true
-	if s.sendq.closedErr != nil || !st.synSent { // the session has ended, or the peer does not know the stream
-		s.sendq.mu.Unlock()
+	if q.closedErr != nil || !st.synSent { // the session has ended, or the peer does not know the stream
+		q.mu.Unlock()
 		return
 	}
-	s.appendFrame(typeWindow, flags, st.id, code)
-	s.flush(mode)
+	q.appendFrame(typeWindow, flags, st.id, code)
+	q.flush(mode)
 }
 
 // releaseResources frees what a stream holds that has ended in both directions.

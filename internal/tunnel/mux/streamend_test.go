@@ -137,7 +137,7 @@ func TestSendQueue_SlowWriterLeavesOthersFrames(t *testing.T) {
 		}()
 		synctest.Wait()
 		for range 4 { // while each write is under way, others leave something
-			s.sendControl(typePing, flagSYN, 0, 7, flushAsync)
+			s.sendq.sendControl(typePing, flagSYN, 0, 7, flushAsync)
 			time.Sleep(10*time.Second - 1)
 		}
 		if err := <-opened; err != nil || left != 10*time.Second {

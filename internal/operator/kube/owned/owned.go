@@ -13,19 +13,22 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
 )
 
-// maxAttempts is how often a write is repeated at once, once every status.ConflictRetry.
-const maxAttempts = 20
+// maxDenied and maxAllocated are how often a write is repeated, once every status.ConflictRetry.
+const maxDenied, maxAllocated = 20, 100 // a busy API server takes seconds to free an address
 
 // ErrForeign means that an object belongs to another owner.
 var ErrForeign = errors.New("the object belongs to another owner")
@@ -42,11 +45,11 @@ type Writer struct {
 	attempts sync.Map // attempts since the last success, by the key of a Service or the key of slices
 }
 
-// again counts an attempt and reports whether to repeat it.
-func (w *Writer) again(key any) bool {
+// again counts an attempt, of most, and reports whether to repeat it.
+func (w *Writer) again(key any, most int) bool {
 	count, _ := w.attempts.LoadOrStore(key, 0)
 	w.attempts.Store(key, count.(int)+1)
-	return count.(int) < maxAttempts
+	return count.(int) < most
 }
 
 // Forget drops what is remembered of a Service, or of the slices of a key.
@@ -67,7 +70,7 @@ func (w *Writer) WriteService(s *corev1.Service, write func() error) (err error)
 	if asked.Spec.ClusterIP == "" || !apierrors.IsInvalid(err) {
 		return err
 	}
-	if strings.Contains(err.Error(), "already allocated") && w.again(key) {
+	if strings.Contains(err.Error(), "already allocated") && w.again(key, maxAllocated) {
 		return errors.Join(errRepeat, err)
 	}
 	if len(asked.Spec.ClusterIPs) > 1 {
@@ -80,6 +83,22 @@ func (w *Writer) WriteService(s *corev1.Service, write func() error) (err error)
 	asked.DeepCopyInto(s)
 	s.Spec.ClusterIP, s.Spec.ClusterIPs = "", nil
 	return write()
+}
+
+// CreateService creates the Service and returns it, or the one that already has its name.
+func (w *Writer) CreateService(
+	ctx context.Context, desired *corev1.Service,
+) (s *corev1.Service, isNew bool, err error) {
+	made := desired.DeepCopy()
+	err = w.WriteService(made, func() error { return w.Client.Create(ctx, made) })
+	if !apierrors.IsAlreadyExists(err) {
+		return made, err == nil, err
+	}
+	live := &corev1.Service{} // the cache has not seen it yet
+	if err := w.Live.Get(ctx, client.ObjectKeyFromObject(desired), live); err != nil {
+		return nil, false, fmt.Errorf("reading it: %w", err)
+	}
+	return live, false, nil
 }
 
 // EnsureSlice makes a slice as desired. live is the one that is known, nil for none; denials by
@@ -124,7 +143,7 @@ func (w *Writer) writtenSlice(key string, s *discoveryv1.EndpointSlice, err erro
 		return nil
 	}
 	err = fmt.Errorf("writing EndpointSlice %s: %w", client.ObjectKeyFromObject(s), err)
-	if Reason(err) == v1alpha1.ReasonAdmissionDenied && w.again(key) {
+	if Reason(err) == v1alpha1.ReasonAdmissionDenied && w.again(key, maxDenied) {
 		return errors.Join(errRepeat, err)
 	}
 	return err
@@ -135,6 +154,19 @@ func Delete(ctx context.Context, c client.Client, o client.Object) error {
 	uid, version := o.GetUID(), o.GetResourceVersion()
 	return client.IgnoreNotFound(c.Delete(ctx, o, client.Preconditions{UID: &uid, ResourceVersion: &version},
 		client.PropagationPolicy(metav1.DeletePropagationBackground)))
+}
+
+// liveTimeout bounds the question whether an object is gone.
+const liveTimeout = 10 * time.Second
+
+// IsGone reports whether the API server says that it does not have an object, or deletes it.
+func IsGone(ctx context.Context, live client.Reader, kind schema.GroupVersionKind, name types.NamespacedName) bool {
+	ctx, cancel := context.WithTimeout(ctx, liveTimeout)
+	defer cancel()
+	o := &metav1.PartialObjectMetadata{}
+	o.SetGroupVersionKind(kind)
+	err := live.Get(ctx, name, o)
+	return apierrors.IsNotFound(err) || err == nil && o.DeletionTimestamp != nil
 }
 
 // IsStale reports whether a write lost against a concurrent one, was based on a stale cache, or has

@@ -39,8 +39,7 @@ func (w *serviceWriter) hasProjection(s *corev1.Service, b *v1alpha1.BoundEndpoi
 // provablyOurs reports whether a Service whose UID is not recorded may be deleted: besides the
 // marks, its only owners are our anchors.
 func (w *serviceWriter) provablyOurs(s *corev1.Service) bool {
-	return w.own.Owns(s) && len(s.OwnerReferences) > 0 &&
-		!slices.ContainsFunc(s.OwnerReferences, w.notAnchor)
+	return w.own.Owns(s) && len(s.OwnerReferences) > 0 && !slices.ContainsFunc(s.OwnerReferences, w.notAnchor)
 }
 
 // notAnchor reports whether the owner is none of our anchors. It ignores the UID: an installation
@@ -77,11 +76,7 @@ func serviceRefs(b *v1alpha1.BoundEndpoint, desired, existing *corev1.Service) [
 	if existing != nil {
 		return []v1alpha1.ServiceRef{serviceRef(existing)}
 	}
-	var recorded []v1alpha1.ServiceRef
-	for _, ref := range b.Status.Services {
-		if ref.Namespace == desired.Namespace && ref.Name == desired.Name {
-			recorded = append(recorded, ref)
-		}
-	}
-	return recorded
+	return slices.DeleteFunc(slices.Clone(b.Status.Services), func(ref v1alpha1.ServiceRef) bool {
+		return ref.Namespace != desired.Namespace || ref.Name != desired.Name
+	})
 }

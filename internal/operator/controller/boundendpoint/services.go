@@ -92,13 +92,7 @@ func (w *serviceWriter) repair(ctx context.Context, live, desired *corev1.Servic
 		}
 		return nil, &problem{stale: true}
 	}
-	var err error
-	if next.Spec.ClusterIP == live.Spec.ClusterIP && slices.Equal(next.Spec.ClusterIPs, live.Spec.ClusterIPs) {
-		err = w.client.Update(ctx, next)
-	} else {
-		err = w.owned.WriteService(next, func() error { return w.client.Update(ctx, next) })
-	}
-	if err != nil {
+	if err := w.owned.UpdateService(ctx, live, next); err != nil {
 		return nil, problemFromError(fmt.Errorf("repairing Service %s: %w", key, err))
 	}
 	if p := next.Spec.InternalTrafficPolicy; p != nil && *p == corev1.ServiceInternalTrafficPolicyLocal {
@@ -107,6 +101,9 @@ func (w *serviceWriter) repair(ctx context.Context, live, desired *corev1.Servic
 				"forwarders' nodes can call it; exempt it", key)}
 	}
 	log.FromContext(ctx).Info("Repaired Service", "service", key)
+	if live.Spec.ClusterIP == "" && next.Spec.ClusterIP != "" {
+		return w.repair(ctx, next, desired) // the second family's address
+	}
 	return next, nil
 }
 
@@ -145,11 +142,7 @@ func (w *serviceWriter) remove(ctx context.Context, s *corev1.Service) error {
 		return nil
 	}
 	key := client.ObjectKeyFromObject(s)
-	err := w.client.Delete(ctx, s, client.Preconditions{UID: &s.UID, ResourceVersion: &s.ResourceVersion})
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil
-	case err != nil:
+	if err := owned.Delete(ctx, w.client, s); err != nil {
 		return fmt.Errorf("deleting Service %s: %w", key, err)
 	}
 	log.FromContext(ctx).Info("Deleted Service", "service", key)

@@ -173,11 +173,13 @@ func (c *projectionChange) swap(ctx context.Context) *problem {
 	}
 	// not from the cache, which may still have the one that was deleted
 	setAddresses(transition, c.state.addresses)
-	if _, err := c.p.services.create(ctx, transition); err != nil {
+	made, err := c.p.services.create(ctx, transition)
+	if err != nil {
 		return problemFromError(err)
 	}
-	c.state.done = true
-	return nil
+	_, found := c.p.services.repair(ctx, made, transition)
+	c.state.done = found == nil
+	return found
 }
 
 // takeAddresses sets the addresses that change hands, and deletes the transition Service, which has

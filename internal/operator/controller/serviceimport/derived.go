@@ -23,19 +23,14 @@ func (r *Reconciler) ensureDerived(
 	ctx context.Context, desired *corev1.Service, owner *mcsv1beta1.ServiceImport,
 ) (*corev1.Service, *problem) {
 	key := client.ObjectKeyFromObject(desired)
+	if ips := owner.Spec.IPs; len(ips) > 0 {
+		desired.Spec.ClusterIP, desired.Spec.ClusterIPs = ips[0], slices.Clone(ips)
+	}
 	live := &corev1.Service{}
 	err := r.Client.Get(ctx, key, live)
 	if apierrors.IsNotFound(err) {
-		made := desired.DeepCopy()
-		if ips := owner.Spec.IPs; len(ips) > 0 {
-			made.Spec.ClusterIP, made.Spec.ClusterIPs = ips[0], slices.Clone(ips)
-		}
-		var isNew bool
-		switch live, isNew, err = r.objects.CreateService(ctx, made); {
-		case err != nil:
+		if live, _, err = r.objects.CreateService(ctx, desired); err != nil {
 			return nil, problemOf(fmt.Errorf("creating Service %s: %w", key, err))
-		case isNew:
-			return live, nil
 		}
 	}
 	switch {
@@ -58,7 +53,7 @@ func (r *Reconciler) updateDerived(ctx context.Context, live, desired *corev1.Se
 	if !different {
 		return nil
 	}
-	if err := r.Client.Update(ctx, next); err != nil {
+	if err := r.objects.UpdateService(ctx, live, next); err != nil {
 		return problemOf(fmt.Errorf("updating Service %s: %w", client.ObjectKeyFromObject(live), err))
 	}
 	next.DeepCopyInto(live)

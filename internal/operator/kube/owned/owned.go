@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -27,8 +28,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
 )
 
-// maxDenied and maxAllocated are how often a write is repeated, once every status.ConflictRetry.
-const maxDenied, maxAllocated = 20, 100 // a busy API server takes seconds to free an address
+// maxAttempts is how often a write is repeated at once, once every status.ConflictRetry.
+const maxAttempts = 20
 
 // ErrForeign means that an object belongs to another owner.
 var ErrForeign = errors.New("the object belongs to another owner")
@@ -45,21 +46,21 @@ type Writer struct {
 	attempts sync.Map // attempts since the last success, by the key of a Service or the key of slices
 }
 
-// again counts an attempt, of most, and reports whether to repeat it.
-func (w *Writer) again(key any, most int) bool {
+// again counts an attempt and reports whether to repeat it.
+func (w *Writer) again(key any) bool {
 	count, _ := w.attempts.LoadOrStore(key, 0)
 	w.attempts.Store(key, count.(int)+1)
-	return count.(int) < most
+	return count.(int) < maxAttempts
 }
 
 // Forget drops what is remembered of a Service, or of the slices of a key.
 func (w *Writer) Forget(key any) { w.attempts.Delete(key) }
 
-// WriteService writes a Service that requests the addresses it had before. While they are still
-// allocated, as the API server frees an address shortly after the deletion of its Service, the write
-// is to be repeated. If they have been given to another Service, or the cluster's ranges have
-// changed, it lets the API server choose: the second family's address only, where that suffices.
-func (w *Writer) WriteService(s *corev1.Service, write func() error) (err error) {
+// writeService writes a Service that requests an address which it had before: the second of two, or
+// its only one. While that is still allocated, as the API server frees an address shortly after the
+// deletion of its Service, the write is to be repeated. If it has been given to another Service, or
+// the cluster's ranges have changed, the API server chooses.
+func (w *Writer) writeService(s *corev1.Service, write func() error) (err error) {
 	key, asked := client.ObjectKeyFromObject(s), s.DeepCopy()
 	defer func() {
 		if err == nil {
@@ -70,27 +71,25 @@ func (w *Writer) WriteService(s *corev1.Service, write func() error) (err error)
 	if asked.Spec.ClusterIP == "" || !apierrors.IsInvalid(err) {
 		return err
 	}
-	if strings.Contains(err.Error(), "already allocated") && w.again(key, maxAllocated) {
+	if strings.Contains(err.Error(), "already allocated") && w.again(key) {
 		return errors.Join(errRepeat, err)
 	}
-	if len(asked.Spec.ClusterIPs) > 1 {
-		asked.DeepCopyInto(s)
-		s.Spec.ClusterIPs = nil
-		if err = write(); !apierrors.IsInvalid(err) {
-			return err
-		}
-	}
 	asked.DeepCopyInto(s)
-	s.Spec.ClusterIP, s.Spec.ClusterIPs = "", nil
+	if len(asked.Spec.ClusterIPs) < 2 {
+		s.Spec.ClusterIP = ""
+	}
+	s.Spec.ClusterIPs, s.Spec.IPFamilies = nil, nil
 	return write()
 }
 
-// CreateService creates the Service and returns it, or the one that already has its name.
+// CreateService creates the Service and returns it, or the one that already has its name. A new one
+// has the first of the addresses that are desired: RepairedService adds the second.
 func (w *Writer) CreateService(
 	ctx context.Context, desired *corev1.Service,
 ) (s *corev1.Service, isNew bool, err error) {
 	made := desired.DeepCopy()
-	err = w.WriteService(made, func() error { return w.Client.Create(ctx, made) })
+	requestOneAddress(&made.Spec)
+	err = w.writeService(made, func() error { return w.Client.Create(ctx, made) })
 	if !apierrors.IsAlreadyExists(err) {
 		return made, err == nil, err
 	}
@@ -99,6 +98,15 @@ func (w *Writer) CreateService(
 		return nil, false, fmt.Errorf("reading it: %w", err)
 	}
 	return live, false, nil
+}
+
+// UpdateService makes live, a Service, as next, which RepairedService returned.
+func (w *Writer) UpdateService(ctx context.Context, live, next *corev1.Service) error {
+	update := func() error { return w.Client.Update(ctx, next) }
+	if next.Spec.ClusterIP == live.Spec.ClusterIP && slices.Equal(next.Spec.ClusterIPs, live.Spec.ClusterIPs) {
+		return update()
+	}
+	return w.writeService(next, update)
 }
 
 // EnsureSlice makes a slice as desired. live is the one that is known, nil for none; denials by
@@ -143,7 +151,7 @@ func (w *Writer) writtenSlice(key string, s *discoveryv1.EndpointSlice, err erro
 		return nil
 	}
 	err = fmt.Errorf("writing EndpointSlice %s: %w", client.ObjectKeyFromObject(s), err)
-	if Reason(err) == v1alpha1.ReasonAdmissionDenied && w.again(key, maxDenied) {
+	if Reason(err) == v1alpha1.ReasonAdmissionDenied && w.again(key) {
 		return errors.Join(errRepeat, err)
 	}
 	return err

@@ -26,6 +26,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/notify"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/registration"
 	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/accessrules"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/process"
 )
 
 const (
@@ -39,6 +40,7 @@ const (
 
 // access is the part of the manager that EndpointAccess objects concern.
 type access struct {
+	process.EveryReplica
 	policies  *networkpolicy.Reconciler
 	changes   *notify.Source // names objects whose enforcement may have changed
 	client    client.Client  // of the objects: cached, unless namespaces are listed
@@ -50,7 +52,7 @@ type access struct {
 
 // newAccess returns what writes the forwarders' NetworkPolicies or, without --network-policies, what
 // deletes them, and what reports in EndpointAccess objects.
-func newAccess(ctx context.Context, mgr ctrl.Manager, direct directClients, o ManagerOptions, s settings) *access {
+func newAccess(mgr ctrl.Manager, direct directClients, o ManagerOptions, s settings) *access {
 	a := &access{changes: notify.New("", accessDebounce), client: mgr.GetClient(), byDefault: o.DefaultAccess,
 		unread: o.DefaultAccess == ""}
 	if direct.access != nil {
@@ -60,7 +62,7 @@ func newAccess(ctx context.Context, mgr ctrl.Manager, direct directClients, o Ma
 	a.policies = networkpolicy.New(networkpolicy.Options{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Anchors: direct.anchors,
 		Disabled: !o.NetworkPolicies || !o.BindingEnabled || a.unread, Layout: policyLayout(o, s, own),
-		Access: a.allowed, Passed: func() { a.notifyAll(ctx) },
+		Rules: a,
 	})
 	return a
 }
@@ -87,14 +89,14 @@ func policyLayout(o ManagerOptions, s settings, own installation.Installation) n
 	}
 }
 
-// allowed returns what the EndpointAccess objects allow now.
-func (a *access) allowed(ctx context.Context) (networkpolicy.Access, error) {
+// Allowed implements networkpolicy.Rules.
+func (a *access) Allowed(ctx context.Context) (networkpolicy.Access, error) {
 	if a.listed != nil {
 		rules := a.listed.Snapshot()
 		if !rules.Complete() && !a.waited.Load() {
 			return networkpolicy.Access{}, networkpolicy.ErrNotRead
 		}
-		return networkpolicy.NewPartialAccess(rules.Rules, rules.Policies, rules.Knows), nil
+		return networkpolicy.NewPartialAccess(rules.Rules, rules.Policies, rules), nil
 	}
 	var list v1alpha1.EndpointAccessList
 	if err := a.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
@@ -103,8 +105,8 @@ func (a *access) allowed(ctx context.Context) (networkpolicy.Access, error) {
 	return networkpolicy.NewAccess(list.Items, a.byDefault), nil
 }
 
-// notifyAll requests the status of every object.
-func (a *access) notifyAll(ctx context.Context) {
+// Passed implements networkpolicy.Rules: the status of every object is due.
+func (a *access) Passed(ctx context.Context) {
 	if a.unread {
 		return
 	}
@@ -114,26 +116,23 @@ func (a *access) notifyAll(ctx context.Context) {
 		}
 		return
 	}
-	var list v1alpha1.EndpointAccessList
-	if err := a.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
-		return // the cache has not started, and the first events name all of them; or it has stopped
-	}
-	for i := range list.Items {
-		a.changes.NotifyObject(client.ObjectKeyFromObject(&list.Items[i]))
-	}
+	// none if the cache has not started, and the first events name all of them
+	a.changes.NotifyObjects(notify.Names(ctx, a.client, &v1alpha1.EndpointAccessList{}))
 }
 
-// setup adds the controllers, and connects the condition. notify is called with hostnames that wait
+// setup adds the controllers, and connects the condition. waiting is notified of hostnames that wait
 // for NetworkPolicies.
 func (a *access) setup(
 	mgr ctrl.Manager, o ManagerOptions, forwarders Forwarders, register *registration.Registration,
-	notify func(hostname string),
+	waiting *notify.Source,
 ) error {
 	if a.unread {
 		return nil
 	}
-	a.policies.Notify, a.policies.Recorder = notify, register
-	a.policies.ReliedOn = func() bool { return o.BindingEnabled && forwarders.NetworkPoliciesReliedOn() }
+	a.policies.Waiting, a.policies.Recorder = waiting, register
+	if o.BindingEnabled {
+		a.policies.Forwarders = forwarders
+	}
 	statuses := &accessstatus.Reconciler{Client: a.client, Forwarders: forwarders, Clock: clock.RealClock{}}
 	if !a.policies.Disabled {
 		statuses.NetworkPolicies, register.NetworkPolicies = a.policies, a.policies
@@ -161,12 +160,9 @@ func (a *access) Start(ctx context.Context) error {
 			return nil
 		}
 		a.policies.RequestPass()
-		a.notifyAll(ctx)
+		a.Passed(ctx)
 	}
 }
-
-// NeedLeaderElection returns false: every replica reads, so that a new leader is in sync.
-func (a *access) NeedLeaderElection() bool { return false }
 
 // portOf returns the port of a listener's address; 0 for none. Managers and forwarders listen for
 // metrics on the same one.

@@ -5,8 +5,10 @@ package operator
 
 import (
 	"context"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -14,8 +16,12 @@ import (
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/accessstatus"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/boundendpoint"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/forwarderaddresses"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/forwarderstatus"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/networkpolicy"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/notify"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/registration"
 )
 
 // Forwarders is the state of the forwarders; *forwarderstatus.Reader implements it.
@@ -23,54 +29,73 @@ type Forwarders interface {
 	manager.Runnable
 	boundendpoint.Forwarders
 	accessstatus.Forwarders
-	// EdgeStatus returns whether all forwarders have a session with the service's edge, and the
-	// problem if not.
-	EdgeStatus() (known bool, problem string)
-	// Legs returns the replicas of the service that the forwarders are connected to, as
-	// KubernetesOperatorStatus.Legs.
-	Legs() (known bool, legs string)
-	// NetworkPoliciesReliedOn reports whether forwarders leave it to NetworkPolicies who may call, or
-	// may do so.
-	NetworkPoliciesReliedOn() bool
+	registration.Forwarders
+	networkpolicy.Forwarders
 }
 
 // newForwarderStatus returns the reader of the forwarders' status, and the source that it notifies
-// at once; it notifies the given one of what may be late. It calls accessChanged when what they
-// report of EndpointAccess objects may have changed.
+// at once; it notifies the given one of what may be late, and access when what they report of
+// EndpointAccess objects may have changed.
 func newForwarderStatus(
-	mgr ctrl.Manager, o ManagerOptions, later *notify.Source, accessChanged func(),
+	mgr ctrl.Manager, o ManagerOptions, later *notify.Source, access *access,
 ) (Forwarders, *notify.Source, error) {
 	now := notify.New(o.Namespace, 0)
 	if o.Forwarders != nil {
 		return o.Forwarders, now, nil
 	}
-	pods, err := forwarderstatus.WatchPods(mgr.GetConfig(), o.Namespace, labels.Set{
-		"app.kubernetes.io/name": o.ForwarderName, "app.kubernetes.io/instance": o.ForwarderInstance,
-	})
-	if err != nil {
-		return nil, nil, err
-	}
 	reader := forwarderstatus.New(forwarderstatus.Options{
-		Pods: pods, NotifyNow: now.NotifyAll,
-		Hostnames:   func(ctx context.Context) []string { return hostnames(ctx, mgr.GetClient(), o.Namespace) },
-		NotifyLater: later.NotifyAll, AccessChanged: accessChanged,
-		OperatorUID: func(ctx context.Context) string {
-			return string(operatorObject(ctx, mgr.GetClient(), o).UID) // without it the forwarders refuse
-		},
-		Dial: o.DialForwarder, Log: mgr.GetLogger().WithName("forwarders"),
+		Pods: &forwarderstatus.PodWatch{Config: mgr.GetConfig(), Namespace: o.Namespace, Labels: labels.Set{
+			"app.kubernetes.io/name": o.ForwarderName, "app.kubernetes.io/instance": o.ForwarderInstance}},
+		Objects: installedObjects{mgr.GetClient(), o}, Now: now, Later: later, Access: access,
+		Transport: o.ForwarderTransport, Log: mgr.GetLogger().WithName("forwarders"),
 	})
 	return reader, now, reader.RegisterMetrics(registry(o))
 }
 
-// hostnames lists the BoundEndpoints.
-func hostnames(ctx context.Context, cached client.Client, namespace string) []string {
-	var list v1alpha1.BoundEndpointList
-	if err := cached.List(ctx, &list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
-		return nil // the cache has stopped
+// installedObjects reads the installation's objects from the cache.
+type installedObjects struct {
+	cached client.Client
+	o      ManagerOptions
+}
+
+// Hostnames implements forwarderstatus.Objects.
+func (i installedObjects) Hostnames(ctx context.Context) []string {
+	var hostnames []string
+	for _, o := range notify.Names(ctx, i.cached, &v1alpha1.BoundEndpointList{}, client.InNamespace(i.o.Namespace)) {
+		hostnames = append(hostnames, o.Name)
 	}
-	names := make([]string, len(list.Items))
-	for i := range list.Items {
-		names[i] = list.Items[i].Name
+	return hostnames
+}
+
+// OperatorUID implements forwarderstatus.Objects; without it the forwarders refuse.
+func (i installedObjects) OperatorUID(ctx context.Context) string {
+	return string(operatorObject(ctx, i.cached, i.o).UID)
+}
+
+// newForwarderAddresses returns the tracker of the addresses that EndpointSlices list, and the
+// source that it notifies of hostnames; imports is notified of ServiceImports.
+func newForwarderAddresses(
+	mgr ctrl.Manager, o ManagerOptions, own installation.Installation, register *registration.Registration,
+	imports *notify.Source,
+) (*forwarderaddresses.Tracker, *notify.Source) {
+	changes := notify.New(own.Namespace, 0)
+	return forwarderaddresses.New(forwarderaddresses.Options{
+		Cluster: &forwarderaddresses.EndpointSlices{Config: mgr.GetConfig(), Service: o.ForwarderService,
+			Live: mgr.GetAPIReader(), Installation: own, Namespaces: o.AllowNamespaces},
+		Record: register, Holders: sliceHolders{changes, imports}, Log: mgr.GetLogger().WithName("addresses"),
+	}), changes
+}
+
+// sliceHolders are what has EndpointSlices with the forwarders' addresses.
+type sliceHolders struct{ hostnames, imports *notify.Source }
+
+// NotifyAll implements notify.Listener for hostnames, and the "<namespace>/<name>" of ServiceImports.
+func (h sliceHolders) NotifyAll(keys []string) {
+	for _, key := range keys {
+		if namespace, name, ok := strings.Cut(key, "/"); ok {
+			h.imports.NotifyObject(types.NamespacedName{Namespace: namespace, Name: name})
+		} else {
+			h.hostnames.Notify(key)
+		}
 	}
-	return names
 }

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/forwarderstatus"
 	"github.com/fairlead-dev/fairlead/internal/statustoken"
 )
 
@@ -109,7 +110,8 @@ var _ = Describe("the forwarders' status", func() {
 			r.forwarder(ctx, "f-2")
 			counted := &writes{count: map[string]int{}}
 			o := r.options()
-			o.Forwarders, o.DialForwarder, o.Kubernetes = nil, s.dial, counted.wrap(r.kubernetes)
+			o.Forwarders, o.Kubernetes = nil, counted.wrap(r.kubernetes)
+			o.ForwarderTransport = forwarderstatus.NewTransport(s.dial)
 			run(o)
 			Eventually(r.condition(ctx, v1alpha1.ConditionEdgeReachable)).Should(Equal("True Online"))
 			Eventually(counted.quiet).Should(BeTrue())

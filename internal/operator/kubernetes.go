@@ -88,8 +88,7 @@ func newTargetInformers(
 	targets := namespaces.NewInformers(c, policy.Allow, boundendpoint.ServiceTransform(own),
 		cmp.Or(retry, namespaceRetry), log)
 	return targets, &namespaces.UninstallCleanup{Installation: own, Informers: targets, Client: c,
-		Config: mgr.GetConfig(),
-		Log:    log}
+		Config: mgr.GetConfig(), Log: log}
 }
 
 func clientConfig(c *rest.Config) *rest.Config { return process.ClientConfig(c, "fairlead-operator") }

@@ -147,26 +147,24 @@ func addRunnables(
 	report := endpointsync.NewReporter(recorder,
 		func() runtime.Object { return operatorObject(ctx, mgr.GetClient(), o) })
 	changes, availability := notify.New(own.Namespace, 0), notify.New(own.Namespace, statusDebounce)
-	importChanges, access := notify.New("", 0), newAccess(ctx, mgr, direct, o, s)
-	forwarders, forwarderChanges, err := newForwarderStatus(mgr, o, availability, func() { access.notifyAll(ctx) })
+	importChanges, access := notify.New("", 0), newAccess(mgr, direct, o, s)
+	forwarders, forwarderChanges, err := newForwarderStatus(mgr, o, availability, access)
 	if err != nil {
 		return err
 	}
 	feed := &endpointsync.Feed{Source: api.Source, Set: set, Log: mgr.GetLogger().WithName("feed"),
 		OnChange: notifyOf(report, changes, availability, importChanges)}
 	sync := newEndpointSync(mgr, o, s, anchors, set, report)
-	sync.Approvals, sync.Latency = &endpointsync.Approvals{Notify: forwarderChanges.Notify}, latency
+	sync.Approvals, sync.Latency = &endpointsync.Approvals{Changes: forwarderChanges}, latency
 	register := newRegistration(mgr, o, anchors, recorder, api)
-	addresses, addressChanges, err := newForwarderAddresses(mgr, o, own, register, importChanges)
-	if err != nil {
-		return err
-	}
+	addresses, addressChanges := newForwarderAddresses(mgr, o, own, register, importChanges)
 	services := boundendpoint.New(boundendpoint.Options{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Anchors: anchors, Account: set,
-		Forwarders: forwarders, Addresses: addresses, WithoutSlices: o.ForwarderService == "", Latency: latency,
-		NetworkPolicies: access.policies, Projection: o.Projection, Recorder: recorder, Clock: clock.RealClock{},
-		Approved: sync.Approvals.Approved, Layout: o.layout(own, s.domain), Namespaces: s.namespaces, Targets: targets,
-		TargetRole: o.ClusterRole, Uninstall: uninstall, TakeoverDelay: o.TakeoverDelay, OrphanDelay: orphanDelay,
+		Forwarders: forwarders, Addresses: addresses, NetworkPolicies: access.policies, Approvals: sync.Approvals,
+		Latency: latency, Recorder: recorder, Clock: clock.RealClock{}, Layout: o.layout(own, s.domain),
+		Target: boundendpoint.TargetOptions{Namespaces: s.namespaces, Services: targets, Role: o.ClusterRole,
+			Uninstall: uninstall, Projection: o.Projection, WithoutSlices: o.ForwarderService == ""},
+		TakeoverDelay: o.TakeoverDelay, OrphanDelay: orphanDelay,
 	})
 	register.Endpoints = accountEndpoints{feed, set}
 	feed.RecordedSource, second.report, second.elected = register.Recorded, register.ReportSecondRelease, mgr.Elected()
@@ -184,7 +182,7 @@ func addRunnables(
 		boundendpoint.Index(ctx, mgr.GetFieldIndexer(), own),
 		registerMetrics(o, set, feed, latency.Register, register.RegisterMetrics, services.RegisterMetrics),
 		sync.SetupWithManager(mgr, changes),
-		access.setup(mgr, o, forwarders, register, forwarderChanges.Notify),
+		access.setup(mgr, o, forwarders, register, forwarderChanges),
 		services.SetupWithManager(mgr, availability, forwarderChanges, addressChanges),
 		imports.setup(mgr, register),
 		addAll(mgr, runnables...),
@@ -256,9 +254,7 @@ func notifyOf(
 		report.ReportProblems(c.Problems)
 		changes.NotifyAll(c.Hostnames)
 		availability.NotifyAll(c.Availability)
-		for _, name := range c.Exports {
-			imports.NotifyObject(name)
-		}
+		imports.NotifyObjects(c.Exports)
 	}
 }
 

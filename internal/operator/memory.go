@@ -8,6 +8,8 @@ import (
 	"runtime/debug"
 	"runtime/metrics"
 	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/process"
 )
 
 const (
@@ -25,6 +27,7 @@ const (
 // endpoints leave a third of the heap free, which the runtime would otherwise keep. It is a
 // manager.Runnable.
 type memoryReleaser struct {
+	process.EveryReplica
 	heap func() (allocated, live uint64) // bytes allocated so far; bytes that the last collection found live
 	free func()
 }
@@ -56,6 +59,3 @@ func (r memoryReleaser) Start(ctx context.Context) error {
 		last = now
 	}
 }
-
-// NeedLeaderElection returns false: it runs on every replica.
-func (memoryReleaser) NeedLeaderElection() bool { return false }

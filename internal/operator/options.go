@@ -4,10 +4,9 @@
 package operator
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
-	"net"
+	"net/http"
 	"regexp"
 	"time"
 
@@ -90,10 +89,10 @@ type ManagerOptions struct {
 	// Account replaces the account's API in tests, together with Registrar.
 	Account   endpointsync.Source
 	Registrar registration.Registrar
-	// Forwarders replaces the reader of the forwarders' status in tests; DialForwarder is how that
+	// Forwarders replaces the reader of the forwarders' status in tests; ForwarderTransport is how that
 	// reader connects to them.
-	Forwarders    Forwarders
-	DialForwarder func(ctx context.Context, network, address string) (net.Conn, error)
+	Forwarders         Forwarders
+	ForwarderTransport http.RoundTripper
 	// NamespaceRetry is the delay before a listed namespace that refused is read again; 0: 30 s.
 	NamespaceRetry time.Duration
 	// ServeRetry is the delay before ServiceImports that the API server does not serve are listed

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/process"
 )
 
 // readiness becomes true when the caches are filled. A manager that does not lead is ready too. It
@@ -28,6 +29,7 @@ import (
 // A manager whose CRDs or rights are of an earlier version, as after an upgrade without them, is
 // neither ready nor the leader: the managers before it, which need less, go on.
 type readiness struct {
+	process.EveryReplica
 	log    logr.Logger
 	filled atomic.Bool
 
@@ -41,9 +43,6 @@ func (r *readiness) Start(ctx context.Context) error {
 	<-ctx.Done()
 	return nil
 }
-
-// NeedLeaderElection returns false: it runs on every replica.
-func (r *readiness) NeedLeaderElection() bool { return false }
 
 func (r *readiness) check(*http.Request) error {
 	if !r.filled.Load() {

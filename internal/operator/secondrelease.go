@@ -13,6 +13,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/notify"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/process"
 )
 
 // secondReleaseRetry is how often a second release reports that it is inactive, as the report may
@@ -23,11 +25,12 @@ const secondReleaseRetry = 10 * time.Second
 // and this one waits. It observes every read of the Lease and compares versions, as clocks may
 // differ.
 type secondReleaseDetector struct {
+	process.EveryReplica
 	own     installation.Installation
 	log     logr.Logger
 	report  func(ctx context.Context, other string) error // writes the report; writes nothing if it is unchanged
 	elected <-chan struct{}                               // closed when this manager leads
-	found   chan struct{}                                 // receives when other was set
+	found   notify.Signal                                 // receives when other was set
 
 	mu      sync.Mutex
 	version string // of the Lease that was read last
@@ -35,7 +38,7 @@ type secondReleaseDetector struct {
 }
 
 func newSecondReleaseDetector(own installation.Installation, log logr.Logger) *secondReleaseDetector {
-	return &secondReleaseDetector{own: own, log: log, found: make(chan struct{}, 1)}
+	return &secondReleaseDetector{own: own, log: log, found: notify.NewSignal()}
 }
 
 // observeLease is called with each Lease that was read.
@@ -53,10 +56,7 @@ func (d *secondReleaseDetector) observeLease(lease *coordinationv1.Lease) {
 		d.log.Info("Another release runs in this namespace; this one stays inactive until that one is removed: "+
 			"install it in a namespace of its own",
 			"namespace", d.own.Namespace, "this", d.own.Release, "other", release, "holder", holder)
-		select {
-		case d.found <- struct{}{}:
-		default:
-		}
+		d.found.Send()
 	}
 }
 
@@ -84,6 +84,3 @@ func (d *secondReleaseDetector) Start(ctx context.Context) error {
 		}
 	}
 }
-
-// NeedLeaderElection returns false: it works while this manager does not lead.
-func (d *secondReleaseDetector) NeedLeaderElection() bool { return false }

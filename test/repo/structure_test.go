@@ -29,9 +29,9 @@ const (
 var ceilings = map[string]int{
 	"types in more than 6 files":       2,
 	"types with more than 40 methods":  3,
-	"structs of more than 15 options":  10,
+	"structs of more than 15 options":  8,
 	"packages of more than 40 files":   1,
-	"struct fields that are functions": 180,
+	"struct fields that are functions": 141,
 	"comments that begin with \"of\"":  35,
 	"files that name UpstreamProtocol": 23,
 	"lines of product":                 121_192,

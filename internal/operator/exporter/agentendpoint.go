@@ -19,6 +19,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agent"
 	"github.com/fairlead-dev/fairlead/internal/operator/exporter/policy"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/owned"
 	"github.com/fairlead-dev/fairlead/internal/operator/kube/status"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
@@ -26,12 +27,8 @@ import (
 // answerWait is how long the first status of a generation waits for the answer to its bind.
 const answerWait = 2 * time.Second
 
-// liveTimeout bounds the question whether an object is gone, liveRetry is the pause before it is
-// asked again.
-const (
-	liveTimeout = 10 * time.Second
-	liveRetry   = 5 * time.Second
-)
+// liveRetry is the pause before the question whether an object is gone is asked again.
+const liveRetry = 5 * time.Second
 
 // agentEndpoints reconciles AgentEndpoints: it resolves each into an endpoint of the agent, and
 // while this replica leads, writes its status.
@@ -41,7 +38,7 @@ type agentEndpoints struct {
 	rules    rules
 	set      *endpointSet
 	states   *bindStates
-	leading  func() bool
+	lead     *leadership
 	recorder events.EventRecorder
 	traffic  *trafficMetrics
 	policies *policy.Reader
@@ -75,7 +72,7 @@ func (r *agentEndpoints) Reconcile(ctx context.Context, req ctrl.Request) (recon
 		return reconcile.Result{}, err
 	}
 	r.serve(req.NamespacedName, found)
-	if !r.leading() {
+	if !r.lead.Leading() {
 		return reconcile.Result{}, nil
 	}
 	return r.report(ctx, o, found)
@@ -88,12 +85,7 @@ func (r *agentEndpoints) missing(ctx context.Context, object client.ObjectKey) (
 		r.remove(object)
 		return reconcile.Result{}, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, liveTimeout)
-	defer cancel()
-	live := &metav1.PartialObjectMetadata{}
-	live.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(account.KindAgentEndpoint))
-	err := r.live.Get(ctx, object, live)
-	if err != nil && !apierrors.IsNotFound(err) || err == nil && live.DeletionTimestamp == nil {
+	if !owned.IsGone(ctx, r.live, v1alpha1.GroupVersion.WithKind(account.KindAgentEndpoint), object) {
 		return reconcile.Result{RequeueAfter: liveRetry}, nil
 	}
 	r.remove(object)
@@ -243,4 +235,24 @@ func (r *agentEndpoints) bound(o *v1alpha1.AgentEndpoint, found resolution) (c m
 		return metav1.Condition{}, true
 	}
 	return result(problemf(v1alpha1.ReasonPending, "the endpoint is being bound"))
+}
+
+// condition returns a condition that is True, or False with the problem's reason and sentence.
+func condition(typ, reason, message string, p *problem) metav1.Condition {
+	c := metav1.Condition{Type: typ, Status: metav1.ConditionTrue, Reason: reason, Message: message}
+	if p != nil {
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, p.Reason, p.Message
+	}
+	return c
+}
+
+// readyChanged returns the condition Ready when its status or reason is another one than before,
+// else nil.
+func readyChanged(before, now []metav1.Condition) *metav1.Condition {
+	was, is := meta.FindStatusCondition(before, v1alpha1.ConditionReady),
+		meta.FindStatusCondition(now, v1alpha1.ConditionReady)
+	if is == nil || was != nil && was.Status == is.Status && was.Reason == is.Reason {
+		return nil
+	}
+	return is
 }

@@ -9,11 +9,9 @@ import (
 
 	"k8s.io/utils/clock"
 
-	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/apiclient"
 	"github.com/fairlead-dev/fairlead/internal/operator/exporter/accountclient"
 	"github.com/fairlead-dev/fairlead/internal/operator/exporter/cloudendpoint"
-	"github.com/fairlead-dev/fairlead/internal/operator/exporter/orphans"
 	"github.com/fairlead-dev/fairlead/internal/operator/exporter/policy"
 	"github.com/fairlead-dev/fairlead/internal/trust"
 	"github.com/fairlead-dev/fairlead/internal/version"
@@ -42,24 +40,14 @@ func (e *exporter) newAccount() (*apiclient.Client, *accountclient.Client, error
 func (e *exporter) newCloudEndpoints(
 	rules rules, policies *policy.Reader, bounded *accountclient.Client,
 ) *cloudendpoint.Reconciler {
-	cluster := func() string { return *e.cluster.Load() }
 	clouds := cloudendpoint.New(cloudendpoint.Options{
-		Client: e.manager.GetClient(), Live: e.live, Account: bounded, Policies: policies, Cluster: cluster,
-		CheckURL: func(namespace, binding, url string) (account.EndpointURL, string) {
-			u, p := rules.endpointURL(binding, url, namespace)
-			if p != nil {
-				return u, p.Message
-			}
-			return u, ""
-		},
-		Leading: e.lead.Leading, Recorder: e.manager.GetEventRecorder("fairlead-exporter"), Clock: clock.RealClock{},
+		Client: e.manager.GetClient(), Live: e.live, Account: bounded, Policies: policies, URLs: rules,
+		Replica: e.lead, Recorder: e.deployment.recorder, Clock: clock.RealClock{},
 	})
-	collector := &orphans.Collector{Account: bounded, Cached: e.manager.GetClient(), Live: e.live, Cluster: cluster,
-		OnList: clouds.Observe, Log: e.manager.GetLogger().WithName("orphans")}
-	e.heldDeletions = collector.Held
+	e.orphans.Account, e.orphans.Clouds = bounded, clouds
 	if e.exports != nil {
-		collector.Exports, collector.Soon = e.exports.PortURLs, e.orphansDue
+		e.orphans.Exports = e.exports
 	}
-	e.lead.onElected = append(e.lead.onElected, clouds.EnqueueAll, collector.Run)
+	e.lead.onElected = append(e.lead.onElected, clouds.EnqueueAll, e.orphans.Run)
 	return clouds
 }

@@ -9,8 +9,10 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -19,8 +21,9 @@ const deploymentTimeout = 3 * time.Second
 
 // deployment is the exporters' own Deployment.
 type deployment struct {
-	client client.Reader
-	key    client.ObjectKey
+	client   client.Reader
+	key      client.ObjectKey
+	recorder events.EventRecorder
 
 	owner atomic.Pointer[metav1.OwnerReference]
 }
@@ -52,4 +55,11 @@ func (d *deployment) isUninstalled(ctx context.Context) bool {
 		return false
 	}
 	return apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err)
+}
+
+// ReportMissingKind implements serviceexport.Deployment.
+func (d *deployment) ReportMissingKind(ctx context.Context, missing string) {
+	if o, err := d.get(ctx); err == nil {
+		d.recorder.Eventf(o, nil, corev1.EventTypeWarning, "NoServiceExports", "Export", "%s", missing)
+	}
 }

@@ -15,6 +15,8 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agent"
+	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/notify"
 )
 
 // applyDelay collects changes before the agent gets them: an object that is deleted and made again
@@ -34,7 +36,7 @@ func serviceExport(name types.NamespacedName) object { return object{account.Kin
 // endpointSet is what the agent is to serve: the endpoints of each object that is accepted. It is
 // safe for concurrent use.
 type endpointSet struct {
-	changed chan struct{} // holds a value when endpoints has changed
+	changed notify.Signal // holds a value when endpoints has changed
 
 	mu        sync.Mutex
 	endpoints map[object][]agent.Endpoint
@@ -42,7 +44,7 @@ type endpointSet struct {
 }
 
 func newEndpointSet() *endpointSet {
-	return &endpointSet{changed: make(chan struct{}, 1), endpoints: map[object][]agent.Endpoint{},
+	return &endpointSet{changed: notify.NewSignal(), endpoints: map[object][]agent.Endpoint{},
 		seen: map[object]bool{}}
 }
 
@@ -70,7 +72,7 @@ func (s *endpointSet) put(o object, endpoints ...agent.Endpoint) (changed, remov
 	if s.endpoints[o] = endpoints; len(endpoints) == 0 {
 		delete(s.endpoints, o)
 	}
-	s.notify()
+	s.changed.Send()
 	return changed, removed
 }
 
@@ -129,14 +131,6 @@ func (s *endpointSet) all() []agent.Endpoint {
 	return all
 }
 
-// notify requests an apply.
-func (s *endpointSet) notify() {
-	select {
-	case s.changed <- struct{}{}:
-	default:
-	}
-}
-
 // apply calls set with all endpoints, at once and after each change, until ctx ends.
 func (s *endpointSet) apply(ctx context.Context, set func([]agent.Endpoint)) {
 	for {
@@ -146,12 +140,8 @@ func (s *endpointSet) apply(ctx context.Context, set func([]agent.Endpoint)) {
 			return
 		case <-s.changed:
 		}
-		delay := time.NewTimer(applyDelay)
-		select {
-		case <-ctx.Done():
-			delay.Stop()
+		if !timer.Sleep(ctx, applyDelay) {
 			return
-		case <-delay.C:
 		}
 		select { // what has changed meanwhile is in all
 		case <-s.changed:

@@ -20,12 +20,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agent"
+	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/notify"
 	"github.com/fairlead-dev/fairlead/internal/operator/exporter/cloudendpoint"
+	"github.com/fairlead-dev/fairlead/internal/operator/exporter/orphans"
 	"github.com/fairlead-dev/fairlead/internal/operator/exporter/policy"
 	"github.com/fairlead-dev/fairlead/internal/operator/exporter/serviceexport"
 	"github.com/fairlead-dev/fairlead/internal/operator/exporter/upstream"
@@ -59,14 +62,12 @@ type exporter struct {
 	lead       *leadership
 	deployment *deployment
 	exports    *serviceexport.Reconciler // nil without Options.Services
-	orphansDue chan struct{}             // holds a value when orphans are to be collected soon
+	orphans    *orphans.Collector
 
-	cluster  atomic.Pointer[string] // UID of the cluster; nil before this replica can lead
-	synced   chan struct{}          // closed when the caches are filled
-	answered atomic.Bool            // every object of the first list had its answer
+	synced   chan struct{} // closed when the caches are filled
+	answered atomic.Bool   // every object of the first list had its answer
 	stopping atomic.Bool
 
-	heldDeletions func() int // orphans.Collector.Held
 	// readCredential reads the API key or the ServiceAccount token.
 	readCredential func() (string, error)
 }
@@ -114,18 +115,22 @@ func newExporter(ctx context.Context, o Options, rules rules) (*exporter, error)
 		return nil, err
 	}
 	e := &exporter{Options: o, manager: mgr, live: mgr.GetAPIReader(), set: newEndpointSet(),
-		traffic: newTrafficMetrics(), orphansDue: make(chan struct{}, 1), synced: make(chan struct{}),
+		traffic: newTrafficMetrics(), synced: make(chan struct{}),
 		readCredential: serviceaccounttoken.Credential(o.ServiceAccountTokenFile, o.APIKeyFile, o.Logger)}
-	e.deployment = &deployment{client: e.live, key: client.ObjectKey{Namespace: o.Namespace, Name: o.Deployment}}
+	e.orphans = &orphans.Collector{Cached: mgr.GetClient(), Live: e.live, Soon: notify.NewSignal(),
+		Log: mgr.GetLogger().WithName("orphans")}
+	e.deployment = &deployment{client: e.live, key: client.ObjectKey{Namespace: o.Namespace, Name: o.Deployment},
+		recorder: mgr.GetEventRecorder("fairlead-exporter")}
 	if e.lead, err = newLeadership(&o, e.deployment.owner.Load); err != nil {
 		return nil, err
 	}
+	e.orphans.Replica = e.lead
 	dialer := &upstream.Dialer{Cache: mgr.GetClient(), Rules: rules.upstreams, Dial: o.DialUpstream}
 	changes := notify.New("", 0)
-	agents := &agentEndpoints{client: mgr.GetClient(), live: e.live, rules: rules, set: e.set, leading: e.lead.Leading,
-		recorder: mgr.GetEventRecorder("fairlead-exporter"), traffic: e.traffic, dial: dialer.DialContext,
+	agents := &agentEndpoints{client: mgr.GetClient(), live: e.live, rules: rules, set: e.set, lead: e.lead,
+		recorder: e.deployment.recorder, traffic: e.traffic, dial: dialer.DialContext,
 		policies: policy.New(policy.Options{Metadata: mgr.GetClient(), Live: e.live, InlineOnly: o.InlinePolicies})}
-	allAgents := func() { agents.enqueueAll(ctx, changes.NotifyObject) }
+	allAgents := func() { agents.enqueueAll(ctx, changes) }
 	e.lead.onElected = append(e.lead.onElected, func(context.Context) { allAgents() })
 	api, bounded, err := e.newAccount()
 	if err != nil {
@@ -155,10 +160,10 @@ func newExporter(ctx context.Context, o Options, rules rules) (*exporter, error)
 		cloudendpoint.Index(ctx, mgr.GetFieldIndexer()),
 		clouds.SetupWithManager(mgr),
 		e.setUpExports(registry),
-		registerMetrics(registry, e.states, e.lead, e.traffic, e.heldDeletions),
+		registerMetrics(registry, e.states, e.lead, e.traffic, e.orphans),
 		mgr.AddReadyzCheck("exporter", e.checkReady),
 		mgr.AddHealthzCheck("process", func(*http.Request) error { return nil }),
-		mgr.Add(syncSignal{e.synced}),
+		mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { close(e.synced); <-ctx.Done(); return nil })),
 	)
 }
 
@@ -176,7 +181,7 @@ func (e *exporter) serve(ctx context.Context) error {
 	if !ok {
 		return nil
 	}
-	e.cluster.Store(&uid)
+	e.lead.cluster.Store(&uid)
 	a, err := e.newAgent(uid)
 	if err != nil {
 		return err
@@ -228,23 +233,8 @@ func (e *exporter) clusterUID(ctx context.Context) (uid string, ok bool) {
 		if ctx.Err() == nil {
 			e.Logger.Warn("the cluster's UID cannot be read; trying again", "cause", err)
 		}
-		select {
-		case <-ctx.Done():
+		if !timer.Sleep(ctx, clusterUIDRetry) {
 			return "", false
-		case <-time.After(clusterUIDRetry):
 		}
 	}
 }
-
-// syncSignal closes a channel when the manager's caches are filled.
-type syncSignal struct{ synced chan struct{} }
-
-// Start implements manager.Runnable.
-func (s syncSignal) Start(ctx context.Context) error {
-	close(s.synced)
-	<-ctx.Done()
-	return nil
-}
-
-// NeedLeaderElection returns false: it runs on every replica.
-func (s syncSignal) NeedLeaderElection() bool { return false }

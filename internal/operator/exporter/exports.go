@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -27,7 +26,6 @@ const withdrawTimeout = 20 * time.Second
 func (e *exporter) newServiceExports(
 	rules upstream.Rules, dial agent.DialFunc, api *apiclient.Client, bounded *accountclient.Client,
 ) *serviceexport.Reconciler {
-	recorder := e.manager.GetEventRecorder("fairlead-exporter")
 	exports := serviceexport.New(serviceexport.Options{
 		Client: e.manager.GetClient(), Live: e.live, Informers: e.manager.GetCache(), Account: bounded,
 		Watch: func(
@@ -36,19 +34,8 @@ func (e *exporter) newServiceExports(
 			return api.WatchEndpoints(ctx, f, v)
 		},
 		Upstreams: rules, Dial: dial, Ports: exportedPorts{e},
-		Cluster: func() string { return *e.cluster.Load() }, ClusterID: e.ClusterID, Namespaces: e.AllowNamespaces,
-		Leading: e.lead.Leading, Recorder: recorder,
-		ReportKind: func(ctx context.Context, missing string) {
-			if d, err := e.deployment.get(ctx); err == nil {
-				recorder.Eventf(d, nil, corev1.EventTypeWarning, "NoServiceExports", "Export", "%s", missing)
-			}
-		},
-		CollectOrphans: func() {
-			select {
-			case e.orphansDue <- struct{}{}:
-			default:
-			}
-		},
+		Replica: e.lead, ClusterID: e.ClusterID, Namespaces: e.AllowNamespaces, Recorder: e.deployment.recorder,
+		Deployment: e.deployment, Orphans: e.orphans.Soon,
 		Log: e.manager.GetLogger().WithName("serviceexports"),
 	})
 	e.lead.onElected = append(e.lead.onElected, exports.Lead)

@@ -38,6 +38,7 @@ type leadership struct {
 	onElected []func(context.Context)
 
 	leading atomic.Bool
+	cluster atomic.Pointer[string] // UID of the cluster; nil before this replica can lead
 }
 
 // newLeadership prepares the Lease <deployment> of the namespace. owner returns the exporters'
@@ -53,6 +54,9 @@ func newLeadership(o *Options, owner func() *metav1.OwnerReference) (*leadership
 
 // Leading reports whether this replica holds the Lease.
 func (l *leadership) Leading() bool { return l.leading.Load() }
+
+// Cluster returns the UID of the cluster. It is known once this replica can lead.
+func (l *leadership) Cluster() string { return *l.cluster.Load() }
 
 // run holds the Lease or waits for it until ctx ends, and then releases it.
 func (l *leadership) run(ctx context.Context) error {

@@ -8,11 +8,13 @@ import (
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fairlead-dev/fairlead/internal/operator/exporter/orphans"
 )
 
 // registerMetrics registers what the exporter knows of its session and its endpoints.
 func registerMetrics(
-	registry prometheus.Registerer, states *bindStates, lead *leadership, t *trafficMetrics, held func() int,
+	registry prometheus.Registerer, states *bindStates, lead *leadership, t *trafficMetrics, o *orphans.Collector,
 ) error {
 	gauge := func(name, help string, value func() float64) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
@@ -34,7 +36,7 @@ func registerMetrics(
 			func() float64 { _, refused := states.count(); return float64(refused) }),
 		gauge("fairlead_exporter_deletions_held",
 			"Endpoints without an object whose deletion waits for a second round, because they are most.",
-			func() float64 { return float64(held()) }),
+			func() float64 { return float64(o.Held()) }),
 		t.connections, t.active, t.bytes, t.failures,
 	} {
 		if err := registry.Register(c); err != nil {

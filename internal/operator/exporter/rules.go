@@ -48,6 +48,15 @@ func (r rules) endpointURL(binding, raw, namespace string) (account.EndpointURL,
 		u, u.Namespace(), namespace, u.Scheme, u.Service(), namespace, u.Namespace())
 }
 
+// CheckURL implements cloudendpoint.URLs.
+func (r rules) CheckURL(namespace, binding, url string) (account.EndpointURL, string) {
+	u, p := r.endpointURL(binding, url, namespace)
+	if p != nil {
+		return u, p.Message
+	}
+	return u, ""
+}
+
 // sentence returns what an error of package account says about its first field.
 func sentence(err error) string {
 	fields := account.FieldsOf(err)

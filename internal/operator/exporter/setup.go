@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/notify"
 	"github.com/fairlead-dev/fairlead/internal/operator/exporter/policy"
 	"github.com/fairlead-dev/fairlead/internal/operator/exporter/upstream"
 )
@@ -83,25 +84,11 @@ func configMapOf(o client.Object) []string {
 
 // byIndex returns requests for the AgentEndpoints with the value in the index.
 func (r *agentEndpoints) byIndex(ctx context.Context, index, value string) []reconcile.Request {
-	var list v1alpha1.AgentEndpointList
-	err := r.client.List(ctx, &list, client.MatchingFields{index: value}, client.UnsafeDisableDeepCopy)
-	if err != nil {
-		return nil // the cache has stopped
-	}
-	requests := make([]reconcile.Request, len(list.Items))
-	for i := range list.Items {
-		requests[i].NamespacedName = client.ObjectKeyFromObject(&list.Items[i])
-	}
-	return requests
+	return notify.Requests(notify.Names(ctx, r.client, &v1alpha1.AgentEndpointList{},
+		client.MatchingFields{index: value}))
 }
 
 // enqueueAll requests a reconciliation of every AgentEndpoint.
-func (r *agentEndpoints) enqueueAll(ctx context.Context, notify func(client.ObjectKey)) {
-	var list v1alpha1.AgentEndpointList
-	if err := r.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
-		return // the cache has stopped
-	}
-	for i := range list.Items {
-		notify(client.ObjectKeyFromObject(&list.Items[i]))
-	}
+func (r *agentEndpoints) enqueueAll(ctx context.Context, changes *notify.Source) {
+	changes.NotifyObjects(notify.Names(ctx, r.client, &v1alpha1.AgentEndpointList{}))
 }

@@ -67,12 +67,12 @@ type accessControl struct {
 	log      *slog.Logger
 	denials  denials
 	live     liveConns
-	updated  broadcaster // the rules have changed
-	changed  func()      // the status has changed
+	updated  broadcaster  // the rules have changed
+	changed  *broadcaster // the status has changed
 }
 
 // newAccessControl returns nil without rules.
-func newAccessControl(o *Options, t timing, changed func()) *accessControl {
+func newAccessControl(o *Options, t timing, changed *broadcaster) *accessControl {
 	if o.Access == nil {
 		return nil
 	}
@@ -247,7 +247,7 @@ func (a *accessControl) enforce(ctx context.Context) error {
 		select {
 		case <-a.rules.Changed():
 			a.updated.broadcast()
-			a.changed()
+			a.changed.broadcast()
 		case <-labels:
 		case <-again:
 		case <-ctx.Done():

@@ -63,6 +63,6 @@ func (a *accessControl) setObjects(o Objects) {
 	}
 	a.problems.Store(&problems)
 	if (a.written.Swap(o.NetworkPolicies) == nil) != (o.NetworkPolicies == nil) {
-		a.changed()
+		a.changed.broadcast()
 	}
 }

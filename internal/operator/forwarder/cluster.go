@@ -15,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
 	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 	discoveryclient "k8s.io/client-go/kubernetes/typed/discovery/v1"
@@ -24,6 +23,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/operator/kube/informer"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/process"
 )
 
 // clusterSource is the Source that reads a real cluster.
@@ -43,17 +43,9 @@ type clusterSource struct {
 func newClusterSource(
 	config *rest.Config, namespace, release string, owns func(metav1.Object) bool,
 ) (*clusterSource, error) {
-	scheme := runtime.NewScheme()
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		return nil, fmt.Errorf("registering kinds: %w", err)
-	}
-	c := rest.CopyConfig(config)
-	c.APIPath, c.GroupVersion = "/apis", &v1alpha1.GroupVersion
-	c.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
-	c.ContentType, c.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
-	bindings, err := rest.RESTClientFor(c)
+	bindings, err := process.NewBindingsClient(config)
 	if err != nil {
-		return nil, fmt.Errorf("making client for %s: %w", v1alpha1.GroupVersion, err)
+		return nil, err
 	}
 	slices, err := discoveryclient.NewForConfig(config)
 	if err != nil {

@@ -26,7 +26,7 @@ type edgeClient struct {
 	readFile      func() (string, error) // reads the authtoken or ServiceAccount token
 	instanceID    string
 	retry         time.Duration
-	statusChanged func()
+	statusChanged *broadcaster
 
 	mu                    sync.Mutex
 	client                *tunnel.Client // runs once; replaceClient replaces it
@@ -46,7 +46,7 @@ type edgeClient struct {
 }
 
 func newEdgeClient(
-	o *Options, retry time.Duration, statusChanged func(), onRequestLine func(tunnel.RequestLine),
+	o *Options, retry time.Duration, statusChanged *broadcaster, onRequestLine func(tunnel.RequestLine),
 ) *edgeClient {
 	e := &edgeClient{
 		log: o.Logger, instanceID: o.InstanceID, retry: retry, statusChanged: statusChanged,
@@ -95,7 +95,7 @@ func (e *edgeClient) updateResponsiveness(s *tunnel.Session) {
 	e.unresponsive, e.since = unresponsive, time.Now()
 	e.responsivenessChanged.broadcast()
 	e.log.Info("the edge's responsiveness changed", "session", s.ID(), "responds", !unresponsive)
-	e.statusChanged()
+	e.statusChanged.broadcast()
 }
 
 // connectedSession waits for a session that accepts streams.
@@ -184,7 +184,7 @@ func (e *edgeClient) recordTransition() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.since = time.Now()
-	e.statusChanged()
+	e.statusChanged.broadcast()
 }
 
 // canConnect reports whether there are an operator id and a token. The channel is closed when the
@@ -249,7 +249,7 @@ func (e *edgeClient) setOperatorID(id string) {
 	}
 	old := e.operatorID
 	e.operatorID = id
-	e.statusChanged()
+	e.statusChanged.broadcast()
 	e.operatorChanged.broadcast()
 	e.mu.Unlock()
 	if s := e.liveSession(); old != "" && s != nil {
@@ -301,7 +301,7 @@ var localAddress = regexp.MustCompile(`\b((?:read|write) tcp\S*) \S+->`)
 func (e *edgeClient) setError(text string) {
 	if text != e.lastErr {
 		e.log.Warn("no session with the edge", "error", text)
-		e.statusChanged()
+		e.statusChanged.broadcast()
 	}
 	e.lastErr, e.refused = text, false
 }

@@ -24,7 +24,7 @@ import (
 func TestEdgeClient_LogsCauseOnce(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
-	e := newEdgeClient(&Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}, 0, func() {},
+	e := newEdgeClient(&Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}, 0, &broadcaster{},
 		func(tunnel.RequestLine) {})
 	for _, text := range []string{
 		"greeting edge:8443: the tunnel's connection broke: read tcp 10.244.0.5:40001->10.99.0.2:8443: read: " +
@@ -59,7 +59,7 @@ func TestEdgeClient_RenewsServiceAccountToken(t *testing.T) {
 	first, next := "e30.eyJleHAiOjF9.MQ", "e30.eyJleHAiOjF9.Mg"
 	write(first)
 	c := newEdgeClient(&Options{EdgeAddress: e.addr, TLS: &tls.Config{RootCAs: e.roots},
-		ServiceAccountTokenFile: file, Logger: slog.New(slog.DiscardHandler)}, time.Second, func() {},
+		ServiceAccountTokenFile: file, Logger: slog.New(slog.DiscardHandler)}, time.Second, &broadcaster{},
 		func(tunnel.RequestLine) {})
 	c.setOperatorID("op-1")
 	ctx, cancel := context.WithCancel(t.Context())

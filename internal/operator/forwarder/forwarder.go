@@ -58,9 +58,9 @@ func newForwarder(o Options, t timing) (*forwarder, error) {
 		stopping:  make(chan struct{}),
 		uninstall: uninstall{source: o.Source, timing: t, log: o.Logger, known: make(chan struct{})}}
 	f.listeners = &listeners{listen: listen, relayConn: f.relayConn, stats: f.metrics, log: o.Logger, timing: t,
-		changed: f.statusChanged.broadcast, byPort: map[int]*listener{}}
-	f.access = newAccessControl(&f.options, t, f.statusChanged.broadcast)
-	f.edge = newEdgeClient(&o, t.edgeRetry, f.statusChanged.broadcast, f.listeners.recordRequestLine)
+		changed: &f.statusChanged, byPort: map[int]*listener{}}
+	f.access = newAccessControl(&f.options, t, &f.statusChanged)
+	f.edge = newEdgeClient(&o, t.edgeRetry, &f.statusChanged, f.listeners.recordRequestLine)
 	f.connCtx, f.cutConns = context.WithCancel(context.Background())
 	f.registerGauges()
 	return f, nil

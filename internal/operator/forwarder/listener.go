@@ -49,8 +49,7 @@ type listeners struct {
 	stats     *metrics
 	log       *slog.Logger
 	timing    timing
-	// changed is called when the status of a listener changes.
-	changed func()
+	changed   *broadcaster // woken when the status of a listener changes
 
 	byEndpoint atomic.Pointer[map[string]*listener] // replaced by apply
 
@@ -107,7 +106,7 @@ func (s *listeners) apply(assignments map[int]portAssignment) {
 	}
 	s.byEndpoint.Store(&endpoints)
 	s.stats.retainHosts(hosts)
-	s.changed()
+	s.changed.broadcast()
 }
 
 // recordRequestLine records what the edge reports about an http request of this forwarder. It does
@@ -190,7 +189,7 @@ func (l *listener) run() {
 		if l.tryListen() {
 			l.set.log.Info("listening", "port", l.port, "url", l.url.String())
 		}
-		l.set.changed()
+		l.set.changed.broadcast()
 	}
 	l.accept(l.openListener())
 }

@@ -34,7 +34,7 @@ func newTestListeners(
 	return &listeners{
 		listen: listen, relayConn: serve, stats: newMetrics(), log: slog.New(slog.DiscardHandler),
 		timing:  defaultTiming(),
-		changed: func() {}, byPort: map[int]*listener{},
+		changed: &broadcaster{}, byPort: map[int]*listener{},
 	}
 }
 

@@ -49,7 +49,7 @@ func (e *edgeClient) updateLegs(s *tunnel.Session) {
 	for _, id := range c.Lost {
 		log.Warn("a replica of the edge was lost", "replica", id)
 	}
-	e.statusChanged()
+	e.statusChanged.broadcast()
 }
 
 // fill sets the legs of the session's status; there are none without replicas.

@@ -172,3 +172,75 @@ func (f *forwarder) serveWatch(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 }
+
+// AccessStatus is which rules about callers a forwarder enforces, as /status shows it.
+type AccessStatus struct {
+	PodIdentity bool `json:"pod_identity"` // it knows pods; without it all callers are unknown
+	// NetworkPolicies reports that it leaves the decision to NetworkPolicies, of namespaces whose
+	// objects they are written for.
+	NetworkPolicies bool   `json:"network_policies,omitempty"`
+	Default         string `json:"default"`  // for endpoints that no EndpointAccess selects: allow or deny
+	Complete        bool   `json:"complete"` // all EndpointAccess objects were listed
+	// Policies has the digest of each namespace's EndpointAccess objects, of namespaces that have
+	// some; see endpointaccess.Digest.
+	Policies map[string]string `json:"policies,omitempty"`
+}
+
+// status returns nil for a nil accessControl.
+func (a *accessControl) status() *AccessStatus {
+	if a == nil {
+		return nil
+	}
+	s := a.rules.Snapshot()
+	return &AccessStatus{PodIdentity: a.pods != nil, NetworkPolicies: a.leavesToNetwork(),
+		Default: string(s.Rules.Default()), Complete: s.Complete(), Policies: s.Rules.Digests()}
+}
+
+// latest returns the latest denials, none for a nil accessControl.
+func (a *accessControl) latest() []Denial {
+	if a == nil {
+		return nil
+	}
+	return a.denials.list()
+}
+
+// SessionStatus is the session with the edge as /status shows it.
+type SessionStatus struct {
+	Up         bool      `json:"up"`
+	Since      time.Time `json:"since"`   // when it was established or lost
+	Address    string    `json:"address"` // of the edge
+	ID         string    `json:"id,omitempty"`
+	OperatorID string    `json:"operator_id,omitempty"`
+	AccountID  string    `json:"account_id,omitempty"`
+	Error      string    `json:"error,omitempty"` // why it is not up
+
+	// Legs are the replicas of the service that the session is connected to, WantedLegs how many it
+	// should be connected to. Both are absent with a service without replicas.
+	Legs       []LegStatus `json:"legs,omitempty"`
+	WantedLegs int         `json:"wanted_legs,omitempty"`
+	// LegsMissingSince is since when fewer legs than WantedLegs take connections.
+	LegsMissingSince *time.Time `json:"legs_missing_since,omitempty"`
+}
+
+// LegStatus is one replica of the service that the session is connected to.
+type LegStatus struct {
+	Replica      string `json:"replica"`                // its id
+	Draining     bool   `json:"draining,omitempty"`     // Draining reports that it is about to stop.
+	Unresponsive bool   `json:"unresponsive,omitempty"` // it does not respond
+}
+
+func (e *edgeClient) status() SessionStatus {
+	session := e.liveSession()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	st := SessionStatus{Up: session != nil, Since: e.since.UTC().Truncate(time.Millisecond), Address: e.config.Address,
+		OperatorID: e.operatorID, Error: e.lastErr}
+	if session != nil {
+		st.ID, st.AccountID, st.Error = session.ID(), session.Welcome().AccountID, ""
+		if _, unresponsive := session.Unresponsive(); unresponsive {
+			st.Up, st.Error = false, "the edge does not respond"
+		}
+		e.legs.fill(&st, session)
+	}
+	return st
+}

@@ -19,8 +19,8 @@
 //
 // Inputs: the objects that internal/operator/controller/endpointsync writes, events of Services and
 // Namespaces, and, in memory, the account's availability of a hostname and the status of the
-// forwarders. objects.go and sliceobjects.go build the desired objects as pure functions,
-// services.go and slices.go write them, status.go reports. Pods' connections reach
+// forwarders. Layout builds the desired objects as pure functions, serviceWriter and sliceWriter
+// write them, projector and switcher decide which, statusWriter reports. Pods' connections reach
 // internal/operator/forwarder through the upstream Service, or the slices.
 //
 // How Services are written: the first write is a Create, so that nothing can be overwritten; a

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
 )
 
 // recordLatency tells Latency that the hostname has its Services, or that it cannot have them. An
@@ -37,14 +38,16 @@ const listTimeout = time.Second
 
 // reasonCounter counts the BoundEndpoints in the cache. It is a prometheus.Collector.
 type reasonCounter struct {
-	r    *Reconciler
-	desc *prometheus.Desc
+	client       client.Reader
+	installation installation.Installation
+	desc         *prometheus.Desc
 }
 
 // RegisterMetrics registers the number of BoundEndpoints by the reason of their condition Ready.
 func (r *Reconciler) RegisterMetrics(registry prometheus.Registerer) error {
-	return registry.Register(&reasonCounter{r, prometheus.NewDesc("fairlead_operator_bound_endpoints",
-		"BoundEndpoints by the reason of their condition Ready.", []string{"reason"}, nil)})
+	desc := prometheus.NewDesc("fairlead_operator_bound_endpoints",
+		"BoundEndpoints by the reason of their condition Ready.", []string{"reason"}, nil)
+	return registry.Register(&reasonCounter{r.Client, r.Layout.Installation, desc})
 }
 
 // Describe implements prometheus.Collector.
@@ -55,13 +58,13 @@ func (c *reasonCounter) Collect(to chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), listTimeout)
 	defer cancel()
 	var list v1alpha1.BoundEndpointList
-	if err := c.r.Client.List(ctx, &list, client.InNamespace(c.r.Layout.Installation.Namespace),
+	if err := c.client.List(ctx, &list, client.InNamespace(c.installation.Namespace),
 		client.UnsafeDisableDeepCopy); err != nil {
 		return // the cache is not filled yet
 	}
 	counts := map[string]int{v1alpha1.ReasonReady: 0}
 	for i := range list.Items {
-		if b := &list.Items[i]; c.r.Layout.Installation.Owns(b) {
+		if b := &list.Items[i]; c.installation.Owns(b) {
 			reason := ""
 			if ready := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionReady); ready != nil {
 				reason = ready.Reason

@@ -52,22 +52,6 @@ func problemFromError(err error) *problem {
 	return &problem{reason: reason, message: err.Error(), retryAfter: refusalRetry}
 }
 
-func conflictProblem(key client.ObjectKey, owner string) *problem {
-	return &problem{
-		reason: v1alpha1.ReasonConflict, conflictingService: key.String(),
-		message: fmt.Sprintf("Service %s is not changed: it belongs to %s", key, owner),
-	}
-}
-
-func takeoverProblem(key client.ObjectKey, wait time.Duration) *problem {
-	return &problem{
-		reason: v1alpha1.ReasonConflict, retryAfter: wait,
-		conflictingService: key.String(),
-		message: fmt.Sprintf("Service %s of another owner was deleted; it is made here if the name stays free",
-			key),
-	}
-}
-
 // nameTakeover records names that foreign Services have or had, so that a team that deletes and
 // re-creates a Service does not lose its name. It is safe for concurrent use.
 type nameTakeover struct {
@@ -109,7 +93,7 @@ func (t *nameTakeover) remaining(key client.ObjectKey, b *v1alpha1.BoundEndpoint
 	return t.delay - now.Sub(since)
 }
 
-// namespaceProblem returns a problem of the namespace itself.
-func namespaceProblem(reason, format string, args ...any) *problem {
+// problemf returns a problem that only an event ends.
+func problemf(reason, format string, args ...any) *problem {
 	return &problem{reason: reason, message: fmt.Sprintf(format, args...)}
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/forwarderaddresses"
@@ -21,54 +20,68 @@ import (
 // others change.
 const uncachedRecheck = time.Minute
 
-// Addresses provides the forwarders' addresses for EndpointSlices; *forwarderaddresses.Tracker
-// implements it.
-type Addresses interface {
-	// Acquire returns the addresses for the slices of a hostname; release is called after the
-	// slices are written. While ok is false, nothing is known; a notification follows.
-	Acquire(hostname string) (addresses forwarderaddresses.Addresses, release func(), ok bool)
-	// Forget ends the notifications of a hostname that has no slices.
-	Forget(hostname string)
-}
-
-// projection returns how a namespace's pods reach the forwarders: as its label has it, or as the
-// installation does. The labels of listed namespaces cannot be read. A label with another value has
-// no effect, and ignored is that value.
-func (r *Reconciler) projection(ctx context.Context, namespace string) (p v1alpha1.Projection, ignored string) {
-	if r.WithoutSlices {
-		return v1alpha1.ProjectionExternalName, ""
-	}
-	if r.Namespaces.Listed() {
-		return r.Projection, ""
-	}
-	ns, err := r.getNamespace(ctx, namespace)
-	if err != nil {
-		return r.Projection, "" // there is no namespace to project into
-	}
-	label := ns.Labels[v1alpha1.LabelProjection]
-	if p = v1alpha1.Projection(label); p.Valid() {
-		return p, ""
-	}
-	return r.Projection, label
-}
-
 // recordedProjection returns the projection of the Services that the status describes.
 func recordedProjection(b *v1alpha1.BoundEndpoint) v1alpha1.Projection {
 	return cmp.Or(b.Status.Projection, v1alpha1.ProjectionExternalName)
 }
 
+// serviceState is the result of ensure.
+type serviceState struct {
+	projection v1alpha1.Projection // empty: as it was
+	// addressed is the Service with the ClusterIP that pods call; nil if there is none, or its
+	// state is not known.
+	addressed    *corev1.Service
+	services     []v1alpha1.ServiceRef
+	ignoredLabel string        // the value of LabelProjection if it is none
+	requeueAfter time.Duration // when to look again although nothing prevents a Service; 0: at the next event
+}
+
+// projector makes the Services and slices of hostnames. It is safe for concurrent use.
+type projector struct {
+	layout    Layout
+	anchors   *installation.Anchors
+	targets   *targetNamespaces
+	services  *serviceWriter
+	slices    *sliceWriter
+	addresses forwarderaddresses.Provider
+	switches  *switches
+}
+
+// ensure makes the Services of one projection.
+func (p *projector) ensure(
+	ctx context.Context, b *v1alpha1.BoundEndpoint, owners installation.Owners, as v1alpha1.Projection,
+) (serviceState, *problem) {
+	if as == v1alpha1.ProjectionEndpointSlice {
+		return p.ensureEndpointSlices(ctx, b)
+	}
+	return p.ensureExternalName(ctx, b, owners)
+}
+
+// stop ends the notifications and the change of a hostname that has no Services.
+func (p *projector) stop(hostname string) {
+	p.addresses.Forget(hostname)
+	p.switches.end(hostname)
+}
+
+// forget drops the state of a hostname whose object is gone.
+func (p *projector) forget(hostname string) {
+	p.stop(hostname)
+	p.switches.since.Delete(hostname)
+	p.services.owned.Forget(hostname)
+}
+
 // ensureExternalName makes the upstream Service and the target Service that is a CNAME of it.
-func (r *Reconciler) ensureExternalName(
+func (p *projector) ensureExternalName(
 	ctx context.Context, b *v1alpha1.BoundEndpoint, owners installation.Owners,
 ) (serviceState, *problem) {
-	if !r.switches.active(b.Name) {
-		r.Addresses.Forget(b.Name)
+	if !p.switches.active(b.Name) {
+		p.addresses.Forget(b.Name)
 	}
-	upstream, target := r.Layout.upstreamService(b, owners.Local), r.Layout.targetService(b, nil)
-	madeUpstream, problem := r.ensure(ctx, b, upstream)
+	upstream, target := p.layout.upstreamService(b, owners.Local), p.layout.targetService(b, nil)
+	madeUpstream, problem := p.services.ensure(ctx, b, upstream)
 	var madeTarget *corev1.Service
 	if problem == nil {
-		madeTarget, problem = r.ensureTarget(ctx, b, target)
+		madeTarget, problem = p.ensureTarget(ctx, b, target)
 	}
 	state := serviceState{projection: v1alpha1.ProjectionExternalName, addressed: madeUpstream,
 		services: append(serviceRefs(b, upstream, madeUpstream), serviceRefs(b, target, madeTarget)...)}
@@ -76,36 +89,52 @@ func (r *Reconciler) ensureExternalName(
 		// Services of an earlier projection id stay until their successors exist
 		return state, problem
 	}
-	if problem == nil {
-		problem = r.removeSlices(ctx, b, target)
+	if problem == nil && !p.switches.active(b.Name) {
+		problem = p.slices.remove(ctx, b, target)
 	}
-	stay, wait := r.lingering(ctx, b, r.Layout.transitionService(b, owners.Local, nil))
+	stay, wait := p.switches.lingering(ctx, b, p.layout.transitionService(b, owners.Local))
 	state.requeueAfter = soonest(wait, recheckOwners(madeUpstream), recheckOwners(madeTarget))
-	return r.removeOthers(ctx, b, state, problem, append(stay, upstream, target)...)
+	return p.removeOthers(ctx, b, state, problem, append(stay, upstream, target)...)
 }
 
 // ensureEndpointSlices makes the target Service and its EndpointSlices.
-func (r *Reconciler) ensureEndpointSlices(ctx context.Context, b *v1alpha1.BoundEndpoint) (serviceState, *problem) {
-	target := r.Layout.slicedService(b, nil)
-	made, problem := r.ensureTarget(ctx, b, target)
+func (p *projector) ensureEndpointSlices(ctx context.Context, b *v1alpha1.BoundEndpoint) (serviceState, *problem) {
+	target := p.layout.slicedService(b, nil)
+	made, problem := p.ensureTarget(ctx, b, target)
 	state := serviceState{projection: v1alpha1.ProjectionEndpointSlice, addressed: made,
 		services: serviceRefs(b, target, made)}
 	if problem == nil {
-		problem = r.explainForbidden(b.Spec.Namespace, r.ensureSlices(ctx, b, made))
+		problem = p.targets.explainForbidden(b.Spec.Namespace, p.slices.ensure(ctx, b, made))
 	}
 	if problem != nil {
 		return state, problem
 	}
-	stay, wait := r.lingering(ctx, b, r.Layout.upstreamService(b, nil),
-		r.Layout.transitionService(b, nil, nil))
+	stay, wait := p.switches.lingering(ctx, b, p.layout.upstreamService(b, nil),
+		p.layout.transitionService(b, nil))
 	state.requeueAfter = soonest(wait, recheckOwners(made))
-	if r.Targets != nil {
+	if p.slices.uncached {
 		state.requeueAfter = soonest(state.requeueAfter, uncachedRecheck)
 	}
 	for _, s := range stay {
 		state.services = append(state.services, serviceRef(s))
 	}
-	return r.removeOthers(ctx, b, state, nil, append(stay, target)...)
+	return p.removeOthers(ctx, b, state, nil, append(stay, target)...)
+}
+
+// ensureTarget makes the target Service, or returns what prevents it.
+func (p *projector) ensureTarget(
+	ctx context.Context, b *v1alpha1.BoundEndpoint, desired *corev1.Service,
+) (*corev1.Service, *problem) {
+	if found := p.targets.missing(ctx, b.Spec.Namespace); found != nil {
+		return nil, found
+	}
+	owners, err := p.anchors.TargetOwners(ctx, b.Spec.Namespace)
+	if err != nil {
+		return nil, p.targets.explainForbidden(b.Spec.Namespace, problemFromError(err))
+	}
+	desired.OwnerReferences = owners
+	made, found := p.services.ensure(ctx, b, desired)
+	return made, p.targets.explainForbidden(b.Spec.Namespace, found)
 }
 
 // recheckOwners returns when to look for an anchor that the Service lacks; 0: it lacks none.
@@ -128,14 +157,10 @@ func soonest(delays ...time.Duration) time.Duration {
 }
 
 // removeOthers removes the hostname's Services but those that are kept.
-func (r *Reconciler) removeOthers(
+func (p *projector) removeOthers(
 	ctx context.Context, b *v1alpha1.BoundEndpoint, state serviceState, found *problem, keep ...*corev1.Service,
 ) (serviceState, *problem) {
-	keys := make([]client.ObjectKey, len(keep))
-	for i, s := range keep {
-		keys[i] = client.ObjectKeyFromObject(s)
-	}
-	left, err := r.removeAll(ctx, b.Name, b.Status.Services, keys...)
+	left, err := p.services.removeAll(ctx, b.Name, b.Status.Services, keep...)
 	if err != nil && found == nil {
 		found = problemFromError(err)
 	}

@@ -26,9 +26,9 @@ type Forwarders interface {
 }
 
 // forwarderReport returns the forwarders' state. For a new spec it requests a notification.
-func (r *Reconciler) forwarderReport(b *v1alpha1.BoundEndpoint) forwarderstatus.Report {
+func (w *statusWriter) forwarderReport(b *v1alpha1.BoundEndpoint) forwarderstatus.Report {
 	if isNewSpec(b) {
-		r.Forwarders.NotifyOnChange(b.Name)
+		w.forwarders.NotifyOnChange(b.Name)
 	}
 	var ports []int
 	for _, p := range b.Spec.Ports {
@@ -36,7 +36,7 @@ func (r *Reconciler) forwarderReport(b *v1alpha1.BoundEndpoint) forwarderstatus.
 			ports = append(ports, int(p.TargetPort))
 		}
 	}
-	return r.Forwarders.Report(b.Name, ports)
+	return w.forwarders.Report(b.Name, ports)
 }
 
 // isNewSpec reports whether the status does not reflect this spec yet, so that forwarders may not
@@ -51,11 +51,11 @@ const accountUnread = "the account has not been read yet"
 
 // reachableCondition combines the state of the forwarders and of the account's endpoints. Until
 // they are known, the last condition stays; what forwarders report against it needs no account.
-func (r *Reconciler) reachableCondition(
+func (w *statusWriter) reachableCondition(
 	b *v1alpha1.BoundEndpoint, removing []string, report forwarderstatus.Report,
 ) metav1.Condition {
 	c := metav1.Condition{Type: v1alpha1.ConditionReachable, Status: metav1.ConditionFalse}
-	known, _, offline := r.Account.Availability(b.Name)
+	known, _, offline := w.account.Availability(b.Name)
 	last := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionReachable)
 	switch {
 	case b.Spec.State == v1alpha1.StateReleased:
@@ -77,7 +77,7 @@ func (r *Reconciler) reachableCondition(
 	case report.Sessions == 0:
 		c.Reason = v1alpha1.ReasonServiceUnreachable
 		c.Message = "no forwarder has a session with the service's edge: see EdgeReachable of KubernetesOperator " +
-			r.Layout.Installation.Release
+			w.layout.Installation.Release
 	case !known && last != nil && (last.Status == metav1.ConditionTrue || last.Reason == v1alpha1.ReasonAgentOffline ||
 		last.Reason == v1alpha1.ReasonEndpointRemoved):
 		return *last

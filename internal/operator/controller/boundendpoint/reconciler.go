@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
@@ -18,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/forwarderaddresses"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/namespaces"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/projectionlatency"
@@ -46,6 +46,12 @@ type NetworkPolicies interface {
 	Written(*v1alpha1.BoundEndpoint) (bool, error)
 }
 
+// Approvals reports which specs endpointsync wrote; *endpointsync.Approvals implements it.
+type Approvals interface {
+	// Approved reports whether endpointsync wrote the spec. An event follows when it becomes so.
+	Approved(*v1alpha1.BoundEndpoint) bool
+}
+
 // Options configure a Reconciler.
 type Options struct {
 	// Client reads from the cache, which holds the Services of all namespaces, reduced by
@@ -56,34 +62,19 @@ type Options struct {
 	Layout Layout
 	// Anchors own what is written. An error of the API server for the anchors of a namespace counts
 	// as the namespace's refusal.
-	Anchors *installation.Anchors
-	Account Account
-	// Approved reports whether endpointsync wrote the spec. An event follows when it becomes so.
-	Approved func(*v1alpha1.BoundEndpoint) bool
+	Anchors   *installation.Anchors
+	Account   Account
+	Approvals Approvals
 	// NetworkPolicies must be written before Services lead to a port.
 	NetworkPolicies NetworkPolicies
 	// Forwarders reports which forwarders listen for a hostname.
 	Forwarders Forwarders
 	// Addresses provides what EndpointSlices list.
-	Addresses Addresses
-	// WithoutSlices is set where the installation has no right to EndpointSlices: all hostnames are
-	// projected by ExternalName.
-	WithoutSlices bool
-	// Projection of namespaces without a label of their own.
-	Projection v1alpha1.Projection
-	Recorder   events.EventRecorder
-	Clock      clock.PassiveClock
-	// Namespaces decides which namespaces get Services.
-	Namespaces namespaces.Policy
-	// Targets reads the Services of listed namespaces, which Client then does not cover. Nil if
-	// Namespaces lists none.
-	Targets *namespaces.Informers
-	// TargetRole is the name of the Role and the RoleBinding that a listed namespace must have;
-	// messages name it.
-	TargetRole string
-	// Uninstall reports whether the operator's own namespace is being deleted, so that no target
-	// Service may stay. Nil: never.
-	Uninstall *namespaces.UninstallCleanup
+	Addresses forwarderaddresses.Provider
+	// Target configures the Services in the namespaces of the hostnames.
+	Target   TargetOptions
+	Recorder events.EventRecorder
+	Clock    clock.PassiveClock
 	// TakeoverDelay is how long the name of a foreign Service must be free before it is used.
 	TakeoverDelay time.Duration
 	// OrphanDelay is how long Services stay whose BoundEndpoint is gone: one that was deleted by
@@ -96,25 +87,31 @@ type Options struct {
 // Reconciler writes the Services of BoundEndpoints.
 type Reconciler struct {
 	Options
-	takeover *nameTakeover
-	throttle *writeThrottle
-	switches switches
-	objects  owned.Writer
-
-	// By hostname:
-	firstStatusSince sync.Map // since when the first status of the object's spec is due
-	lingeringSince   sync.Map // since when it has Services that only stay for pods that know their address
-	replacedVersions sync.Map // the resourceVersion that the last status write replaced
-	orphanedSince    sync.Map // since when its Services have no object
-
-	// By a Service's key:
-	createdServices sync.Map // it was created, and the cache has not had it since
+	requests      *requestMapper
+	targets       *targetNamespaces
+	services      *serviceWriter
+	projections   *switcher
+	status        *statusWriter
+	orphanedSince sync.Map // since when the Services of a hostname have no object
 }
 
 // New returns a Reconciler.
 func New(o Options) *Reconciler {
-	return &Reconciler{Options: o, takeover: newNameTakeover(o.TakeoverDelay), throttle: newWriteThrottle(),
-		objects: owned.Writer{Client: o.Client, Live: o.Live, Installation: o.Layout.Installation}}
+	own := o.Layout.Installation
+	r := &Reconciler{Options: o, requests: &requestMapper{o.Client, own, o.Target.Namespaces},
+		targets: &targetNamespaces{o.Target, o.Client, own.Namespace},
+		status: &statusWriter{client: o.Client, layout: o.Layout, account: o.Account, forwarders: o.Forwarders,
+			recorder: o.Recorder, clock: o.Clock, throttle: newWriteThrottle()}}
+	writer := &owned.Writer{Client: o.Client, Live: o.Live, Installation: own}
+	r.services = &serviceWriter{client: o.Client, live: o.Live, targets: o.Target.Services, own: own,
+		anchors: o.Layout.Anchors, owned: writer, takeover: newNameTakeover(o.TakeoverDelay), clock: o.Clock,
+		requests: r.requests}
+	slices := &sliceWriter{client: o.Client, live: o.Live, layout: o.Layout, addresses: o.Addresses, owned: writer,
+		none: o.Target.WithoutSlices, uncached: o.Target.Services != nil}
+	r.projections = &switcher{&projector{layout: o.Layout, anchors: o.Anchors, targets: r.targets,
+		services: r.services, slices: slices, addresses: o.Addresses,
+		switches: &switches{services: r.services, clock: o.Clock}}, o.Clock}
+	return r
 }
 
 // Reconcile writes the Services of one hostname as its BoundEndpoint specifies, and the status.
@@ -125,16 +122,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, fmt.Errorf("reading BoundEndpoint %s: %w", req.Name, err)
 	}
 	if err != nil || !r.Layout.Installation.Owns(b) {
-		r.forget(req.Name)
-		r.Addresses.Forget(req.Name)
-		r.switches.end(req.Name)
-		r.lingeringSince.Delete(req.Name)
-		r.objects.Forget(req.Name)
-		r.replacedVersions.Delete(req.Name)
+		r.status.forget(req.Name)
+		r.projections.projector.forget(req.Name)
 		return r.removeOrphans(ctx, req.Name)
 	}
 	r.orphanedSince.Delete(req.Name)
-	if b.DeletionTimestamp != nil || !r.Approved(b) {
+	if b.DeletionTimestamp != nil || !r.Approvals.Approved(b) {
 		return ctrl.Result{}, nil
 	}
 	now, found := r.ensureServices(ctx, b)
@@ -145,7 +138,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, nil
 	}
 	r.recordLatency(b, found)
-	result, err := r.reportStatus(ctx, b, now, found)
+	result, err := r.status.report(ctx, b, now, found)
 	if now.requeueAfter > 0 && (result.RequeueAfter == 0 || now.requeueAfter < result.RequeueAfter) {
 		result.RequeueAfter = now.requeueAfter
 	}
@@ -165,53 +158,39 @@ func (r *Reconciler) policiesMissing(b *v1alpha1.BoundEndpoint) *problem {
 	return &problem{pending: true}
 }
 
-// serviceState is the result of ensureServices.
-type serviceState struct {
-	projection v1alpha1.Projection // empty: as it was
-	// addressed is the Service with the ClusterIP that pods call; nil if there is none, or its
-	// state is not known.
-	addressed    *corev1.Service
-	services     []v1alpha1.ServiceRef
-	ignoredLabel string        // the value of LabelProjection if it is none
-	requeueAfter time.Duration // when to look again although nothing prevents a Service; 0: at the next event
-}
-
 // ensureServices makes or removes the Services.
 func (r *Reconciler) ensureServices(ctx context.Context, b *v1alpha1.BoundEndpoint) (serviceState, *problem) {
 	if b.Spec.State == v1alpha1.StateReleased {
 		return r.removeServices(ctx, b, nil)
 	}
 	if b.Spec.Cluster == "" {
-		if refused := r.namespaceRefused(ctx, b.Spec.Namespace); refused != nil {
+		if refused := r.targets.refused(ctx, b.Spec.Namespace); refused != nil {
 			return r.removeServices(ctx, b, refused)
 		}
 	}
+	unchanged := serviceState{services: b.Status.Services}
 	if missing := r.policiesMissing(b); missing != nil {
-		return serviceState{services: b.Status.Services}, missing
+		return unchanged, missing
 	}
 	if b.Spec.Cluster != "" {
 		return r.removeServices(ctx, b, nil)
 	}
 	owners, err := r.Anchors.Owners(ctx)
-	if apierrors.IsNotFound(err) {
-		missing := &problem{reason: v1alpha1.ReasonAnchorMissing, message: err.Error(), retryAfter: refusalRetry}
-		return serviceState{services: b.Status.Services}, missing
+	switch {
+	case apierrors.IsNotFound(err):
+		return unchanged, &problem{reason: v1alpha1.ReasonAnchorMissing, message: err.Error(), retryAfter: refusalRetry}
+	case err != nil:
+		return unchanged, &problem{reason: v1alpha1.ReasonAPIError, message: err.Error(), err: err}
 	}
-	if err != nil {
-		return serviceState{services: b.Status.Services}, &problem{reason: v1alpha1.ReasonAPIError,
-			message: err.Error(),
-			err:     err}
-	}
-	return r.ensureProjection(ctx, b, owners)
+	return r.projections.ensure(ctx, b, owners)
 }
 
 // removeServices removes the Services of a BoundEndpoint that must not have any.
 func (r *Reconciler) removeServices(
 	ctx context.Context, b *v1alpha1.BoundEndpoint, reason *problem,
 ) (serviceState, *problem) {
-	r.Addresses.Forget(b.Name)
-	r.switches.end(b.Name)
-	left, err := r.removeAll(ctx, b.Name, b.Status.Services)
+	r.projections.projector.stop(b.Name)
+	left, err := r.services.removeAll(ctx, b.Name, b.Status.Services)
 	if err != nil {
 		reason = problemFromError(err)
 	}
@@ -221,7 +200,7 @@ func (r *Reconciler) removeServices(
 // removeOrphans removes Services of ours that have had no BoundEndpoint for OrphanDelay and whose
 // hostname the account does not have.
 func (r *Reconciler) removeOrphans(ctx context.Context, hostname string) (ctrl.Result, error) {
-	services, err := r.owned(ctx, hostname, nil)
+	services, err := r.services.list(ctx, hostname, nil)
 	var notSynced *namespaces.NotSyncedError
 	if err != nil && !errors.As(err, &notSynced) { // an event follows when it is read
 		return ctrl.Result{}, err
@@ -230,8 +209,8 @@ func (r *Reconciler) removeOrphans(ctx context.Context, hostname string) (ctrl.R
 		r.orphanedSince.Delete(hostname)
 		return ctrl.Result{}, nil
 	}
-	if r.terminating() {
-		_, err = r.removeAll(ctx, hostname, nil)
+	if r.Target.Uninstall.NamespaceTerminating() {
+		_, err = r.services.removeAll(ctx, hostname, nil)
 		return ctrl.Result{}, err
 	}
 	if known, endpoints, _ := r.Account.Availability(hostname); !known || endpoints > 0 {
@@ -241,6 +220,6 @@ func (r *Reconciler) removeOrphans(ctx context.Context, hostname string) (ctrl.R
 	if wait := r.OrphanDelay - r.Clock.Now().Sub(since.(time.Time)); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
-	_, err = r.removeAll(ctx, hostname, nil)
+	_, err = r.services.removeAll(ctx, hostname, nil)
 	return ctrl.Result{}, err
 }

@@ -80,6 +80,7 @@ var _ = Describe("Reconciler: the Services of a BoundEndpoint", func() {
 		Expect(h.Client.Create(ctx, thief)).To(Succeed())
 		h.reconcile(ctx, b)
 		Expect(h.upstream(ctx, b).Spec.ClusterIP).To(And(Not(BeEmpty()), Not(Equal(up.Spec.ClusterIP))))
+		Expect(h.upstream(ctx, b).Spec.ClusterIPs).To(HaveLen(2))
 		Expect(b.Status.ClusterIP).To(Equal(h.upstream(ctx, b).Spec.ClusterIP))
 	})
 

@@ -44,14 +44,16 @@ var _ = Describe("Reconciler: a refusal of the API server", func() {
 			"their address", func(ctx SpecContext) {
 			h.reconcile(ctx, b)
 			up := h.upstream(ctx, b)
-			h.reconciler.Namespaces.Deny = []string{"team-*"}
+			h.deny = []string{"team-*"}
+			h.restart()
 			h.reconcile(ctx, b)
 			h.expectNoService(ctx, h.Target, "api")
 			h.expectNoService(ctx, up.Namespace, up.Name)
 			expectCondition(b, v1alpha1.ConditionServicesReady, "False NamespaceNotAllowed",
 				"binding.namespaces.deny has team-*")
 			Expect(b.Status.Services).To(BeEmpty())
-			h.reconciler.Namespaces.Deny = nil
+			h.deny = nil
+			h.restart()
 			h.reconcile(ctx, b)
 			Expect(h.upstream(ctx, b).Spec).To(Equal(up.Spec))
 		})

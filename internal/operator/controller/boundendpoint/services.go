@@ -8,84 +8,91 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/namespaces"
 	"github.com/fairlead-dev/fairlead/internal/operator/kube/owned"
 )
 
+// serviceWriter reads, makes, repairs and deletes the Services of hostnames, and leaves those of
+// other owners alone. It is safe for concurrent use.
+type serviceWriter struct {
+	client   client.Client
+	live     client.Reader
+	targets  *namespaces.Informers // nil: client has the Services of all namespaces
+	own      installation.Installation
+	anchors  []string // names of the anchors that own Services
+	owned    *owned.Writer
+	takeover *nameTakeover
+	clock    clock.PassiveClock
+	requests *requestMapper
+	created  sync.Map // keys of Services that were created and not in the cache since
+}
+
 // ensure makes the Service what is desired, or returns what prevents it.
-func (r *Reconciler) ensure(
+func (w *serviceWriter) ensure(
 	ctx context.Context, b *v1alpha1.BoundEndpoint, desired *corev1.Service,
 ) (*corev1.Service, *problem) {
 	key := client.ObjectKeyFromObject(desired)
 	live := &corev1.Service{}
-	err := r.getService(ctx, key, live)
+	err := w.service(ctx, key, live)
 	if apierrors.IsNotFound(err) {
-		if wait := r.takeover.remaining(key, b, r.Clock.Now()); wait > 0 {
-			return nil, takeoverProblem(key, wait)
+		if wait := w.takeover.remaining(key, b, w.clock.Now()); wait > 0 {
+			return nil, &problem{reason: v1alpha1.ReasonConflict, conflictingService: key.String(), retryAfter: wait,
+				message: fmt.Sprintf("Service %s of another owner was deleted; it is made here if the name stays free",
+					key)}
 		}
-		live, err = r.create(ctx, desired)
+		live, err = w.create(ctx, desired)
 	}
 	if err != nil {
 		return nil, problemFromError(fmt.Errorf("creating Service %s: %w", key, err))
 	}
-	if !r.isOurs(live, b) {
-		r.takeover.markTaken(key)
-		return nil, conflictProblem(key, r.describeOwner(live))
+	if !w.isOurs(live, b) {
+		w.takeover.markTaken(key)
+		return nil, &problem{reason: v1alpha1.ReasonConflict, conflictingService: key.String(),
+			message: fmt.Sprintf("Service %s is not changed: it belongs to %s", key, w.describeOwner(live))}
 	}
-	r.takeover.forget(key)
+	w.takeover.forget(key)
 	if live.DeletionTimestamp != nil {
-		return nil, &problem{
-			reason: v1alpha1.ReasonServiceTerminating, message: fmt.Sprintf("Service %s is being deleted", key),
-		}
+		return nil, problemf(v1alpha1.ReasonServiceTerminating, "Service %s is being deleted", key)
 	}
-	return r.repair(ctx, live, desired)
+	return w.repair(ctx, live, desired)
 }
 
 // create creates the Service, or returns the one that already has its name.
-func (r *Reconciler) create(ctx context.Context, desired *corev1.Service) (*corev1.Service, error) {
-	made := desired.DeepCopy()
-	err := r.objects.WriteService(made, func() error { return r.Client.Create(ctx, made) })
-	if apierrors.IsAlreadyExists(err) {
-		live := &corev1.Service{} // the cache has not seen it yet
-		if err := r.Live.Get(ctx, client.ObjectKeyFromObject(desired), live); err != nil {
-			return nil, fmt.Errorf("reading it: %w", err)
-		}
-		return live, nil
+func (w *serviceWriter) create(ctx context.Context, desired *corev1.Service) (*corev1.Service, error) {
+	s, isNew, err := w.owned.CreateService(ctx, desired)
+	if isNew {
+		w.created.Store(client.ObjectKeyFromObject(s), true)
+		log.FromContext(ctx).Info("Created Service", "service", client.ObjectKeyFromObject(s))
 	}
-	if err == nil {
-		r.createdServices.Store(client.ObjectKeyFromObject(made), true)
-		log.FromContext(ctx).Info("Created Service", "service", client.ObjectKeyFromObject(made))
-	}
-	return made, err
+	return s, err
 }
 
 // repair updates a Service of ours if it differs. One that cannot be updated, because it was made
 // headless, is deleted; the deletion event re-creates it.
-func (r *Reconciler) repair(ctx context.Context, live, desired *corev1.Service) (*corev1.Service, *problem) {
+func (w *serviceWriter) repair(ctx context.Context, live, desired *corev1.Service) (*corev1.Service, *problem) {
 	next, different := owned.RepairedService(live, desired)
 	if !different {
 		return live, nil
 	}
 	key := client.ObjectKeyFromObject(live)
 	if headless(live) && desired.Spec.Type == corev1.ServiceTypeClusterIP {
-		if err := r.remove(ctx, live); err != nil {
+		if err := w.remove(ctx, live); err != nil {
 			return nil, problemFromError(err)
 		}
 		return nil, &problem{stale: true}
 	}
-	var err error
-	if next.Spec.ClusterIP == live.Spec.ClusterIP && slices.Equal(next.Spec.ClusterIPs, live.Spec.ClusterIPs) {
-		err = r.Client.Update(ctx, next)
-	} else {
-		err = r.objects.WriteService(next, func() error { return r.Client.Update(ctx, next) })
-	}
-	if err != nil {
+	if err := w.owned.UpdateService(ctx, live, next); err != nil {
 		return nil, problemFromError(fmt.Errorf("repairing Service %s: %w", key, err))
 	}
 	if p := next.Spec.InternalTrafficPolicy; p != nil && *p == corev1.ServiceInternalTrafficPolicyLocal {
@@ -94,6 +101,9 @@ func (r *Reconciler) repair(ctx context.Context, live, desired *corev1.Service) 
 				"forwarders' nodes can call it; exempt it", key)}
 	}
 	log.FromContext(ctx).Info("Repaired Service", "service", key)
+	if live.Spec.ClusterIP == "" && next.Spec.ClusterIP != "" {
+		return w.repair(ctx, next, desired) // the second family's address
+	}
 	return next, nil
 }
 
@@ -101,20 +111,22 @@ func headless(s *corev1.Service) bool { return s.Spec.ClusterIP == corev1.Cluste
 
 // removeAll deletes every Service of ours that the hostname has, except those in keep. It tries all
 // of them even after a failure, and returns those that are left.
-func (r *Reconciler) removeAll(
-	ctx context.Context, hostname string, recorded []v1alpha1.ServiceRef, keep ...client.ObjectKey,
+func (w *serviceWriter) removeAll(
+	ctx context.Context, hostname string, recorded []v1alpha1.ServiceRef, keep ...*corev1.Service,
 ) ([]v1alpha1.ServiceRef, error) {
-	services, err := r.owned(ctx, hostname, recorded)
+	services, err := w.list(ctx, hostname, recorded)
 	errs := []error{err}
 	var left []v1alpha1.ServiceRef
 	if err != nil {
 		left = recorded // they may not be among services
 	}
 	for i := range services {
-		if slices.Contains(keep, client.ObjectKeyFromObject(&services[i])) {
+		if slices.ContainsFunc(keep, func(s *corev1.Service) bool {
+			return client.ObjectKeyFromObject(s) == client.ObjectKeyFromObject(&services[i])
+		}) {
 			continue
 		}
-		if err := r.remove(ctx, &services[i]); err != nil {
+		if err := w.remove(ctx, &services[i]); err != nil {
 			errs = append(errs, err)
 			if ref := serviceRef(&services[i]); !slices.Contains(left, ref) {
 				left = append(left, ref)
@@ -125,18 +137,100 @@ func (r *Reconciler) removeAll(
 }
 
 // remove deletes this Service in this version.
-func (r *Reconciler) remove(ctx context.Context, s *corev1.Service) error {
+func (w *serviceWriter) remove(ctx context.Context, s *corev1.Service) error {
 	if s.DeletionTimestamp != nil {
 		return nil
 	}
 	key := client.ObjectKeyFromObject(s)
-	err := r.Client.Delete(ctx, s, client.Preconditions{UID: &s.UID, ResourceVersion: &s.ResourceVersion})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err != nil {
+	if err := owned.Delete(ctx, w.client, s); err != nil {
 		return fmt.Errorf("deleting Service %s: %w", key, err)
 	}
 	log.FromContext(ctx).Info("Deleted Service", "service", key)
 	return nil
+}
+
+// list lists, from the caches, the Services that belong to the hostname and may be deleted: those
+// provably ours and those recorded in the status. With an error it returns what it found so far.
+func (w *serviceWriter) list(
+	ctx context.Context, hostname string, recorded []v1alpha1.ServiceRef,
+) ([]corev1.Service, error) {
+	var list corev1.ServiceList
+	if err := w.client.List(ctx, &list, client.MatchingFields{indexHostname: hostname}); err != nil {
+		return nil, fmt.Errorf("listing the Services of %s: %w", hostname, err)
+	}
+	all := slices.DeleteFunc(list.Items, func(s corev1.Service) bool {
+		return !w.provablyOurs(&s) || w.isOtherUpstream(ctx, &s, hostname)
+	})
+	var errs []error
+	if name, namespace, _ := strings.Cut(hostname, "."); w.targets != nil && w.targets.Contains(namespace) {
+		s := corev1.Service{}
+		err := w.targets.Get(client.ObjectKey{Namespace: namespace, Name: name}, &s)
+		if err == nil && w.provablyOurs(&s) {
+			all = append(all, s)
+		}
+		errs = append(errs, client.IgnoreNotFound(err))
+	}
+	for _, ref := range recorded {
+		if slices.ContainsFunc(all, func(s corev1.Service) bool { return s.UID == ref.UID }) {
+			continue
+		}
+		s := corev1.Service{}
+		err := w.service(ctx, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}, &s)
+		if err == nil && s.UID == ref.UID && w.own.Marked(&s) {
+			all = append(all, s)
+		}
+		errs = append(errs, client.IgnoreNotFound(err))
+	}
+	return all, errors.Join(errs...)
+}
+
+// isOtherUpstream reports whether the Service has the name of another hostname's upstream Service,
+// regardless of its annotation.
+func (w *serviceWriter) isOtherUpstream(ctx context.Context, s *corev1.Service, hostname string) bool {
+	if s.Namespace != w.own.Namespace {
+		return false
+	}
+	for _, request := range w.requests.byIndex(ctx, indexUpstream, s.Name) {
+		if request.Name != hostname {
+			return true
+		}
+	}
+	return false
+}
+
+// service reads a Service from the cache that holds it. One that the cache lacks although it was
+// created is read from the API server: the cache may be stale.
+func (w *serviceWriter) service(ctx context.Context, key client.ObjectKey, into *corev1.Service) error {
+	err := w.cachedService(ctx, key, into)
+	if _, created := w.created.Load(key); !created {
+		return err
+	}
+	if apierrors.IsNotFound(err) {
+		err = w.liveService(ctx, key, into)
+		if !apierrors.IsNotFound(err) {
+			return err
+		}
+	}
+	w.created.Delete(key) // the cache has it, or it is gone
+	return err
+}
+
+func (w *serviceWriter) cachedService(ctx context.Context, key client.ObjectKey, into *corev1.Service) error {
+	if w.targets == nil || key.Namespace == w.own.Namespace {
+		return w.client.Get(ctx, key, into)
+	}
+	if w.targets.Contains(key.Namespace) {
+		return w.targets.Get(key, into)
+	}
+	return w.liveService(ctx, key, into) // the namespace was listed once
+}
+
+// liveService reads a Service from the API server. Without the rights to read it, the Service
+// counts as gone: it is deleted with its owner.
+func (w *serviceWriter) liveService(ctx context.Context, key client.ObjectKey, into *corev1.Service) error {
+	err := w.live.Get(ctx, key, into)
+	if apierrors.IsForbidden(err) {
+		return apierrors.NewNotFound(corev1.Resource("services"), key.Name)
+	}
+	return err
 }

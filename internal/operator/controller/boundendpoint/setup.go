@@ -25,6 +25,8 @@ import (
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/namespaces"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/notify"
 )
 
 const (
@@ -79,18 +81,18 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, sources ...source.Source
 	specOrMarks := predicate.Or(predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{},
 		predicate.AnnotationChangedPredicate{})
 	build := ctrl.NewControllerManagedBy(mgr)
-	if r.Targets != nil {
-		sources = append(sources, r.Targets.Source(r.serviceHandler(),
+	if r.Target.Services != nil {
+		sources = append(sources, r.Target.Services.Source(r.requests.serviceHandler(),
 			func(ctx context.Context, namespace string) []reconcile.Request {
-				return r.requestsByIndex(ctx, indexNamespace, namespace)
+				return r.requests.byIndex(ctx, indexNamespace, namespace)
 			}))
 	} else {
 		ns := &metav1.PartialObjectMetadata{}
 		ns.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
-		build = build.Watches(ns, handler.EnqueueRequestsFromMapFunc(r.inNamespace),
-			builder.WithPredicates(r.namespaceChanged()))
-		if !r.WithoutSlices {
-			build = build.Watches(&discoveryv1.EndpointSlice{}, handler.EnqueueRequestsFromMapFunc(r.ofSlice),
+		build = build.Watches(ns, handler.EnqueueRequestsFromMapFunc(r.requests.inNamespace),
+			builder.WithPredicates(r.requests.namespaceChanged()))
+		if !r.Target.WithoutSlices {
+			build = build.Watches(&discoveryv1.EndpointSlice{}, handler.EnqueueRequestsFromMapFunc(r.requests.ofSlice),
 				builder.WithPredicates(predicate.Funcs{
 					CreateFunc: func(event.CreateEvent) bool { return false }, // ours are made by Reconcile
 				}))
@@ -102,66 +104,59 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, sources ...source.Source
 	return build.
 		Named("boundendpoint").
 		For(&v1alpha1.BoundEndpoint{}, builder.WithPredicates(specOrMarks)).
-		Watches(&corev1.Service{}, r.serviceHandler()).
+		Watches(&corev1.Service{}, r.requests.serviceHandler()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
 		Complete(r)
 }
 
+// requestMapper names the BoundEndpoints that a change of another object concerns.
+type requestMapper struct {
+	client       client.Reader
+	installation installation.Installation
+	policy       namespaces.Policy
+}
+
 // namespaceChanged passes the creation and deletion of a Namespace and changes of its consent and
 // projection.
-func (r *Reconciler) namespaceChanged() predicate.Predicate {
+func (m *requestMapper) namespaceChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		before, now := r.Namespaces.MissingConsent(e.ObjectOld.GetName(), e.ObjectOld.GetLabels()),
-			r.Namespaces.MissingConsent(e.ObjectNew.GetName(), e.ObjectNew.GetLabels())
+		before, now := m.policy.MissingConsent(e.ObjectOld.GetName(), e.ObjectOld.GetLabels()),
+			m.policy.MissingConsent(e.ObjectNew.GetName(), e.ObjectNew.GetLabels())
 		return before != now ||
 			e.ObjectOld.GetLabels()[v1alpha1.LabelProjection] != e.ObjectNew.GetLabels()[v1alpha1.LabelProjection] ||
 			(e.ObjectOld.GetDeletionTimestamp() == nil) != (e.ObjectNew.GetDeletionTimestamp() == nil)
 	}}
 }
 
-func (r *Reconciler) inNamespace(ctx context.Context, ns client.Object) []reconcile.Request {
-	return r.requestsByIndex(ctx, indexNamespace, ns.GetName())
+func (m *requestMapper) inNamespace(ctx context.Context, ns client.Object) []reconcile.Request {
+	return m.byIndex(ctx, indexNamespace, ns.GetName())
 }
 
 // ofSlice returns a request for the hostname whose target Service has the slice.
-func (r *Reconciler) ofSlice(_ context.Context, slice client.Object) []reconcile.Request {
-	if !r.Layout.Installation.Marked(slice) {
+func (m *requestMapper) ofSlice(_ context.Context, slice client.Object) []reconcile.Request {
+	if !m.installation.Marked(slice) {
 		return nil
 	}
 	name := slice.GetLabels()[discoveryv1.LabelServiceName] + "." + slice.GetNamespace()
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{
-		Namespace: r.Layout.Installation.Namespace, Name: name}}}
-}
-
-// requestsByIndex returns requests for the BoundEndpoints with the index value.
-func (r *Reconciler) requestsByIndex(ctx context.Context, index, value string) []reconcile.Request {
-	var list v1alpha1.BoundEndpointList
-	if err := r.Client.List(ctx, &list, client.InNamespace(r.Layout.Installation.Namespace),
-		client.MatchingFields{index: value}); err != nil {
-		return nil // the cache has stopped
-	}
-	requests := make([]reconcile.Request, len(list.Items))
-	for i := range list.Items {
-		requests[i].NamespacedName = client.ObjectKeyFromObject(&list.Items[i])
-	}
-	return requests
+		Namespace: m.installation.Namespace, Name: name}}}
 }
 
 // serviceHandler maps Services to BoundEndpoints: ours by the hostname they belong to, others by
 // the name or projection id that they conflict with.
-func (r *Reconciler) serviceHandler() handler.EventHandler {
+func (m *requestMapper) serviceHandler() handler.EventHandler {
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	add := func(ctx context.Context, q queue, objects ...client.Object) {
 		for _, o := range objects {
-			for _, request := range r.requestsForService(ctx, o) {
+			for _, request := range m.requestsForService(ctx, o) {
 				q.Add(request)
 			}
 		}
 	}
 	return handler.Funcs{
 		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) {
-			if !e.IsInInitialList && r.Layout.Installation.Owns(e.Object) {
-				for _, request := range r.requestsForService(ctx, e.Object) {
+			if !e.IsInInitialList && m.installation.Owns(e.Object) {
+				for _, request := range m.requestsForService(ctx, e.Object) {
 					q.AddAfter(request, createdDelay)
 				}
 				return
@@ -174,13 +169,13 @@ func (r *Reconciler) serviceHandler() handler.EventHandler {
 }
 
 // requestsForService returns the BoundEndpoints that a Service concerns.
-func (r *Reconciler) requestsForService(ctx context.Context, service client.Object) []reconcile.Request {
-	own := r.Layout.Installation
+func (m *requestMapper) requestsForService(ctx context.Context, service client.Object) []reconcile.Request {
+	own := m.installation
 	named := func(hostname string) reconcile.Request {
 		return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: own.Namespace, Name: hostname}}
 	}
 	if service.GetNamespace() == own.Namespace {
-		requests := r.requestsByIndex(ctx, indexUpstream, service.GetName())
+		requests := m.byIndex(ctx, indexUpstream, service.GetName())
 		if hostname := serviceHostname(own, service); own.Owns(service) && hostname != "" {
 			requests = append(requests, named(hostname))
 		}
@@ -190,8 +185,14 @@ func (r *Reconciler) requestsForService(ctx context.Context, service client.Obje
 	if own.Owns(service) {
 		return []reconcile.Request{request}
 	}
-	if err := r.Client.Get(ctx, request.NamespacedName, &v1alpha1.BoundEndpoint{}); err != nil {
+	if err := m.client.Get(ctx, request.NamespacedName, &v1alpha1.BoundEndpoint{}); err != nil {
 		return nil // no BoundEndpoint has this hostname
 	}
 	return []reconcile.Request{request}
+}
+
+// byIndex returns requests for the BoundEndpoints with the index value.
+func (m *requestMapper) byIndex(ctx context.Context, index, value string) []reconcile.Request {
+	return notify.Requests(notify.Names(ctx, m.client, &v1alpha1.BoundEndpointList{},
+		client.InNamespace(m.installation.Namespace), client.MatchingFields{index: value}))
 }

@@ -8,12 +8,16 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -21,16 +25,31 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/operator/kube/status"
 )
 
-// reportStatus writes the status if it changed, and emits an event for a new reason. A new spec
+// statusWriter computes and writes the status of BoundEndpoints. It is safe for concurrent use.
+type statusWriter struct {
+	client     client.Client
+	layout     Layout
+	account    Account
+	forwarders Forwarders
+	recorder   events.EventRecorder
+	clock      clock.PassiveClock
+	throttle   *writeThrottle
+
+	// By hostname:
+	firstSince sync.Map // since when the first status of the object's spec is due
+	replaced   sync.Map // the resourceVersion that the last write replaced
+}
+
+// report writes the status if it changed, and emits an event for a new reason. A new spec
 // takes two writes: at once that it is observed, for which forwarders wait, and the rest when all
 // of them listen. Later writes that only concern forwarders or agents are throttled.
-func (r *Reconciler) reportStatus(
+func (w *statusWriter) report(
 	ctx context.Context, b *v1alpha1.BoundEndpoint, now serviceState, found *problem,
 ) (ctrl.Result, error) {
-	report := r.forwarderReport(b)
+	report := w.forwarderReport(b)
 	next := b.DeepCopy()
-	next.Status = r.desiredStatus(b, now, found, report)
-	first := r.firstStatusDelay(b, report)
+	next.Status = w.desiredStatus(b, now, found, report)
+	first := w.firstStatusDelay(b, report)
 	if found != nil {
 		first = 0
 	}
@@ -41,22 +60,25 @@ func (r *Reconciler) reportStatus(
 		next.Status.Conditions = observedConditions(b, next)
 	}
 	if !equality.Semantic.DeepEqual(b.Status, next.Status) {
-		if wait := r.throttleDelay(b, next); wait > 0 && (found == nil || found.err == nil) {
+		if wait := w.throttleDelay(b, next); wait > 0 && (found == nil || found.err == nil) {
 			return ctrl.Result{RequeueAfter: wait}, nil
 		}
-		if r.isReplaced(b) {
+		if stale, _ := w.replaced.Load(b.Name); stale == b.ResourceVersion {
+			// the cache is stale, and another write would be a conflict
 			return ctrl.Result{RequeueAfter: status.ConflictRetry}, nil
 		}
-		if retry, err := status.Write(ctx, r.Client, "BoundEndpoint", b, next); retry > 0 || err != nil {
+		if retry, err := status.Write(ctx, w.client, "BoundEndpoint", b, next); retry > 0 || err != nil {
 			return ctrl.Result{RequeueAfter: retry}, err
 		}
-		r.recordReplaced(b, next)
-		r.emitEvent(next, b.Status.Conditions)
+		if next.ResourceVersion != b.ResourceVersion { // else the API server saw no difference
+			w.replaced.Store(b.Name, b.ResourceVersion)
+		}
+		w.emitEvent(next, b.Status.Conditions)
 	}
 	if first > 0 {
 		return ctrl.Result{RequeueAfter: first}, nil
 	}
-	r.forget(b.Name)
+	w.settle(b.Name)
 	if found == nil {
 		return ctrl.Result{}, nil
 	}
@@ -72,7 +94,7 @@ func observedConditions(b, next *v1alpha1.BoundEndpoint) []metav1.Condition {
 }
 
 // firstStatusDelay returns how long the first status of a spec may still wait for the forwarders.
-func (r *Reconciler) firstStatusDelay(b *v1alpha1.BoundEndpoint, report forwarderstatus.Report) time.Duration {
+func (w *statusWriter) firstStatusDelay(b *v1alpha1.BoundEndpoint, report forwarderstatus.Report) time.Duration {
 	if !isNewSpec(b) || report.Complete() {
 		return 0
 	}
@@ -80,13 +102,13 @@ func (r *Reconciler) firstStatusDelay(b *v1alpha1.BoundEndpoint, report forwarde
 	if report.Starting {
 		limit = firstStatusStartTimeout
 	}
-	since, _ := r.firstStatusSince.LoadOrStore(b.Name, r.Clock.Now())
-	return limit - r.Clock.Now().Sub(since.(time.Time))
+	since, _ := w.firstSince.LoadOrStore(b.Name, w.clock.Now())
+	return limit - w.clock.Now().Sub(since.(time.Time))
 }
 
 // throttleDelay returns how long a status has to wait that differs only in what forwarders and
 // agents report.
-func (r *Reconciler) throttleDelay(b, next *v1alpha1.BoundEndpoint) time.Duration {
+func (w *statusWriter) throttleDelay(b, next *v1alpha1.BoundEndpoint) time.Duration {
 	prompt := func(s *v1alpha1.BoundEndpointStatus) v1alpha1.BoundEndpointStatus {
 		p := *s
 		p.Forwarders, p.AllForwardersListen, p.Conditions = "", false, nil
@@ -98,26 +120,32 @@ func (r *Reconciler) throttleDelay(b, next *v1alpha1.BoundEndpoint) time.Duratio
 	if isNewSpec(b) || !equality.Semantic.DeepEqual(prompt(&b.Status), prompt(&next.Status)) {
 		return 0
 	}
-	return r.throttle.delay(b.Name, r.Clock.Now())
+	return w.throttle.delay(b.Name, w.clock.Now())
 }
 
-// forget drops the state of a hostname whose status is up to date, or whose object is gone.
-func (r *Reconciler) forget(hostname string) {
-	r.firstStatusSince.Delete(hostname)
-	r.throttle.cancel(hostname, r.Clock.Now())
-	r.Forwarders.CancelNotify(hostname)
+// forget drops the state of a hostname whose object is gone.
+func (w *statusWriter) forget(hostname string) {
+	w.settle(hostname)
+	w.replaced.Delete(hostname)
+}
+
+// settle drops the state of a hostname whose status is up to date.
+func (w *statusWriter) settle(hostname string) {
+	w.firstSince.Delete(hostname)
+	w.throttle.cancel(hostname, w.clock.Now())
+	w.forwarders.CancelNotify(hostname)
 }
 
 // emitEvent emits an event if the reason of Ready, or of ServicesReady, changed. A new object that
 // is ready at once gets none.
-func (r *Reconciler) emitEvent(b *v1alpha1.BoundEndpoint, before []metav1.Condition) {
+func (w *statusWriter) emitEvent(b *v1alpha1.BoundEndpoint, before []metav1.Condition) {
 	for _, typ := range []string{v1alpha1.ConditionServicesReady, v1alpha1.ConditionReady} {
 		old, now := meta.FindStatusCondition(before, typ), meta.FindStatusCondition(b.Status.Conditions, typ)
 		if now == nil || old != nil && old.Reason == now.Reason || old == nil && now.Status == metav1.ConditionTrue ||
 			installationWide(old, now) {
 			continue
 		}
-		status.Event(r.Recorder, b, "Project", *now,
+		status.Event(w.recorder, b, "Project", *now,
 			now.Status == metav1.ConditionFalse && now.Reason != v1alpha1.ReasonReleased)
 		return
 	}
@@ -132,7 +160,7 @@ func installationWide(old, now *metav1.Condition) bool {
 }
 
 // desiredStatus computes the whole status.
-func (r *Reconciler) desiredStatus(
+func (w *statusWriter) desiredStatus(
 	b *v1alpha1.BoundEndpoint, now serviceState, found *problem, report forwarderstatus.Report,
 ) v1alpha1.BoundEndpointStatus {
 	s := *b.Status.DeepCopy()
@@ -143,7 +171,7 @@ func (r *Reconciler) desiredStatus(
 	s.Services = now.services
 	s.Target = ""
 	if b.Spec.Cluster == "" {
-		s.Target = r.Layout.upstream(b, s.Projection)
+		s.Target = w.layout.upstream(b, s.Projection)
 	}
 	s.EndpointCount = int32(len(b.Spec.Endpoints))
 	bound, removing := boundURLs(b)
@@ -154,13 +182,13 @@ func (r *Reconciler) desiredStatus(
 	if found != nil {
 		s.ConflictingService = found.conflictingService
 	}
-	reachable := r.reachableCondition(b, removing, report)
+	reachable := w.reachableCondition(b, removing, report)
 	message := "pods reach " + s.URLs
 	if b.Spec.Cluster != "" {
 		message = fmt.Sprintf("forwarders reach %s/%s in cluster %s", b.Spec.Namespace, b.Spec.Service,
 			b.Spec.Cluster)
 	}
-	status.Set(&s.Conditions, b.Generation, r.Clock.Now(), services, reachable,
+	status.Set(&s.Conditions, b.Generation, w.clock.Now(), services, reachable,
 		status.Ready(message, services, reachable))
 	return s
 }
@@ -197,4 +225,59 @@ func servicesReadyCondition(b *v1alpha1.BoundEndpoint, now serviceState, found *
 		c.Message = projectedMessage(b, now)
 	}
 	return c
+}
+
+const (
+	// throttleInterval limits deferrable writes to 50 a second.
+	throttleInterval = 20 * time.Millisecond
+	// firstStatusTimeout is how long the first status of a spec waits for the forwarders to listen,
+	// so that one write suffices.
+	firstStatusTimeout = 3 * time.Second
+	// firstStatusStartTimeout is how long it waits while the first forwarder of the installation
+	// starts.
+	firstStatusStartTimeout = 10 * time.Second
+)
+
+// writeThrottle spreads status writes that many objects need at once. It is safe for concurrent
+// use.
+type writeThrottle struct {
+	mu    sync.Mutex
+	next  time.Time            // the first free slot
+	slots map[string]time.Time // hostname -> when it may write
+}
+
+func newWriteThrottle() *writeThrottle { return &writeThrottle{slots: map[string]time.Time{}} }
+
+// delay returns how long the hostname has to wait for its slot. 0 means that it may write now, and
+// frees the slot.
+func (p *writeThrottle) delay(hostname string, now time.Time) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	at, ok := p.slots[hostname]
+	if !ok {
+		at = now
+		if p.next.After(now) {
+			at = p.next
+		}
+		p.next = at.Add(throttleInterval)
+	}
+	if at.After(now) {
+		p.slots[hostname] = at
+		return at.Sub(now)
+	}
+	delete(p.slots, hostname)
+	return 0
+}
+
+// cancel frees the slot of a hostname that has nothing to write.
+func (p *writeThrottle) cancel(hostname string, now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, ok := p.slots[hostname]; !ok {
+		return
+	}
+	delete(p.slots, hostname)
+	if len(p.slots) == 0 {
+		p.next = now.Add(throttleInterval)
+	}
 }

@@ -99,6 +99,7 @@ type harness struct {
 	addresses  *fakeAddresses
 	policies   *fakePolicies
 	projection v1alpha1.Projection
+	deny       []string // namespaces besides the default ones that get no Services
 	reconciler *boundendpoint.Reconciler
 	counter    *writeRecorder
 	unapproved bool // endpointsync has not written the specs
@@ -183,17 +184,19 @@ func newHarness(ctx context.Context) *harness {
 	return h
 }
 
+// Approved implements boundendpoint.Approvals.
+func (h *harness) Approved(*v1alpha1.BoundEndpoint) bool { return !h.unapproved }
+
 func (h *harness) restart() {
 	h.reconciler = boundendpoint.New(boundendpoint.Options{
 		Client: h.counter, Live: h.Live, Anchors: h.Anchors, Account: h.account, Forwarders: h.forwarders,
-		Addresses: h.addresses, NetworkPolicies: h.policies, Projection: h.projection,
-		Recorder: h.Events, Clock: h.Clock,
+		Addresses: h.addresses, NetworkPolicies: h.policies, Approvals: h, Recorder: h.Events, Clock: h.Clock,
 		Layout: boundendpoint.Layout{Installation: h.Installation, ClusterDomain: "cluster.local",
 			ForwarderName: "fairlead-forwarder", ForwarderInstance: "fairlead",
 			ForwarderService: "fairlead-forwarders",
 			Anchors:          []string{h.Anchors.ClusterRole, h.Anchors.Role}},
-		Namespaces:    namespaces.Policy{Own: h.Installation.Namespace, Deny: []string{namespaces.DenyDefault}},
-		Approved:      func(*v1alpha1.BoundEndpoint) bool { return !h.unapproved },
+		Target: boundendpoint.TargetOptions{Projection: h.projection, Namespaces: namespaces.Policy{
+			Own: h.Installation.Namespace, Deny: append([]string{namespaces.DenyDefault}, h.deny...)}},
 		TakeoverDelay: time.Minute, OrphanDelay: 30 * time.Second,
 	})
 }

@@ -10,14 +10,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/notify"
 )
 
 // Approvals records the specs that this manager wrote, or found to be what it would write, until
 // boundendpoint has recorded them in the status: no Service is made and no port opened for a spec
 // that another client wrote. The zero value is empty. It is safe for concurrent use.
 type Approvals struct {
-	// Notify is called with the hostname of each approval.
-	Notify func(hostname string)
+	// Changes is notified of the hostname of each approval; nil: nothing is.
+	Changes *notify.Source
 
 	mu       sync.Mutex
 	approved map[string]approval
@@ -59,8 +60,8 @@ func (a *Approvals) approve(hostname string, b *v1alpha1.BoundEndpoint) {
 	changed := a.approved[hostname] != now
 	a.approved[hostname] = now
 	a.mu.Unlock()
-	if changed && a.Notify != nil {
-		a.Notify(hostname)
+	if changed && a.Changes != nil {
+		a.Changes.Notify(hostname)
 	}
 }
 

@@ -70,8 +70,7 @@ func (d *Desired) add(e *entry) {
 	switch {
 	case known && scheme != e.url.Scheme:
 		problem = fmt.Sprintf("port %d of %s already has scheme %s by an older endpoint; a port has one scheme", port,
-			e.url.Host,
-			scheme)
+			e.url.Host, scheme)
 	case !known && len(d.Ports) == maxPorts:
 		problem = fmt.Sprintf("%s already has the maximum of %d ports", e.url.Host, maxPorts)
 	case len(d.Endpoints) == maxEndpoints:

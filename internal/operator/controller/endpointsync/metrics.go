@@ -13,8 +13,7 @@ import (
 func RegisterMetrics(registry prometheus.Registerer, set *Set, feed *Feed) error {
 	gauge := func(name, help string, value func() float64) error {
 		return registry.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "fairlead_operator",
-			Name: name,
-			Help: help}, value))
+			Name: name, Help: help}, value))
 	}
 	count := func(i int) func() float64 {
 		return func() float64 {
@@ -27,8 +26,7 @@ func RegisterMetrics(registry prometheus.Registerer, set *Set, feed *Feed) error
 		gauge("endpoints_excluded", "Endpoints of the account that the selector excludes.", count(1)),
 		gauge("endpoints_invalid",
 			"Endpoints of the account that cannot be projected: an impossible URL, or a selector that cannot be "+
-				"evaluated "+
-				"for them.", count(2)),
+				"evaluated for them.", count(2)),
 		gauge("account_readable", "1 while the account's endpoints can be read.", func() float64 {
 			return gaugeValue(feed.Status().Err == nil)
 		}),

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 
+	"golang.org/x/net/publicsuffix"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
@@ -77,8 +78,7 @@ func (r *Reporter) ReportForeignObject(o *v1alpha1.BoundEndpoint) {
 	r.emit("object "+string(o.UID), boundEndpointRef(o.Name), v1alpha1.ReasonConflict,
 		fmt.Sprintf(
 			"BoundEndpoint %s was not made by this installation and stays as it is; %s is projected once it is deleted",
-			o.Name,
-			o.Name))
+			o.Name, o.Name))
 }
 
 // ReportTopLevelDomain reports, once for each namespace, that a new object's namespace is named
@@ -94,8 +94,7 @@ func (r *Reporter) ReportTopLevelDomain(o *v1alpha1.BoundEndpoint) bool {
 	r.recorder.Eventf(r.regarding(), boundEndpointRef(o.Name), corev1.EventTypeWarning, v1alpha1.ReasonTopLevelDomain,
 		"Project",
 		"Namespace %s is named like a top-level domain: pods that look up %s on the internet reach this endpoint "+
-			"instead; "+
-			"rename the namespace, or let them "+
+			"instead; rename the namespace, or let them "+
 			"ask for %s. with a dot at its end", o.Spec.Namespace, o.Name, o.Name)
 	return true
 }
@@ -148,4 +147,16 @@ func (r *Reporter) clear(subject string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.lastNote, subject)
+}
+
+// isTopLevelDomain reports whether a namespace is named like a top-level domain of the public
+// suffix list. A pod's resolver tries the cluster's domains first, so that a lookup of example.com
+// finds Service example of namespace com. The domain prod is excluded: names in it cannot be
+// registered, and namespaces often have this name.
+func isTopLevelDomain(namespace string) bool {
+	if namespace == "prod" {
+		return false
+	}
+	suffix, icann := publicsuffix.PublicSuffix(namespace)
+	return icann && suffix == namespace
 }

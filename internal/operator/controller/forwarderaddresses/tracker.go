@@ -14,6 +14,8 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/notify"
 )
 
 const (
@@ -22,26 +24,44 @@ const (
 	lastRetry  = 5 * time.Second
 )
 
+// Cluster reads EndpointSlices; *EndpointSlices implements it.
+type Cluster interface {
+	// Watch calls update with the EndpointSlices of the forwarders' Service at first and after each
+	// change, one call at a time, until ctx is done.
+	Watch(ctx context.Context, update func([]*discoveryv1.EndpointSlice)) error
+	// Listed returns, from the API server, the addresses that any slice of ours lists as ready.
+	Listed(ctx context.Context) (map[string]struct{}, error)
+}
+
+// Record is status.projectedForwarders; *registration.Registration implements it.
+type Record interface {
+	RecordedProjectedForwarders(ctx context.Context) ([]string, error)
+	RecordProjectedForwarders(ctx context.Context, addresses []string) error
+}
+
 // Options of a Tracker. All are required.
 type Options struct {
-	// Source calls update with the EndpointSlices of the forwarders' Service at first and after
-	// each change, one call at a time, until ctx is done.
-	Source func(ctx context.Context, update func([]*discoveryv1.EndpointSlice)) error
-	// Recorded reads status.projectedForwarders, and Record writes it.
-	Recorded func(ctx context.Context) ([]string, error)
-	Record   func(ctx context.Context, addresses []string) error
-	// Listed returns, from the API server, the addresses that any slice of ours lists as ready.
-	Listed func(ctx context.Context) (map[string]struct{}, error)
-	// Notify is called with hostnames whose slices may have to change. It must not block.
-	Notify func(hostnames []string)
-	Log    logr.Logger
+	Cluster Cluster
+	Record  Record
+	// Holders are notified of hostnames whose slices may have to change.
+	Holders notify.Listener
+	Log     logr.Logger
+}
+
+// Provider provides addresses for EndpointSlices; *Tracker implements it.
+type Provider interface {
+	// Acquire returns the addresses for the slices of a hostname or ServiceImport; release is called
+	// after the slices are written. While ok is false, nothing is known; a notification follows.
+	Acquire(key string) (addresses Addresses, release func(), ok bool)
+	// Forget ends the notifications of a key that has no slices.
+	Forget(key string)
 }
 
 // Tracker provides the forwarders' addresses. Its methods are safe for concurrent use and never
 // block.
 type Tracker struct {
 	Options
-	changed chan struct{} // receives when the loop has something to do
+	changed notify.Signal // receives when the loop has something to do
 
 	mu     sync.Mutex
 	source Addresses // nil: not read yet
@@ -59,7 +79,7 @@ type snapshot struct{ addresses Addresses }
 
 // New returns a Tracker; Start runs it.
 func New(o Options) *Tracker {
-	return &Tracker{Options: o, changed: make(chan struct{}, 1), hostnames: map[string]struct{}{},
+	return &Tracker{Options: o, changed: notify.NewSignal(), hostnames: map[string]struct{}{},
 		inUse: map[*snapshot]int{}}
 }
 
@@ -71,7 +91,7 @@ func (t *Tracker) Acquire(hostname string) (addresses Addresses, release func(),
 	defer t.mu.Unlock()
 	if _, known := t.hostnames[hostname]; !known {
 		t.hostnames[hostname] = struct{}{}
-		t.wake()
+		t.changed.Send()
 	}
 	if t.current == nil || t.unrecorded() {
 		return nil, nil, false
@@ -101,14 +121,7 @@ func (t *Tracker) Forget(hostname string) {
 	defer t.mu.Unlock()
 	if _, known := t.hostnames[hostname]; known {
 		delete(t.hostnames, hostname)
-		t.wake()
-	}
-}
-
-func (t *Tracker) wake() {
-	select {
-	case t.changed <- struct{}{}:
-	default:
+		t.changed.Send()
 	}
 }
 
@@ -120,9 +133,9 @@ func (t *Tracker) Start(ctx context.Context) error {
 	var recording sync.WaitGroup
 	defer recording.Wait()
 	recording.Go(func() { t.keepRecord(ctx) })
-	return t.Source(ctx, func(all []*discoveryv1.EndpointSlice) {
+	return t.Cluster.Watch(ctx, func(all []*discoveryv1.EndpointSlice) {
 		t.update(func() { t.source = copyEndpoints(all) })
-		t.wake()
+		t.changed.Send()
 	})
 }
 
@@ -136,7 +149,7 @@ func (t *Tracker) update(do func()) {
 		names = slices.Collect(maps.Keys(t.hostnames))
 	}
 	t.mu.Unlock()
-	t.Notify(names)
+	t.Holders.NotifyAll(names)
 }
 
 // publish replaces the current snapshot if it differs. mu must be held.
@@ -199,7 +212,7 @@ func (t *Tracker) record(ctx context.Context) (done bool, err error) {
 	if t.handedOut(excess) {
 		return false, nil
 	}
-	listed, err := t.Listed(ctx)
+	listed, err := t.Cluster.Listed(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -219,7 +232,7 @@ func (t *Tracker) readRecord(ctx context.Context) error {
 	if read {
 		return nil
 	}
-	recorded, err := t.Recorded(ctx)
+	recorded, err := t.Record.RecordedProjectedForwarders(ctx)
 	if err != nil {
 		return err
 	}
@@ -257,7 +270,7 @@ func (t *Tracker) handedOut(addresses []string) bool {
 
 // write writes the record.
 func (t *Tracker) write(ctx context.Context, addresses []string) error {
-	err := t.Record(ctx, addresses)
+	err := t.Record.RecordProjectedForwarders(ctx, addresses)
 	t.update(func() {
 		t.read = err == nil
 		if err == nil {

@@ -35,35 +35,7 @@ type cluster struct {
 func start(t *testing.T, c *cluster) *Tracker {
 	t.Helper()
 	c.source = make(chan []*discoveryv1.EndpointSlice)
-	tracker := New(Options{
-		Source: func(ctx context.Context, update func([]*discoveryv1.EndpointSlice)) error {
-			for {
-				select {
-				case all := <-c.source:
-					update(all)
-				case <-ctx.Done():
-					return nil
-				}
-			}
-		},
-		Recorded: func(context.Context) ([]string, error) {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			return slices.Clone(c.recorded), nil
-		},
-		Record: c.record,
-		Listed: func(context.Context) (map[string]struct{}, error) {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			return maps.Clone(c.listed), nil
-		},
-		Notify: func(names []string) {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			c.notified += len(names)
-		},
-		Log: logr.Discard(),
-	})
+	tracker := New(Options{Cluster: c, Record: c, Holders: c, Log: logr.Discard()})
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { _ = tracker.Start(ctx) })
@@ -71,7 +43,36 @@ func start(t *testing.T, c *cluster) *Tracker {
 	return tracker
 }
 
-func (c *cluster) record(_ context.Context, addresses []string) error {
+func (c *cluster) Watch(ctx context.Context, update func([]*discoveryv1.EndpointSlice)) error {
+	for {
+		select {
+		case all := <-c.source:
+			update(all)
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (c *cluster) Listed(context.Context) (map[string]struct{}, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.listed), nil
+}
+
+func (c *cluster) NotifyAll(names []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.notified += len(names)
+}
+
+func (c *cluster) RecordedProjectedForwarders(context.Context) ([]string, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.recorded), nil
+}
+
+func (c *cluster) RecordProjectedForwarders(_ context.Context, addresses []string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.recorded = slices.Clone(addresses)

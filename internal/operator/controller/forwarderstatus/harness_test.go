@@ -47,20 +47,8 @@ func runReader(t *testing.T, test func(h *harness)) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &harness{t: t, set: make(chan []Pod)}
 		h.Reader = New(Options{
-			Pods: func(ctx context.Context, update func([]Pod)) error {
-				for {
-					select {
-					case pods := <-h.set:
-						update(pods)
-					case <-ctx.Done():
-						return nil
-					}
-				}
-			},
-			Hostnames:   func(context.Context) []string { return []string{"all"} },
-			NotifyNow:   func(names []string) { h.record(&h.prompt, names) },
-			NotifyLater: func(names []string) { h.record(&h.later, names) },
-			OperatorUID: func(context.Context) string { return operatorUID }, Dial: h.dial, Log: logr.Discard(),
+			Pods: h, Objects: h, Now: recorded{h, &h.prompt}, Later: recorded{h, &h.later},
+			Transport: NewTransport(h.dial), Log: logr.Discard(),
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
@@ -73,10 +61,32 @@ func runReader(t *testing.T, test func(h *harness)) {
 	})
 }
 
-func (h *harness) record(to *[]string, names []string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	*to = append(*to, names...)
+// Watch implements Pods.
+func (h *harness) Watch(ctx context.Context, update func([]Pod)) error {
+	for {
+		select {
+		case pods := <-h.set:
+			update(pods)
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// Hostnames and OperatorUID implement Objects.
+func (h *harness) Hostnames(context.Context) []string { return []string{"all"} }
+func (h *harness) OperatorUID(context.Context) string { return operatorUID }
+
+// recorded appends the names that it is notified of.
+type recorded struct {
+	*harness
+	to *[]string
+}
+
+func (r recorded) NotifyAll(names []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	*r.to = append(*r.to, names...)
 }
 
 // notified returns, once all goroutines are idle, the notifications since the last call.

@@ -19,28 +19,30 @@ import (
 
 // +kubebuilder:rbac:groups="",namespace=fairlead,resources=pods,verbs=get;list;watch
 
-// WatchPods returns a function for Options.Pods that watches the pods of a namespace with the given
-// labels. They have an informer of their own: the controllers must not wait for it, as only
-// statuses depend on it.
-func WatchPods(
-	config *rest.Config, namespace string, selector labels.Set,
-) (func(context.Context, func([]Pod)) error, error) {
-	core, err := coreclient.NewForConfig(config)
+// PodWatch watches the pods of a namespace with the given labels. They have an informer of their own:
+// the controllers must not wait for it, as only statuses depend on it.
+type PodWatch struct {
+	Config    *rest.Config
+	Namespace string
+	Labels    labels.Set
+}
+
+// Watch implements Pods.
+func (w *PodWatch) Watch(ctx context.Context, update func([]Pod)) error {
+	core, err := coreclient.NewForConfig(w.Config)
 	if err != nil {
-		return nil, fmt.Errorf("making client for pods: %w", err)
+		return fmt.Errorf("making client for pods: %w", err)
 	}
-	return func(ctx context.Context, update func([]Pod)) error {
-		lw := cache.NewFilteredListWatchFromClient(core.RESTClient(), "pods", namespace, func(o *metav1.ListOptions) {
-			o.LabelSelector = selector.String()
-		})
-		set := informer.NewSet()
-		pods, err := set.Add(lw, &corev1.Pod{}, transformPod)
-		if err != nil {
-			return err
-		}
-		set.Run(ctx, func() { update(livePods(pods.List())) })
-		return nil
-	}, nil
+	lw := cache.NewFilteredListWatchFromClient(core.RESTClient(), "pods", w.Namespace, func(o *metav1.ListOptions) {
+		o.LabelSelector = w.Labels.String()
+	})
+	set := informer.NewSet()
+	pods, err := set.Add(lw, &corev1.Pod{}, transformPod)
+	if err != nil {
+		return err
+	}
+	set.Run(ctx, func() { update(livePods(pods.List())) })
+	return nil
 }
 
 // livePods returns the pods that are neither finished nor being deleted.

@@ -14,6 +14,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/notify"
 )
 
 const (
@@ -39,25 +40,37 @@ type Pod struct {
 	Ready     bool
 }
 
-// Options of a Reader. All are required but AccessChanged and Dial.
-type Options struct {
-	// Pods calls update with all pods at first and after each change, one call at a time, until ctx
+// Pods watches the forwarders' pods; *PodWatch implements it.
+type Pods interface {
+	// Watch calls update with all pods at first and after each change, one call at a time, until ctx
 	// is done.
-	Pods func(ctx context.Context, update func([]Pod)) error
+	Watch(ctx context.Context, update func([]Pod)) error
+}
+
+// Objects are those of the installation.
+type Objects interface {
 	// Hostnames returns all hostnames.
-	Hostnames func(ctx context.Context) []string
-	// NotifyNow is called with hostnames whose first status waits, NotifyLater with others. They
-	// must not block.
-	NotifyNow, NotifyLater func(hostnames []string)
-	// AccessChanged is called when Enforcement or Denied may have changed. It must not block; nil:
-	// it is not called.
-	AccessChanged func()
-	// OperatorUID returns the UID of the installation's KubernetesOperator, from which the token
-	// for the forwarders' status is derived; empty while it is not known.
-	OperatorUID func(ctx context.Context) string
-	// Dial connects to the pods. Optional.
-	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	Log  logr.Logger
+	Hostnames(ctx context.Context) []string
+	// OperatorUID returns the UID of the installation's KubernetesOperator, from which the token for
+	// the forwarders' status is derived; empty while it is not known.
+	OperatorUID(ctx context.Context) string
+}
+
+// Access is notified when Enforcement or Denied may have changed.
+type Access interface {
+	// Passed must not block.
+	Passed(ctx context.Context)
+}
+
+// Options of a Reader. All are required but Access and Transport.
+type Options struct {
+	Pods    Pods
+	Objects Objects
+	// Now is notified of hostnames whose first status waits, Later of others.
+	Now, Later notify.Listener
+	Access     Access
+	Transport  http.RoundTripper // Transport reaches the pods.
+	Log        logr.Logger
 }
 
 // Reader reads the status of all forwarders. Its methods are safe for concurrent use.
@@ -78,15 +91,17 @@ type Reader struct {
 
 // New returns a Reader; Start runs it.
 func New(o Options) *Reader {
-	if o.Dial == nil {
-		o.Dial = (&net.Dialer{Timeout: 5 * time.Second}).DialContext
+	if o.Transport == nil {
+		o.Transport = NewTransport((&net.Dialer{Timeout: 5 * time.Second}).DialContext)
 	}
-	return &Reader{
-		Options: o, byUID: map[string]*forwarder{}, awaited: map[string]struct{}{},
-		http: &http.Client{Transport: &http.Transport{DialContext: o.Dial, DisableKeepAlives: true,
-			DisableCompression:    true,
-			ResponseHeaderTimeout: 10 * time.Second}},
-	}
+	return &Reader{Options: o, byUID: map[string]*forwarder{}, awaited: map[string]struct{}{},
+		http: &http.Client{Transport: o.Transport}}
+}
+
+// NewTransport returns a Transport whose connections dial opens.
+func NewTransport(dial func(ctx context.Context, network, address string) (net.Conn, error)) http.RoundTripper {
+	return &http.Transport{DialContext: dial, DisableKeepAlives: true, DisableCompression: true,
+		ResponseHeaderTimeout: 10 * time.Second}
 }
 
 // Start reads until the context ends. An error means that the pods cannot be watched at all.
@@ -107,7 +122,7 @@ func (r *Reader) Start(ctx context.Context) error {
 			}
 		}
 	})
-	return r.Pods(ctx, func(pods []Pod) {
+	return r.Pods.Watch(ctx, func(pods []Pod) {
 		r.update(ctx, func() { r.setPods(ctx, &streams, pods) })
 	})
 }
@@ -171,14 +186,12 @@ func (r *Reader) update(ctx context.Context, do func()) {
 	all, now := r.detectChanges(time.Now())
 	r.mu.Unlock()
 	if all {
-		r.NotifyLater(r.Hostnames(ctx))
-		if r.AccessChanged != nil {
-			r.AccessChanged()
+		r.Later.NotifyAll(r.Objects.Hostnames(ctx))
+		if r.Access != nil {
+			r.Access.Passed(ctx)
 		}
 	}
-	if len(now) > 0 {
-		r.NotifyNow(now)
-	}
+	r.Now.NotifyAll(now)
 }
 
 // detectChanges compares the forwarders with the last counts. It returns whether every hostname is

@@ -38,7 +38,7 @@ type Failure struct {
 // Complete reports whether every forwarder listens for the hostname.
 func (r Report) Complete() bool { return r.Known && r.Forwarders > 0 && r.Listening == r.Forwarders }
 
-// NotifyOnChange requests one notification by NotifyNow when the hostname's report changes. Call it
+// NotifyOnChange requests one notification of Now when the hostname's report changes. Call it
 // before Report.
 func (r *Reader) NotifyOnChange(hostname string) {
 	r.mu.Lock()

@@ -79,7 +79,7 @@ func (r *Reader) readLines(ctx context.Context, f *forwarder, pod Pod, received 
 	if err != nil {
 		return fmt.Errorf("asking for its status: %w", err)
 	}
-	statustoken.SetHeader(req, statustoken.Derive(r.OperatorUID(ctx), pod.Name))
+	statustoken.SetHeader(req, statustoken.Derive(r.Objects.OperatorUID(ctx), pod.Name))
 	res, err := r.http.Do(req)
 	if err != nil {
 		return fmt.Errorf("asking for its status: %w", err)
@@ -123,10 +123,10 @@ func (r *Reader) applyLine(ctx context.Context, f *forwarder, l *line, first boo
 			}
 		}
 	})
-	r.NotifyNow(now)
-	r.NotifyLater(later)
-	if access && r.AccessChanged != nil {
-		r.AccessChanged()
+	r.Now.NotifyAll(now)
+	r.Later.NotifyAll(later)
+	if access && r.Access != nil {
+		r.Access.Passed(ctx)
 	}
 }
 

@@ -24,6 +24,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/apiclient"
 	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/process"
 	"github.com/fairlead-dev/fairlead/internal/operator/serviceaccounttoken"
 )
 
@@ -37,6 +38,7 @@ const (
 
 // Handover hands over keys while Start runs.
 type Handover struct {
+	process.EveryReplica
 	kube  rest.Interface
 	api   *apiclient.Client
 	token *serviceaccounttoken.File
@@ -69,9 +71,6 @@ func New(
 	h.kube = client.RESTClient()
 	return h, nil
 }
-
-// NeedLeaderElection implements manager.LeaderElectionRunnable.
-func (h *Handover) NeedLeaderElection() bool { return false }
 
 // Start hands over keys until the context ends. It returns nil.
 func (h *Handover) Start(ctx context.Context) error {

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/fairlead-dev/fairlead/internal/operator/kube/informer"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/process"
 )
 
 // NotSyncedError means that the Services of a namespace are not known.
@@ -48,6 +49,7 @@ type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 // Informers reads the Services of listed namespaces. It is a manager's Runnable, on every replica,
 // and a Source of one controller. Its methods are safe for concurrent use and never block.
 type Informers struct {
+	process.EveryReplica
 	all map[string]*informer.Informer[*corev1.Service]
 
 	mu      sync.Mutex
@@ -117,9 +119,6 @@ func (i *Informers) Start(ctx context.Context) error {
 	running.Wait()
 	return nil
 }
-
-// NeedLeaderElection returns false: every replica reads, so that a new leader is in sync.
-func (i *Informers) NeedLeaderElection() bool { return false }
 
 // Source returns the events of all namespaces for one controller. changed returns the requests for
 // a change of a whole namespace: it became readable or unreadable. The controller's start does not

@@ -102,8 +102,7 @@ func (p Policy) denialReason(namespace string) string {
 		prefix, isPrefix := strings.CutSuffix(pattern, "*")
 		if namespace == pattern || isPrefix && strings.HasPrefix(namespace, prefix) {
 			return fmt.Sprintf("no endpoints are projected into namespace %s: binding.namespaces.deny has %s",
-				namespace,
-				pattern)
+				namespace, pattern)
 		}
 	}
 	return ""

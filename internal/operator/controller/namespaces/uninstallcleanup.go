@@ -48,8 +48,8 @@ type UninstallCleanup struct {
 }
 
 // NamespaceTerminating reports whether the namespace is being deleted, so that nothing may be
-// projected.
-func (f *UninstallCleanup) NamespaceTerminating() bool { return f.terminating.Load() }
+// projected; nil: never.
+func (f *UninstallCleanup) NamespaceTerminating() bool { return f != nil && f.terminating.Load() }
 
 // Start watches the namespace until the context ends.
 func (f *UninstallCleanup) Start(ctx context.Context) error {

@@ -21,8 +21,11 @@ import (
 type Access struct {
 	rules       *endpointaccess.Rules
 	generations map[types.UID]int64
-	knows       func(namespace string) bool // nil: every namespace is known
+	known       Namespaces // nil: every namespace is known
 }
+
+// Namespaces are those whose objects were listed; *accessrules.Snapshot implements it.
+type Namespaces interface{ Knows(namespace string) bool }
 
 // NewAccess evaluates the objects. byDefault holds for what none of them selects.
 func NewAccess(objects []v1alpha1.EndpointAccess, byDefault endpointaccess.Default) Access {
@@ -36,13 +39,13 @@ func NewAccess(objects []v1alpha1.EndpointAccess, byDefault endpointaccess.Defau
 // NewPartialAccess returns what rules allow that were compiled from the policies. Endpoints of
 // namespaces whose policies are not known are closed; nil: all are known.
 func NewPartialAccess(
-	rules *endpointaccess.Rules, policies []endpointaccess.Policy, knows func(namespace string) bool,
+	rules *endpointaccess.Rules, policies []endpointaccess.Policy, known Namespaces,
 ) Access {
 	generations := make(map[types.UID]int64, len(policies))
 	for i := range policies {
 		generations[types.UID(policies[i].UID)] = policies[i].Generation
 	}
-	return Access{rules, generations, knows}
+	return Access{rules, generations, known}
 }
 
 // peers reports whether only peers may call a port of a hostname, and returns them. Each has a
@@ -51,7 +54,7 @@ func NewPartialAccess(
 func (a Access) peers(
 	namespace, service string, port int32,
 ) (restricted bool, peers []networkingv1.NetworkPolicyPeer) {
-	if a.knows != nil && !a.knows(namespace) {
+	if a.known != nil && !a.known.Knows(namespace) {
 		return true, nil
 	}
 	target := endpointaccess.Target{Namespace: namespace, Endpoint: service, Port: int(port)}

@@ -130,12 +130,17 @@ func TestRestrictedPorts_DoubledTargetIsClosed(t *testing.T) {
 	}
 }
 
+// onlyNamespace is the only one whose objects were listed.
+type onlyNamespace string
+
+func (n onlyNamespace) Knows(namespace string) bool { return namespace == string(n) }
+
 // TestNewPartialAccess_ClosesUnknownNamespaces checks that endpoints of a namespace whose objects
 // could not be read are closed, whatever the default.
 func TestNewPartialAccess_ClosesUnknownNamespaces(t *testing.T) {
 	t.Parallel()
 	rules := endpointaccess.Compile(nil, endpointaccess.Allow)
-	access := NewPartialAccess(rules, nil, func(namespace string) bool { return namespace == "demo" })
+	access := NewPartialAccess(rules, nil, onlyNamespace("demo"))
 	policies := testLayout().policies(restrictedPorts([]v1alpha1.BoundEndpoint{bound("api", "demo", 80, 20000),
 		bound("api", "shop", 80, 20001)}, access))
 	caller := testPod{name: "caller", namespace: "demo", labels: labels.Set{}}

@@ -35,6 +35,21 @@ const (
 // read.
 var ErrNotRead = errors.New("the EndpointAccess objects have not been read yet")
 
+// Rules are the EndpointAccess objects.
+type Rules interface {
+	// Allowed returns what is allowed now, or ErrNotRead.
+	Allowed(context.Context) (Access, error)
+	// Passed is called after each pass. It must not block.
+	Passed(context.Context)
+}
+
+// Forwarders are what enforces the rules.
+type Forwarders interface {
+	// NetworkPoliciesReliedOn reports whether forwarders leave the decision to the policies, or may do
+	// so.
+	NetworkPoliciesReliedOn() bool
+}
+
 // Options configure a Reconciler.
 type Options struct {
 	// Client reads from the cache, which holds the NetworkPolicies with our label; Live reads from
@@ -43,19 +58,15 @@ type Options struct {
 	Live    client.Reader
 	Layout  Layout
 	Anchors *installation.Anchors // Anchors own the policies.
-	// Access returns what is allowed now, or ErrNotRead.
-	Access func(context.Context) (Access, error)
+	Rules   Rules
 	// Disabled deletes all policies: none is wanted.
 	Disabled bool
-	// Notify is called after a pass with each hostname for which Written was false before, and Passed
-	// after each pass. They must not block.
-	Notify func(hostname string)
-	Passed func()
+	// Waiting is notified after a pass of each hostname for which Written was false before.
+	Waiting notify.Listener
 	// Recorder is told of which objects the policies are written.
 	Recorder Recorder
-	// ReliedOn reports whether forwarders leave the decision to the policies, or may do so. Policies
-	// that are not wanted stay while it is true.
-	ReliedOn func() bool
+	// Forwarders may rely on policies that are not wanted, which stay then; nil: there are none.
+	Forwarders Forwarders
 }
 
 // Reconciler writes the policies. Only the leader runs it, one pass at a time.
@@ -84,7 +95,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	access, err := r.Access(ctx)
+	access, err := r.Rules.Allowed(ctx)
 	if err != nil {
 		return result(err)
 	}
@@ -104,10 +115,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	if err := r.writeRecord(ctx, without(access.written(), found, restricted)); err != nil {
 		return ctrl.Result{}, err
 	}
-	for _, hostname := range r.passes.record(objects, access.generations, found) {
-		r.Notify(hostname)
-	}
-	r.Passed()
+	r.Waiting.NotifyAll(r.passes.record(objects, access.generations, found))
+	r.Rules.Passed(ctx)
 	return nextPass(found.all(), owners.Local)
 }
 

@@ -110,7 +110,7 @@ func (r *Reconciler) disable(ctx context.Context, live map[string]*networkingv1.
 	if err := r.writeRecord(ctx, nil); err != nil {
 		return ctrl.Result{}, err
 	}
-	if r.ReliedOn() {
+	if r.Forwarders != nil && r.Forwarders.NetworkPoliciesReliedOn() {
 		return ctrl.Result{RequeueAfter: reliedOnRetry}, nil
 	}
 	return result(r.removeExcept(ctx, live, nil))

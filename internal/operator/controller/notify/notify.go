@@ -3,7 +3,8 @@
 
 // Package notify passes names of objects to a controller's work queue: endpointsync and
 // forwarderstatus name objects, and a Source turns the names into requests for the controller that
-// it was given to. Notify never blocks, and names from before the controller's start are kept.
+// it was given to. Notify never blocks, and names from before the controller's start are kept. A
+// Signal wakes a loop that needs no names.
 package notify
 
 import (
@@ -11,19 +12,41 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
+// Listener is notified of objects by their names. *Source implements it for one controller.
+type Listener interface {
+	// NotifyAll must not block.
+	NotifyAll(names []string)
+}
+
+// Signal wakes what waits for it; it holds at most one value. It is safe for concurrent use.
+type Signal chan struct{}
+
+// NewSignal returns a Signal without a value.
+func NewSignal() Signal { return make(Signal, 1) }
+
+// Send does not block.
+func (s Signal) Send() {
+	select {
+	case s <- struct{}{}:
+	default:
+	}
+}
+
 // Source is a source.Source of one controller; New makes one. It is safe for concurrent use.
 type Source struct {
 	namespace string
-	// delay of each request
-	after    time.Duration
-	priority int
+	after     time.Duration // after is the delay of each request.
+	priority  int
 
 	mu      sync.Mutex
 	queue   workqueue.TypedRateLimitingInterface[reconcile.Request]
@@ -69,6 +92,13 @@ func (s *Source) NotifyObject(object types.NamespacedName) {
 	s.add(object)
 }
 
+// NotifyObjects requests a reconciliation of each object.
+func (s *Source) NotifyObjects(objects []types.NamespacedName) {
+	for _, object := range objects {
+		s.NotifyObject(object)
+	}
+}
+
 // NotifyAll requests a reconciliation of each named object.
 func (s *Source) NotifyAll(names []string) {
 	for _, name := range names {
@@ -83,4 +113,27 @@ func (s *Source) add(object types.NamespacedName) {
 		return
 	}
 	s.queue.AddAfter(request, s.after)
+}
+
+// Names returns the names of the objects of a list's kind that the cache has; none if it has stopped.
+func Names(
+	ctx context.Context, cached client.Reader, list client.ObjectList, opts ...client.ListOption,
+) (names []types.NamespacedName) {
+	if err := cached.List(ctx, list, append(opts, client.UnsafeDisableDeepCopy)...); err != nil {
+		return nil
+	}
+	_ = meta.EachListItem(list, func(o runtime.Object) error {
+		names = append(names, client.ObjectKeyFromObject(o.(client.Object)))
+		return nil
+	})
+	return names
+}
+
+// Requests returns a request for each object.
+func Requests(objects []types.NamespacedName) []reconcile.Request {
+	requests := make([]reconcile.Request, len(objects))
+	for i, object := range objects {
+		requests[i].NamespacedName = object
+	}
+	return requests
 }

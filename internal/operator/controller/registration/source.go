@@ -67,8 +67,7 @@ func (r *Registration) accountChangedCondition(removals endpointsync.Removals) m
 	}
 	return newCondition(v1alpha1.ConditionAccountChanged, metav1.ConditionTrue, reason, fmt.Sprintf(
 		"the endpoints are now listed by %s, so %d of %d hostnames that it lacks are kept and nothing is "+
-			"removed until "+
-			"this is confirmed: "+
+			"removed until this is confirmed: "+
 			"helm upgrade %s CHART --namespace %s --reuse-values --set binding.acceptAccount=%s",
 		what, removals.Pending, removals.Projected, r.Anchors.Installation.Release, r.Anchors.Installation.Namespace,
 		shellSafeID(accept)))
@@ -91,7 +90,6 @@ func removalsHeldCondition(r endpointsync.Removals) metav1.Condition {
 	}
 	return newCondition(v1alpha1.ConditionRemovalsHeld, metav1.ConditionTrue, v1alpha1.ReasonMassRemoval, fmt.Sprintf(
 		"%d of %d hostnames lost endpoints at %s or soon after; they are kept until the account is listed "+
-			"again, at %s "+
-			"or later",
+			"again, at %s or later",
 		r.Pending, r.Projected, r.Since.UTC().Format(time.RFC3339), r.ListDue.UTC().Format(time.RFC3339)))
 }

@@ -17,19 +17,21 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/operator/kube/owned"
 )
 
-// ensureDerived makes the derived Service as desired, but for ports that go: they stay for now.
+// ensureDerived makes the derived Service as desired, but for ports that go: they stay for now. A new
+// one gets the addresses that the ServiceImport had unless they have been given to another Service.
 func (r *Reconciler) ensureDerived(
 	ctx context.Context, desired *corev1.Service, owner *mcsv1beta1.ServiceImport,
 ) (*corev1.Service, *problem) {
 	key := client.ObjectKeyFromObject(desired)
+	if ips := owner.Spec.IPs; len(ips) > 0 {
+		desired.Spec.ClusterIP, desired.Spec.ClusterIPs = ips[0], slices.Clone(ips)
+	}
 	live := &corev1.Service{}
 	err := r.Client.Get(ctx, key, live)
 	if apierrors.IsNotFound(err) {
-		made, found := r.createDerived(ctx, desired, owner.Spec.IPs)
-		if made != nil || found != nil {
-			return made, found
+		if live, _, err = r.objects.CreateService(ctx, desired); err != nil {
+			return nil, problemOf(fmt.Errorf("creating Service %s: %w", key, err))
 		}
-		err = r.Live.Get(ctx, key, live) // the cache has not seen it yet
 	}
 	switch {
 	case err != nil:
@@ -51,32 +53,11 @@ func (r *Reconciler) updateDerived(ctx context.Context, live, desired *corev1.Se
 	if !different {
 		return nil
 	}
-	if err := r.Client.Update(ctx, next); err != nil {
+	if err := r.objects.UpdateService(ctx, live, next); err != nil {
 		return problemOf(fmt.Errorf("updating Service %s: %w", client.ObjectKeyFromObject(live), err))
 	}
 	next.DeepCopyInto(live)
 	return nil
-}
-
-// createDerived creates the derived Service with the addresses that the ServiceImport had; if they
-// have been given to another Service, the API server chooses. It returns nothing if there is a
-// Service of that name.
-func (r *Reconciler) createDerived(
-	ctx context.Context, desired *corev1.Service, addresses []string,
-) (*corev1.Service, *problem) {
-	key := client.ObjectKeyFromObject(desired)
-	made := desired.DeepCopy()
-	if len(addresses) > 0 {
-		made.Spec.ClusterIP, made.Spec.ClusterIPs = addresses[0], slices.Clone(addresses)
-	}
-	err := r.objects.WriteService(made, func() error { return r.Client.Create(ctx, made) })
-	switch {
-	case apierrors.IsAlreadyExists(err):
-		return nil, nil
-	case err != nil:
-		return nil, problemOf(fmt.Errorf("creating Service %s: %w", key, err))
-	}
-	return made, nil
 }
 
 // recreateDerived deletes a derived Service that another client made headless, or of another type:

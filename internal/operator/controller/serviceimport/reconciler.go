@@ -53,15 +53,6 @@ type Exports interface {
 	Availability(hostname string) (known bool, endpoints int, offline []string)
 }
 
-// Addresses provides the forwarders' addresses; *forwarderaddresses.Tracker implements it.
-type Addresses interface {
-	// Acquire returns the addresses for the slices of a key; release is called after the slices are
-	// written. While ok is false, nothing is known; a notification follows.
-	Acquire(key string) (addresses forwarderaddresses.Addresses, release func(), ok bool)
-	// Forget ends the notifications of a key that has no slices.
-	Forget(key string)
-}
-
 // Options configure a Reconciler.
 type Options struct {
 	// Client reads Services, EndpointSlices of ours, BoundEndpoints and Namespaces from the cache.
@@ -70,7 +61,7 @@ type Options struct {
 	Live      client.WithWatch
 	Anchors   *installation.Anchors // Anchors own ServiceImports.
 	Exports   Exports
-	Addresses Addresses
+	Addresses forwarderaddresses.Provider
 	// Changes names what may have to change: it is notified of exports and of Addresses' keys.
 	Changes *notify.Source
 	// Namespaces decides which namespaces get ServiceImports. It must not list them.
@@ -115,9 +106,7 @@ func (r *Reconciler) notifyAll(refusal error) {
 	if refusal != nil {
 		return
 	}
-	for _, name := range append(r.Exports.ExportedNames(), r.importNames(r.Anchors.Installation.Owns)...) {
-		r.Changes.NotifyObject(name)
-	}
+	r.Changes.NotifyObjects(append(r.Exports.ExportedNames(), r.importNames(r.Anchors.Installation.Owns)...))
 }
 
 // importNames returns the names of the known ServiceImports that match.

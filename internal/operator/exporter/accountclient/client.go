@@ -41,12 +41,26 @@ const (
 
 // API are the calls; *apiclient.Client has them.
 type API interface {
+	Endpoints
 	Endpoint(ctx context.Context, id string) (*account.Endpoint, error)
+}
+
+// Endpoints are the account's endpoints, as the exporter may see and change them.
+type Endpoints interface {
 	ListEndpoints(ctx context.Context, f account.EndpointFilter) (*apiclient.EndpointSnapshot, error)
 	CreateEndpoint(ctx context.Context, e account.Endpoint) (*account.Endpoint, error)
 	PatchEndpoint(ctx context.Context, id string, p account.EndpointPatch, owner *account.Owner) (
 		*account.Endpoint, error)
 	DeleteEndpoint(ctx context.Context, id string) error
+}
+
+// Replica is this exporter among those of the cluster.
+type Replica interface {
+	// Cluster returns the UID of the cluster: that of its namespace kube-system. It is known once the
+	// replica leads.
+	Cluster() string
+	// Leading reports whether this replica holds the Lease.
+	Leading() bool
 }
 
 // Client is an API with bounds. It is safe for concurrent use.

@@ -119,6 +119,10 @@ func newNamespace(t *testing.T, service *servicetest.Server, acl ...string) *har
 	return h
 }
 
+// Cluster and Leading implement accountclient.Replica.
+func (h *harness) Cluster() string { return h.cluster }
+func (h *harness) Leading() bool   { return !h.follower.Load() }
+
 // start runs a new reconciler in a manager until stop, or the end of the test.
 func (h *harness) start() {
 	h.Helper()
@@ -135,10 +139,7 @@ func (h *harness) start() {
 	h.reconciler = cloudendpoint.New(cloudendpoint.Options{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Account: h.account,
 		Policies: policy.New(policy.Options{Metadata: mgr.GetClient(), Live: mgr.GetAPIReader()}),
-		CheckURL: ownNamespace, Cluster: func() string { return h.cluster }, Leading: func() bool {
-			return !h.follower.Load()
-		},
-		Recorder: h.events, Clock: clock.RealClock{},
+		URLs:     h, Replica: h, Recorder: h.events, Clock: clock.RealClock{},
 	})
 	if err := cloudendpoint.Index(h.Context(), mgr.GetFieldIndexer()); err != nil {
 		h.Fatal(err)
@@ -158,8 +159,8 @@ func (h *harness) start() {
 	h.Cleanup(h.stop)
 }
 
-// ownNamespace admits what the exporter admits by default.
-func ownNamespace(namespace, binding, url string) (account.EndpointURL, string) {
+// CheckURL admits what the exporter admits by default.
+func (h *harness) CheckURL(namespace, binding, url string) (account.EndpointURL, string) {
 	u, err := account.ParseBindingURL(binding, url)
 	if err != nil {
 		return u, "spec.url: " + account.FirstRule(err)

@@ -36,6 +36,13 @@ const (
 	unansweredRetry = 10 * time.Second
 )
 
+// URLs are those that objects may have.
+type URLs interface {
+	// CheckURL parses the URL of an object in the namespace, and returns why it is not admitted; "" if
+	// it is.
+	CheckURL(namespace, binding, url string) (parsed account.EndpointURL, problem string)
+}
+
 // Options are what New needs.
 type Options struct {
 	// Client reads CloudEndpoints from the cache and writes their status.
@@ -45,14 +52,9 @@ type Options struct {
 	Account accountclient.API // Account are the account's endpoints, as the exporter may see and change them.
 	// Policies reads traffic policies.
 	Policies *policy.Reader
-	// CheckURL parses the URL of an object in the namespace, and returns why it is not admitted; ""
-	// if it is.
-	CheckURL func(namespace, binding, url string) (parsed account.EndpointURL, problem string)
-	// Cluster returns the UID of the cluster: that of its namespace kube-system. It is called while
-	// this replica leads.
-	Cluster func() string
-	// Leading reports whether this replica holds the Lease. The others do nothing.
-	Leading  func() bool
+	URLs     URLs
+	// Replica is asked for the cluster while this replica leads; the others do nothing.
+	accountclient.Replica
 	Recorder events.EventRecorder
 	Clock    clock.PassiveClock
 }
@@ -145,7 +147,7 @@ func (r *Reconciler) desired(ctx context.Context, o *v1alpha1.CloudEndpoint) (ac
 	if len(o.Spec.Bindings) > 0 {
 		binding = o.Spec.Bindings[0]
 	}
-	u, refused := r.CheckURL(o.Namespace, binding, o.Spec.URL)
+	u, refused := r.URLs.CheckURL(o.Namespace, binding, o.Spec.URL)
 	if refused != "" {
 		return account.Endpoint{}, notAccepted(v1alpha1.ReasonURLNotAllowed, refused)
 	}

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/notify"
 	"github.com/fairlead-dev/fairlead/internal/operator/exporter/policy"
 )
 
@@ -54,25 +55,11 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 
 // EnqueueAll has every object reconciled: this replica leads since a moment ago.
 func (r *Reconciler) EnqueueAll(ctx context.Context) {
-	var list v1alpha1.CloudEndpointList
-	if err := r.Client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
-		return // the cache has stopped
-	}
-	for i := range list.Items {
-		r.changes.NotifyObject(client.ObjectKeyFromObject(&list.Items[i]))
-	}
+	r.changes.NotifyObjects(notify.Names(ctx, r.Client, &v1alpha1.CloudEndpointList{}))
 }
 
 // referringTo returns requests for the objects whose traffic policy is in the ConfigMap.
 func (r *Reconciler) referringTo(ctx context.Context, m client.Object) []reconcile.Request {
-	var list v1alpha1.CloudEndpointList
-	if err := r.Client.List(ctx, &list, client.InNamespace(m.GetNamespace()),
-		client.MatchingFields{indexConfigMap: m.GetName()}); err != nil {
-		return nil // the cache has stopped
-	}
-	requests := make([]reconcile.Request, len(list.Items))
-	for i := range list.Items {
-		requests[i].NamespacedName = client.ObjectKeyFromObject(&list.Items[i])
-	}
-	return requests
+	return notify.Requests(notify.Names(ctx, r.Client, &v1alpha1.CloudEndpointList{},
+		client.InNamespace(m.GetNamespace()), client.MatchingFields{indexConfigMap: m.GetName()}))
 }

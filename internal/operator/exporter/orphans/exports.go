@@ -22,7 +22,7 @@ func (c *Collector) exports(ctx context.Context) (map[types.NamespacedName][]str
 	if c.Exports == nil {
 		return nil, false, nil
 	}
-	urls, known, err := c.Exports(ctx)
+	urls, known, err := c.Exports.PortURLs(ctx)
 	if err != nil {
 		return nil, false, fmt.Errorf("listing what is exported: %w", err)
 	}

@@ -78,9 +78,7 @@ func TestCollect_Exports(t *testing.T) {
 		}
 		c := w.collector()
 		c.Live = exportsReader{w, tt.live}
-		c.Exports = func(context.Context) (map[types.NamespacedName][]string, bool, error) {
-			return tt.exports, !tt.unknown, nil
-		}
+		c.Exports = portURLs{tt.exports, !tt.unknown}
 		if err := c.Collect(t.Context()); (err != nil) != tt.fails {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -116,4 +114,14 @@ func TestRun_Soon(t *testing.T) {
 		stop()
 		<-done
 	})
+}
+
+// portURLs are the URLs of the ports of ServiceExports.
+type portURLs struct {
+	urls  map[types.NamespacedName][]string
+	known bool
+}
+
+func (p portURLs) PortURLs(context.Context) (map[types.NamespacedName][]string, bool, error) {
+	return p.urls, p.known, nil
 }

@@ -33,6 +33,8 @@ import (
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/apiclient"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/notify"
+	"github.com/fairlead-dev/fairlead/internal/operator/exporter/accountclient"
 )
 
 const (
@@ -50,20 +52,28 @@ type Account interface {
 	DeleteEndpoint(ctx context.Context, id string) error
 }
 
+// ServiceExports are those of the cluster; *serviceexport.Reconciler implements it.
+type ServiceExports interface {
+	// PortURLs returns the URLs of the ports that each ServiceExport has; known is false while that
+	// cannot be told.
+	PortURLs(ctx context.Context) (urls map[types.NamespacedName][]string, known bool, err error)
+}
+
+// CloudEndpoints are those of the cluster; *cloudendpoint.Reconciler implements it.
+type CloudEndpoints interface{ Observe([]account.Endpoint) }
+
 // Collector deletes orphans. One process of the cluster runs it at a time.
 type Collector struct {
 	Account Account
 	// Cached reads objects from the cache, Live from the API server.
 	Cached, Live client.Reader
-	// Cluster returns the UID of the cluster: that of its namespace kube-system.
-	Cluster func() string
-	// Exports returns the URLs of the ports that each ServiceExport has; known is false while that
-	// cannot be told. nil = this exporter exports no Services.
-	Exports func(ctx context.Context) (urls map[types.NamespacedName][]string, known bool, err error)
+	Replica      accountclient.Replica
+	// Exports is nil in an exporter that exports no Services.
+	Exports ServiceExports
 	// Soon receives when a round is needed soon; may be nil.
-	Soon <-chan struct{}
-	// OnList is called with each complete list of the cluster's endpoints; nil: not.
-	OnList func([]account.Endpoint)
+	Soon notify.Signal
+	// Clouds observes each complete list of the cluster's endpoints; may be nil.
+	Clouds CloudEndpoints
 	Log    logr.Logger
 
 	held      map[string]bool // ids of the endpoints that the last round would have deleted
@@ -112,13 +122,13 @@ func (c *Collector) Run(ctx context.Context) {
 
 // Collect runs one round. After an error nothing more is deleted.
 func (c *Collector) Collect(ctx context.Context) error {
-	list, err := c.Account.ListEndpoints(ctx, account.EndpointFilter{OwnerCluster: c.Cluster()})
+	list, err := c.Account.ListEndpoints(ctx, account.EndpointFilter{OwnerCluster: c.Replica.Cluster()})
 	if err != nil {
 		return fmt.Errorf("listing the account's endpoints of this cluster: %w", err)
 	}
 	own := slices.DeleteFunc(list.Endpoints, func(e account.Endpoint) bool { return !c.isOurs(&e) })
-	if c.OnList != nil {
-		c.OnList(own)
+	if c.Clouds != nil {
+		c.Clouds.Observe(own)
 	}
 	objects, err := c.cachedObjects(ctx)
 	if err != nil {
@@ -159,7 +169,7 @@ func (c *Collector) Collect(ctx context.Context) error {
 // owner.
 func (c *Collector) isOurs(e *account.Endpoint) bool {
 	o := e.Owner
-	return o != nil && o.Cluster == c.Cluster() &&
+	return o != nil && o.Cluster == c.Replica.Cluster() &&
 		(o.Kind == account.KindAgentEndpoint && e.Type == account.TypeAgent ||
 			o.Kind == account.KindCloudEndpoint && e.Type == account.TypeCloud ||
 			o.Kind == account.KindServiceExport)

@@ -123,10 +123,11 @@ func (w *world) Get(_ context.Context, key client.ObjectKey, o client.Object, _ 
 var agentEndpoints = schema.GroupResource{Group: v1alpha1.GroupVersion.Group, Resource: "agentendpoints"}
 
 func (w *world) collector() *orphans.Collector {
-	return &orphans.Collector{Account: w, Cached: w, Live: w, Cluster: func() string {
-		return "c1"
-	}, Log: logr.Discard()}
+	return &orphans.Collector{Account: w, Cached: w, Live: w, Replica: w, Log: logr.Discard()}
 }
+
+func (w *world) Cluster() string { return "c1" }
+func (w *world) Leading() bool   { return true }
 
 func (w *world) collect(t *testing.T, want ...string) {
 	t.Helper()

@@ -157,7 +157,7 @@ func TestReconcile_ClaimedID(t *testing.T) {
 		for _, name := range all {
 			h.expect(name, exportedWell)
 		}
-		if h.orphans != roundsAtStart {
+		if len(h.orphans) != roundsAtStart {
 			t.Error("orphans were collected because of another cluster's id")
 		}
 	})
@@ -197,8 +197,8 @@ func TestReconcile_OwnFormerID(t *testing.T) {
 		}, nil)
 		h.service(hello, tcp("web", 80))
 		h.export(hello)
-		if h.orphans != roundsAtStart+1 {
-			t.Errorf("orphans were collected %d times", h.orphans)
+		if len(h.orphans) != roundsAtStart+1 {
+			t.Errorf("orphans were collected %d times", len(h.orphans))
 		}
 	})
 }
@@ -213,7 +213,7 @@ func TestReconcile_OldServer(t *testing.T) {
 		h.account.isGone = true // the watch of before ends
 		h.account.mu.Unlock()
 		h.r.records.reset()
-		h.r.feed.requestList()
+		h.r.feed.refresh.Send()
 		h.service(hello, tcp("web", 80))
 		time.Sleep(time.Minute)
 		h.export(hello)

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -121,14 +122,20 @@ func (r *Reconciler) ensure(ctx context.Context, name types.NamespacedName, foun
 // one export from time to time, and not for each.
 func (r *Reconciler) create(ctx context.Context, e account.Endpoint) error {
 	id := account.EndpointURL{Host: e.Host}.ClusterID()
-	if err := r.claimRefused(id, time.Now()); err != nil {
+	if err := r.claim.refused(id, time.Now()); err != nil {
 		return err
 	}
 	made, err := r.Account.CreateEndpoint(ctx, e)
-	r.noteClaim(id, err, time.Now())
+	freed := r.claim.record(id, err, time.Now())
+	if e, ok := errors.AsType[*account.Error](err); ok && e.Details["cluster_uid"] == r.Cluster() {
+		r.Orphans.Send() // ports of exports that are gone may be what is in the way
+	}
+	if freed {
+		r.EnqueueAll()
+	}
 	switch {
 	case account.CodeOf(err) == account.CodeURLTaken:
-		r.feed.requestList() // the record may be this export's own
+		r.feed.refresh.Send() // the record may be this export's own
 		return err
 	case err != nil:
 		return err
@@ -147,35 +154,38 @@ func (r *Reconciler) keepRecord(e *account.Endpoint, isNew bool) {
 // claimRetry is the pause between two attempts to export under an id that the account refuses.
 const claimRetry = 15 * time.Second
 
-// claimRefused returns the account's answer while it is known to refuse the cluster's id.
-func (r *Reconciler) claimRefused(id string, now time.Time) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.claimErr == nil || r.claimed != id || !now.Before(r.claimAt) {
-		r.claimAt = now.Add(claimRetry) // of other exports, until this one is answered
-		return nil
-	}
-	return r.claimErr
+// claim is the account's answer to the id under which this cluster exports. It is safe for concurrent
+// use.
+type claim struct {
+	mu  sync.Mutex
+	id  string // the id that the account refused, as another cluster has it
+	err error
+	at  time.Time // when the account is asked again
 }
 
-// noteClaim remembers whether the account refused the cluster's id.
-func (r *Reconciler) noteClaim(id string, err error, now time.Time) {
-	r.mu.Lock()
-	before := r.claimErr
+// refused returns the account's answer while it is known to refuse the cluster's id.
+func (c *claim) refused(id string, now time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err == nil || c.id != id || !now.Before(c.at) {
+		c.at = now.Add(claimRetry) // of other exports, until this one is answered
+		return nil
+	}
+	return c.err
+}
+
+// record records whether the account refused the cluster's id, and returns whether it no longer does.
+func (c *claim) record(id string, err error, now time.Time) (freed bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before := c.err
 	switch {
 	case account.CodeOf(err) == account.CodeInUse:
-		r.claimed, r.claimErr, r.claimAt = id, err, now.Add(claimRetry)
+		c.id, c.err, c.at = id, err, now.Add(claimRetry)
 	case err == nil || !accountclient.Unanswered(err):
-		r.claimErr = nil
+		c.err = nil
 	}
-	freed := before != nil && r.claimErr == nil
-	r.mu.Unlock()
-	if e, ok := errors.AsType[*account.Error](err); ok && e.Details["cluster_uid"] == r.Cluster() {
-		r.CollectOrphans() // ports of exports that are gone may be what is in the way
-	}
-	if freed {
-		r.EnqueueAll()
-	}
+	return before != nil && c.err == nil
 }
 
 // readiness returns what the record is to say of ready endpoints: that there is none after

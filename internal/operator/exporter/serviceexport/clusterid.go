@@ -17,6 +17,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/notify"
 )
 
 // The ClusterProperty that holds a cluster's id (KEP-2149).
@@ -38,8 +39,8 @@ const idInterval = 5 * time.Second // between two looks at the ClusterProperty
 type clusterID struct {
 	live      client.Reader
 	flag      string
-	inUse     func() bool // there are exports
-	onChange  func()      // get returns something else; must not block
+	exports   *exportNames
+	orphans   notify.Signal
 	log       logr.Logger
 	mu        sync.Mutex
 	id        string
@@ -80,7 +81,7 @@ func (c *clusterID) run(ctx context.Context) {
 
 // set takes what was found.
 func (c *clusterID) set(id, problem string) {
-	inUse := c.inUse()
+	inUse := len(c.exports.all()) > 0
 	c.mu.Lock()
 	if c.id != "" && id != c.id && inUse {
 		isNew := c.differing != id
@@ -89,7 +90,7 @@ func (c *clusterID) set(id, problem string) {
 		if isNew {
 			c.log.Info("The cluster has another id now; it counts when the last ServiceExport is deleted", "id", id,
 				"exportsAs", c.id, "problem", problem)
-			c.onChange()
+			c.notify()
 		}
 		return
 	}
@@ -103,8 +104,14 @@ func (c *clusterID) set(id, problem string) {
 		c.log.Info("Services are not exported: the cluster has no id", "problem", problem)
 	}
 	if changed {
-		c.onChange()
+		c.notify()
 	}
+}
+
+// notify tells that get returns something else.
+func (c *clusterID) notify() {
+	c.exports.notifyAll()
+	c.orphans.Send()
 }
 
 // find reads the id. An error means that it is not known.

@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/notify"
 )
 
 // properties is a cluster with at most one ClusterProperty.
@@ -89,20 +91,18 @@ func TestClusterID_Find(t *testing.T) {
 func TestClusterID_StaysInUse(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		inUse, changes := false, 0
-		c := &clusterID{flag: "a", inUse: func() bool { return inUse }, onChange: func() {
-			changes++
-		}, log: logr.Discard()}
+		exports, changes := newExportNames(), make(notify.Signal, 10)
+		c := &clusterID{flag: "a", exports: exports, orphans: changes, log: logr.Discard()}
 		expect := func(what, id, pending string, n int) {
 			t.Helper()
-			if got, problem := c.get(); got != id || c.pending() != pending || changes != n {
-				t.Errorf("%s: %q (%s), pending %q, %d changes", what, got, problem, c.pending(), changes)
+			if got, problem := c.get(); got != id || c.pending() != pending || len(changes) != n {
+				t.Errorf("%s: %q (%s), pending %q, %d changes", what, got, problem, c.pending(), len(changes))
 			}
 		}
 		expect("at the start", "", "", 0)
 		c.set("", "there is none")
 		expect("without one", "", "", 1)
-		inUse = true
+		exports.seen.Store(hello, true)
 		c.set("a", "")
 		expect("the first", "a", "", 2)
 		c.set("a", "")
@@ -116,7 +116,7 @@ func TestClusterID_StaysInUse(t *testing.T) {
 		if id, problem := c.get(); id != "a" || problem != "" {
 			t.Errorf("without an id while there are exports: %q, %q", id, problem)
 		}
-		inUse = false
+		exports.seen.Delete(hello)
 		c.set("b", "")
 		expect("without exports", "b", "", 5)
 	})
@@ -127,7 +127,7 @@ func TestClusterID_SurvivesAPIServer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		cluster := &properties{version: "v1beta1", value: "prod", err: notFound}
-		c := &clusterID{live: cluster, inUse: func() bool { return false }, onChange: func() {}, log: logr.Discard()}
+		c := &clusterID{live: cluster, exports: newExportNames(), log: logr.Discard()}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { defer close(done); c.run(ctx) }()

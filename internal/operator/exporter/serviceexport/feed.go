@@ -13,6 +13,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/apiclient"
 	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/notify"
 	"github.com/fairlead-dev/fairlead/internal/operator/exporter/accountclient"
 )
 
@@ -32,24 +33,16 @@ type WatchFunc func(context.Context, account.EndpointFilter, account.ResourceVer
 // feed keeps the records up to date: it lists and then watches, and lists again when a watch cannot
 // be resumed.
 type feed struct {
-	account Account
+	account accountclient.Endpoints
 	watch   WatchFunc
 	records *records
 	log     logr.Logger
-	refresh chan struct{} // holds a value when a list is asked for
+	refresh notify.Signal // asks for a complete list soon
 	logged  string        // the failure that was logged last; used by run only
 }
 
 func newFeed(o *Options, r *records) *feed {
-	return &feed{account: o.Account, watch: o.Watch, records: r, log: o.Log, refresh: make(chan struct{}, 1)}
-}
-
-// requestList asks for a complete list soon.
-func (f *feed) requestList() {
-	select {
-	case f.refresh <- struct{}{}:
-	default:
-	}
+	return &feed{account: o.Account, watch: o.Watch, records: r, log: o.Log, refresh: notify.NewSignal()}
 }
 
 // run runs until the context ends, while this replica leads.

@@ -31,6 +31,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agent"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/notify"
 	"github.com/fairlead-dev/fairlead/internal/operator/exporter/upstream"
 )
 
@@ -47,12 +48,12 @@ type harness struct {
 	events  *events.FakeRecorder
 	r       *Reconciler
 	queue   workqueue.TypedRateLimitingInterface[reconcile.Request]
+	orphans notify.Signal // a value each time that orphans were to be collected
 
 	mu        sync.Mutex // guards the rest
 	follows   bool       // another replica leads
 	writes    int        // of a status
 	stale     string     // "ServiceExport" or "Service": the cache does not have these any more
-	orphans   int        // how often orphans were to be collected
 	firstTime time.Time
 }
 
@@ -83,7 +84,9 @@ func newHarness(t *testing.T) *harness {
 		}
 	}
 	h := &harness{T: t, account: &fakeAccount{rows: map[string]account.Endpoint{}}, firstTime: time.Now(),
-		ports:  &fakePorts{served: map[types.NamespacedName]map[int32]agent.Endpoint{}, states: map[string]PortState{}},
+		orphans: make(notify.Signal, 1000),
+		ports: &fakePorts{served: map[types.NamespacedName]map[int32]agent.Endpoint{},
+			states: map[string]PortState{}},
 		events: events.NewFakeRecorder(1000), queue: workqueue.NewTypedRateLimitingQueue(
 			workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())}
 	builder := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1beta1.ServiceExport{})
@@ -95,8 +98,7 @@ func newHarness(t *testing.T) *harness {
 		Client: interceptor.NewClient(h.kube.(client.WithWatch), interceptor.Funcs{Get: h.get,
 			SubResourceUpdate: h.updateStatus}),
 		Live: h.kube, Account: h.account, Watch: h.account.watch, Ports: h.ports, ClusterID: "a",
-		Cluster: func() string { return ownCluster }, Leading: h.leads, Recorder: h.events, Log: logr.Discard(),
-		CollectOrphans: func() { h.locked(func() { h.orphans++ }) },
+		Replica: h, Recorder: h.events, Log: logr.Discard(), Orphans: h.orphans,
 	})
 	h.ports.changed = h.r.Notify
 	h.r.kind.read.Store(true)
@@ -118,7 +120,9 @@ func (h *harness) locked(f func()) {
 	f()
 }
 
-func (h *harness) leads() (leads bool) {
+func (h *harness) Cluster() string { return ownCluster }
+
+func (h *harness) Leading() (leads bool) {
 	h.locked(func() { leads = !h.follows })
 	return leads
 }
@@ -144,7 +148,7 @@ func (h *harness) updateStatus(
 
 // reconcile is the controller.
 func (h *harness) reconcile(ctx context.Context) {
-	if err := h.r.changes.Start(ctx, h.queue); err != nil {
+	if err := h.r.exports.changes.Start(ctx, h.queue); err != nil {
 		h.Error(err)
 	}
 	for {

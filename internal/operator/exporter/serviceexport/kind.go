@@ -75,14 +75,11 @@ func (r *Reconciler) Start(ctx context.Context) error {
 	if toolscache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
 		r.kind.read.Store(true)
 		r.enqueueCached(ctx)
-		r.CollectOrphans() // an earlier round could not tell which exports there are
+		r.Orphans.Send() // an earlier round could not tell which exports there are
 	}
 	<-ctx.Done()
 	return nil
 }
-
-// NeedLeaderElection returns false: every replica binds ports.
-func (r *Reconciler) NeedLeaderElection() bool { return false }
 
 // awaitKind returns true when the API server has ServiceExports and lets them be read, and false
 // when the context ends.
@@ -102,7 +99,7 @@ func (r *Reconciler) awaitKind(ctx context.Context) bool {
 			logged = message
 			r.Log.Info("Services are not exported; everything else is", "cause", message)
 			if r.kind.missing.Load() {
-				r.ReportKind(ctx, message)
+				r.Deployment.ReportMissingKind(ctx, message)
 			}
 		}
 		timer.Sleep(ctx, kindInterval)
@@ -130,7 +127,7 @@ func (r *Reconciler) enqueue(o any) {
 		o = gone.Obj
 	}
 	if export, ok := o.(*v1beta1.ServiceExport); ok {
-		r.changes.NotifyObject(client.ObjectKeyFromObject(export))
+		r.exports.changes.NotifyObject(client.ObjectKeyFromObject(export))
 	}
 }
 
@@ -140,9 +137,7 @@ func (r *Reconciler) enqueueCached(ctx context.Context) {
 	if err != nil {
 		return // the cache has stopped
 	}
-	for _, name := range names {
-		r.changes.NotifyObject(name)
-	}
+	r.exports.changes.NotifyObjects(names)
 }
 
 // cached returns the names of the exports that the cache has.

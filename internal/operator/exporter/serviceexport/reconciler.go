@@ -12,7 +12,6 @@ import (
 
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
@@ -21,11 +20,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agent"
-	"github.com/fairlead-dev/fairlead/internal/apiclient"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/notify"
+	"github.com/fairlead-dev/fairlead/internal/operator/exporter/accountclient"
 	"github.com/fairlead-dev/fairlead/internal/operator/exporter/upstream"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/owned"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/process"
 )
 
 const (
@@ -45,15 +45,6 @@ const (
 	// readyFallDelay is how long a Service must have no ready endpoint before its record says so.
 	readyFallDelay = time.Second
 )
-
-// Account are the account's endpoints, as the exporter may see and change them.
-type Account interface {
-	ListEndpoints(ctx context.Context, f account.EndpointFilter) (*apiclient.EndpointSnapshot, error)
-	CreateEndpoint(ctx context.Context, e account.Endpoint) (*account.Endpoint, error)
-	PatchEndpoint(ctx context.Context, id string, p account.EndpointPatch, owner *account.Owner) (
-		*account.Endpoint, error)
-	DeleteEndpoint(ctx context.Context, id string) error
-}
 
 // PortState is what came of the bind of a port.
 type PortState struct {
@@ -80,6 +71,12 @@ type Ports interface {
 	Unreachable() string
 }
 
+// Deployment is that of the exporters.
+type Deployment interface {
+	// ReportMissingKind reports that the cluster lacks ServiceExports, with what to do.
+	ReportMissingKind(ctx context.Context, missing string)
+}
+
 // Options are what New needs.
 type Options struct {
 	// Client reads objects from the cache and writes the status of ServiceExports.
@@ -88,79 +85,58 @@ type Options struct {
 	Live client.Reader
 	// Informers are the cache's.
 	Informers Informers
-	Account   Account
+	Account   accountclient.Endpoints
 	Watch     WatchFunc
 	Upstreams upstream.Rules
 	Dial      agent.DialFunc
 	Ports     Ports
-	// Cluster returns the UID of the cluster: that of its namespace kube-system. It is called while
-	// this replica leads.
-	Cluster func() string
+	// Replica is asked for the cluster while this replica leads.
+	accountclient.Replica
 	// ClusterID is the cluster's id where no ClusterProperty says it; may be "".
 	ClusterID string
 	// Namespaces are those whose ServiceExports are read; none = all.
 	Namespaces []string
-	// Leading reports whether this replica holds the Lease.
-	Leading  func() bool
-	Recorder events.EventRecorder
-	// ReportKind is called when the cluster lacks ServiceExports, with what to do.
-	ReportKind func(ctx context.Context, missing string)
-	// CollectOrphans is called when endpoints of exports that are gone should be deleted soon.
-	CollectOrphans func()
-	Log            logr.Logger
+	Recorder   events.EventRecorder
+	// Deployment gets an event when the cluster lacks ServiceExports.
+	Deployment Deployment
+	// Orphans receives when endpoints of exports that are gone should be deleted soon.
+	Orphans notify.Signal
+	Log     logr.Logger
 }
 
 // Reconciler reconciles ServiceExports. New makes one.
 type Reconciler struct {
+	process.EveryReplica
 	Options
-	changes *notify.Source
+	exports *exportNames
 	ids     *clusterID
 	records *records
 	feed    *feed
 	kind    kind
 	backoff *flowcontrol.Backoff
+	claim   claim
 
-	mu       sync.Mutex
-	seen     map[types.NamespacedName]bool      // exports that exist, or are to be removed
-	unready  map[types.NamespacedName]time.Time // since when a Service has no ready endpoint
-	failed   map[types.NamespacedName]bool      // exports whose record is not as it should be
-	claimed  string                             // the id that the account refused, as another cluster has it
-	claimErr error
-	claimAt  time.Time // when the account is asked again
+	mu      sync.Mutex
+	unready map[types.NamespacedName]time.Time // since when a Service has no ready endpoint
+	failed  map[types.NamespacedName]bool      // exports whose record is not as it should be
 }
 
 // New returns a Reconciler.
 func New(o Options) *Reconciler {
-	r := &Reconciler{Options: o, changes: notify.New("", 0), seen: map[types.NamespacedName]bool{},
+	exports := newExportNames()
+	r := &Reconciler{Options: o, exports: exports, records: newRecords(exports),
 		unready: map[types.NamespacedName]time.Time{}, failed: map[types.NamespacedName]bool{},
 		backoff: flowcontrol.NewBackOffWithJitter(firstRetry, lastRetry, 0.2)}
-	r.records = newRecords(r.notify, r.EnqueueAll)
 	r.feed = newFeed(&o, r.records)
-	r.ids = &clusterID{live: o.Live, flag: o.ClusterID, inUse: r.inUse, log: o.Log, onChange: func() {
-		r.EnqueueAll()
-		r.CollectOrphans()
-	}}
+	r.ids = &clusterID{live: o.Live, flag: o.ClusterID, exports: exports, orphans: o.Orphans, log: o.Log}
 	return r
 }
 
-// notify requests a reconciliation of an export that there is.
-func (r *Reconciler) notify(name types.NamespacedName) {
-	if r.knows(name) {
-		r.changes.NotifyObject(name)
-	}
-}
-
 // Notify requests a reconciliation of an export: the state of its ports has changed.
-func (r *Reconciler) Notify(name types.NamespacedName) { r.changes.NotifyObject(name) }
+func (r *Reconciler) Notify(name types.NamespacedName) { r.exports.changes.NotifyObject(name) }
 
 // EnqueueAll requests a reconciliation of every export.
-func (r *Reconciler) EnqueueAll() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for name := range r.seen {
-		r.changes.NotifyObject(name)
-	}
-}
+func (r *Reconciler) EnqueueAll() { r.exports.notifyAll() }
 
 // Reconcile binds the ports of an export and, while this replica leads, writes its record and
 // status.
@@ -179,7 +155,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	case o.DeletionTimestamp != nil:
 		return r.remove(ctx, name)
 	}
-	r.see(name)
+	r.exports.seen.Store(name, true)
 	found, err := r.resolve(ctx, &o)
 	if err != nil {
 		return ctrl.Result{}, err
@@ -201,24 +177,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 // missing ends an export that the cache does not have, once the API server itself says that it is
 // gone: a cache that was filled from a wrong answer ends nothing.
 func (r *Reconciler) missing(ctx context.Context, name types.NamespacedName) (ctrl.Result, error) {
-	if !r.knows(name) {
+	if !r.exports.has(name) {
 		r.Ports.Remove(name)
 		return ctrl.Result{}, nil
 	}
-	live := &metav1.PartialObjectMetadata{}
-	live.SetGroupVersionKind(schema.GroupVersion(v1beta1.GroupVersion).WithKind(v1beta1.ServiceExportKindName))
-	if !r.isGone(ctx, name, live) {
+	kind := schema.GroupVersion(v1beta1.GroupVersion).WithKind(v1beta1.ServiceExportKindName)
+	if !owned.IsGone(ctx, r.Live, kind, name) {
 		return ctrl.Result{RequeueAfter: liveRetry}, nil
 	}
 	return r.remove(ctx, name)
-}
-
-// isGone reports whether the API server says that it does not have an object, or deletes it.
-func (r *Reconciler) isGone(ctx context.Context, name types.NamespacedName, o *metav1.PartialObjectMetadata) bool {
-	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
-	defer cancel()
-	err := r.Live.Get(ctx, name, o)
-	return apierrors.IsNotFound(err) || err == nil && o.DeletionTimestamp != nil
 }
 
 // remove ends the ports of an export that is gone, and its record.
@@ -235,29 +202,41 @@ func (r *Reconciler) remove(ctx context.Context, name types.NamespacedName) (ctr
 	return ctrl.Result{}, nil
 }
 
-func (r *Reconciler) see(name types.NamespacedName) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.seen[name] = true
-}
-
-func (r *Reconciler) knows(name types.NamespacedName) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.seen[name]
-}
-
-func (r *Reconciler) inUse() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return len(r.seen) > 0
-}
-
 func (r *Reconciler) forget(name types.NamespacedName) {
 	r.backoff.DeleteEntry(name.String())
+	r.exports.seen.Delete(name)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.seen, name)
 	delete(r.unready, name)
 	delete(r.failed, name)
 }
+
+// exportNames are the exports that exist, or are to be removed. It is safe for concurrent use.
+type exportNames struct {
+	changes *notify.Source // changes wakes the controller.
+	seen    sync.Map       // seen has the names.
+}
+
+func newExportNames() *exportNames { return &exportNames{changes: notify.New("", 0)} }
+
+func (e *exportNames) has(name types.NamespacedName) bool {
+	_, ok := e.seen.Load(name)
+	return ok
+}
+
+func (e *exportNames) all() (names []types.NamespacedName) {
+	for name := range e.seen.Range {
+		names = append(names, name.(types.NamespacedName))
+	}
+	return names
+}
+
+// notify requests a reconciliation of an export that there is.
+func (e *exportNames) notify(name types.NamespacedName) {
+	if e.has(name) {
+		e.changes.NotifyObject(name)
+	}
+}
+
+// notifyAll requests a reconciliation of every export.
+func (e *exportNames) notifyAll() { e.changes.NotifyObjects(e.all()) }

@@ -34,13 +34,17 @@ func (r *record) name() types.NamespacedName {
 	return types.NamespacedName{Namespace: r.Namespace, Name: r.Name}
 }
 
+// listener is notified of a name whose record has changed, and when what records.state returns has;
+// *exportNames implements it. Its methods must not block.
+type listener interface {
+	notify(name types.NamespacedName)
+	notifyAll()
+}
+
 // records are those of all clusters of the account, as far as this replica knows them. It is safe
 // for concurrent use.
 type records struct {
-	// onChange is called when a record of the name has changed, onState when what state returns
-	// has. They must not block.
-	onChange func(types.NamespacedName)
-	onState  func()
+	exports listener
 
 	mu     sync.Mutex
 	byID   map[string]record
@@ -49,9 +53,8 @@ type records struct {
 	err    error                             // why there was none
 }
 
-func newRecords(onChange func(types.NamespacedName), onState func()) *records {
-	return &records{onChange: onChange, onState: onState, byID: map[string]record{},
-		byName: map[types.NamespacedName][]string{}}
+func newRecords(exports listener) *records {
+	return &records{exports: exports, byID: map[string]record{}, byName: map[types.NamespacedName][]string{}}
 }
 
 // state reports whether the records are known, or why they are not.
@@ -115,10 +118,10 @@ func (s *records) replace(endpoints []account.Endpoint, version account.Resource
 	s.listed, s.err = true, nil
 	s.mu.Unlock()
 	for _, name := range changed {
-		s.onChange(name)
+		s.exports.notify(name)
 	}
 	if becameKnown {
-		s.onState()
+		s.exports.notifyAll()
 	}
 }
 
@@ -131,7 +134,7 @@ func (s *records) fail(err error) {
 	}
 	s.mu.Unlock()
 	if changed {
-		s.onState()
+		s.exports.notifyAll()
 	}
 }
 
@@ -169,7 +172,7 @@ func (s *records) put(r record, isNew bool) {
 		s.byName[r.name()] = append(s.byName[r.name()], r.ID)
 	}
 	s.mu.Unlock()
-	s.onChange(r.name())
+	s.exports.notify(r.name())
 }
 
 // isAfter reports whether a record's version a is another one than b, and not an older one.
@@ -189,6 +192,6 @@ func (s *records) drop(r record) {
 	}
 	s.mu.Unlock()
 	if had {
-		s.onChange(r.name())
+		s.exports.notify(r.name())
 	}
 }

@@ -22,10 +22,16 @@ func row(id string, seq int64) account.Endpoint {
 
 func version(seq int64) account.ResourceVersion { return account.ResourceVersion{Epoch: 1, Seq: seq} }
 
+// notifications counts what records report.
+type notifications struct{ names, states int }
+
+func (n *notifications) notify(types.NamespacedName) { n.names++ }
+func (n *notifications) notifyAll()                  { n.states++ }
+
 func TestRecords_KeepNewest(t *testing.T) {
 	t.Parallel()
-	changes, states := 0, 0
-	s := newRecords(func(types.NamespacedName) { changes++ }, func() { states++ })
+	counted := &notifications{}
+	s := newRecords(counted)
 	expect := func(what string, wantChanges int, ids ...string) {
 		t.Helper()
 		var got []string
@@ -33,8 +39,8 @@ func TestRecords_KeepNewest(t *testing.T) {
 			got = append(got, r.ID)
 		}
 		slices.Sort(got)
-		if !slices.Equal(got, ids) || changes != wantChanges {
-			t.Errorf("%s: %v and %d changes, want %v and %d", what, got, changes, ids, wantChanges)
+		if !slices.Equal(got, ids) || counted.names != wantChanges {
+			t.Errorf("%s: %v and %d changes, want %v and %d", what, got, counted.names, ids, wantChanges)
 		}
 	}
 	put := func(e account.Endpoint, isNew bool) {
@@ -65,8 +71,8 @@ func TestRecords_KeepNewest(t *testing.T) {
 	expect("a late deletion of one that was made again", 7, "ep-1")
 	s.apply(account.EndpointEvent{Type: account.Deleted, Endpoint: &deleted, ResourceVersion: version(13)})
 	expect("another deletion", 8)
-	if states != 1 || len(s.byName) > 0 {
-		t.Errorf("the state changed %d times; names %v", states, s.byName)
+	if counted.states != 1 || len(s.byName) > 0 {
+		t.Errorf("the state changed %d times; names %v", counted.states, s.byName)
 	}
 }
 
@@ -77,7 +83,7 @@ func TestFeed_ListsAgain(t *testing.T) {
 		h.service(hello, tcp("web", 80))
 		h.export(hello)
 		lists := h.account.listCount()
-		h.r.feed.requestList()
+		h.r.feed.refresh.Send()
 		h.settle()
 		if h.account.listCount() != lists {
 			t.Error("a list was read at once")
@@ -90,7 +96,7 @@ func TestFeed_ListsAgain(t *testing.T) {
 		h.account.mu.Lock()
 		h.account.isGone = true
 		h.account.mu.Unlock()
-		h.r.feed.requestList()
+		h.r.feed.refresh.Send()
 		time.Sleep(2 * refreshInterval)
 		h.settle()
 		if n := h.account.listCount() - lists; n != 3 {

@@ -9,7 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -18,6 +17,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agent"
 	"github.com/fairlead-dev/fairlead/internal/operator/exporter/upstream"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/owned"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
@@ -84,9 +84,7 @@ func (r *Reconciler) resolve(ctx context.Context, o *v1beta1.ServiceExport) (fou
 // the API server itself must say that there is none.
 func (r *Reconciler) withoutService(ctx context.Context, name types.NamespacedName) (found resolution) {
 	if r.Ports.Serves(name) || len(r.own(name)) > 0 {
-		live := &metav1.PartialObjectMetadata{}
-		live.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Service"))
-		if !r.isGone(ctx, name, live) {
+		if !owned.IsGone(ctx, r.Live, corev1.SchemeGroupVersion.WithKind("Service"), name) {
 			found.keep = true
 			return found
 		}

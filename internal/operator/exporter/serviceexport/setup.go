@@ -37,7 +37,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Named("serviceexport").
 		Watches(&corev1.Service{}, ofService).
 		Watches(&discoveryv1.EndpointSlice{}, ofSlice).
-		WatchesRawSource(r.changes).
+		WatchesRawSource(r.exports.changes).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers, NeedLeaderElection: ptr.To(false)}).
 		Complete(r)
 	if err := errors.Join(err, mgr.Add(r)); err != nil {
@@ -48,7 +48,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 
 // ifKnown returns a request for an export that there is.
 func (r *Reconciler) ifKnown(name types.NamespacedName) []reconcile.Request {
-	if !r.knows(name) {
+	if !r.exports.has(name) {
 		return nil
 	}
 	return []reconcile.Request{{NamespacedName: name}}
@@ -66,5 +66,5 @@ func (r *Reconciler) Lead(ctx context.Context) {
 func (r *Reconciler) Counts() (exports, failed int, read bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return len(r.seen), len(r.failed), r.kind.isRead()
+	return len(r.exports.all()), len(r.failed), r.kind.isRead()
 }

@@ -28,8 +28,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
@@ -38,6 +36,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/endpointaccess"
 	"github.com/fairlead-dev/fairlead/internal/operator/accesspolicy"
 	"github.com/fairlead-dev/fairlead/internal/operator/kube/informer"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/process"
 )
 
 // Options configure a Watcher.
@@ -84,7 +83,7 @@ type source struct {
 
 // New returns a Watcher; Run makes it watch.
 func New(o Options) (*Watcher, error) {
-	bindings, err := newClient(o.Kubernetes)
+	bindings, err := process.NewBindingsClient(o.Kubernetes)
 	if err != nil {
 		return nil, err
 	}
@@ -109,22 +108,6 @@ func New(o Options) (*Watcher, error) {
 	}
 	w.publish()
 	return w, nil
-}
-
-func newClient(config *rest.Config) (rest.Interface, error) {
-	scheme := runtime.NewScheme()
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		return nil, fmt.Errorf("registering kinds: %w", err)
-	}
-	c := rest.CopyConfig(config)
-	c.APIPath, c.GroupVersion = "/apis", &v1alpha1.GroupVersion
-	c.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
-	c.ContentType, c.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
-	client, err := rest.RESTClientFor(c)
-	if err != nil {
-		return nil, fmt.Errorf("making client for EndpointAccess objects: %w", err)
-	}
-	return client, nil
 }
 
 func (w *Watcher) addNamespaces(config *rest.Config) error {

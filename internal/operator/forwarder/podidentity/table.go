@@ -74,8 +74,7 @@ func (t *table) newEntry(p *corev1.Pod) (key, *pod) {
 	}
 	e := &pod{account: unique.Make(p.Spec.ServiceAccountName), annotations: t.selected.selectFrom(p),
 		labels:      NewLabels(p.Labels),
-		terminating: p.DeletionTimestamp != nil,
-		node:        unique.Make(node(p))}
+		terminating: p.DeletionTimestamp != nil, node: unique.Make(node(p))}
 	if !p.Spec.HostNetwork {
 		e.ips = addresses(p)
 	}

@@ -11,13 +11,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
@@ -52,11 +56,11 @@ func (w *Writer) again(key any) bool {
 // Forget drops what is remembered of a Service, or of the slices of a key.
 func (w *Writer) Forget(key any) { w.attempts.Delete(key) }
 
-// WriteService writes a Service that requests the addresses it had before. While they are still
-// allocated, as the API server frees an address shortly after the deletion of its Service, the write
-// is to be repeated. If they have been given to another Service, or the cluster's ranges have
-// changed, it lets the API server choose: the second family's address only, where that suffices.
-func (w *Writer) WriteService(s *corev1.Service, write func() error) (err error) {
+// writeService writes a Service that requests an address which it had before: the second of two, or
+// its only one. While that is still allocated, as the API server frees an address shortly after the
+// deletion of its Service, the write is to be repeated. If it has been given to another Service, or
+// the cluster's ranges have changed, the API server chooses.
+func (w *Writer) writeService(s *corev1.Service, write func() error) (err error) {
 	key, asked := client.ObjectKeyFromObject(s), s.DeepCopy()
 	defer func() {
 		if err == nil {
@@ -70,16 +74,39 @@ func (w *Writer) WriteService(s *corev1.Service, write func() error) (err error)
 	if strings.Contains(err.Error(), "already allocated") && w.again(key) {
 		return errors.Join(errRepeat, err)
 	}
-	if len(asked.Spec.ClusterIPs) > 1 {
-		asked.DeepCopyInto(s)
-		s.Spec.ClusterIPs = nil
-		if err = write(); !apierrors.IsInvalid(err) {
-			return err
-		}
-	}
 	asked.DeepCopyInto(s)
-	s.Spec.ClusterIP, s.Spec.ClusterIPs = "", nil
+	if len(asked.Spec.ClusterIPs) < 2 {
+		s.Spec.ClusterIP = ""
+	}
+	s.Spec.ClusterIPs, s.Spec.IPFamilies = nil, nil
 	return write()
+}
+
+// CreateService creates the Service and returns it, or the one that already has its name. A new one
+// has the first of the addresses that are desired: RepairedService adds the second.
+func (w *Writer) CreateService(
+	ctx context.Context, desired *corev1.Service,
+) (s *corev1.Service, isNew bool, err error) {
+	made := desired.DeepCopy()
+	requestOneAddress(&made.Spec)
+	err = w.writeService(made, func() error { return w.Client.Create(ctx, made) })
+	if !apierrors.IsAlreadyExists(err) {
+		return made, err == nil, err
+	}
+	live := &corev1.Service{} // the cache has not seen it yet
+	if err := w.Live.Get(ctx, client.ObjectKeyFromObject(desired), live); err != nil {
+		return nil, false, fmt.Errorf("reading it: %w", err)
+	}
+	return live, false, nil
+}
+
+// UpdateService makes live, a Service, as next, which RepairedService returned.
+func (w *Writer) UpdateService(ctx context.Context, live, next *corev1.Service) error {
+	update := func() error { return w.Client.Update(ctx, next) }
+	if next.Spec.ClusterIP == live.Spec.ClusterIP && slices.Equal(next.Spec.ClusterIPs, live.Spec.ClusterIPs) {
+		return update()
+	}
+	return w.writeService(next, update)
 }
 
 // EnsureSlice makes a slice as desired. live is the one that is known, nil for none; denials by
@@ -135,6 +162,19 @@ func Delete(ctx context.Context, c client.Client, o client.Object) error {
 	uid, version := o.GetUID(), o.GetResourceVersion()
 	return client.IgnoreNotFound(c.Delete(ctx, o, client.Preconditions{UID: &uid, ResourceVersion: &version},
 		client.PropagationPolicy(metav1.DeletePropagationBackground)))
+}
+
+// liveTimeout bounds the question whether an object is gone.
+const liveTimeout = 10 * time.Second
+
+// IsGone reports whether the API server says that it does not have an object, or deletes it.
+func IsGone(ctx context.Context, live client.Reader, kind schema.GroupVersionKind, name types.NamespacedName) bool {
+	ctx, cancel := context.WithTimeout(ctx, liveTimeout)
+	defer cancel()
+	o := &metav1.PartialObjectMetadata{}
+	o.SetGroupVersionKind(kind)
+	err := live.Get(ctx, name, o)
+	return apierrors.IsNotFound(err) || err == nil && o.DeletionTimestamp != nil
 }
 
 // IsStale reports whether a write lost against a concurrent one, was based on a stale cache, or has

@@ -11,12 +11,14 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilnet "k8s.io/utils/net"
+	"k8s.io/utils/ptr"
 
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
 )
 
 // RepairedService returns live with the desired content, and whether that is a change. The spec is
-// replaced except for the addresses that the cluster assigned; other labels and annotations stay.
+// replaced except for the addresses that the cluster assigned; other labels and annotations stay. Of
+// two desired addresses a Service without one gets the first, and one that has that the second.
 func RepairedService(live, desired *corev1.Service) (*corev1.Service, bool) {
 	next := live.DeepCopy()
 	mergeMetadata(next, desired)
@@ -29,8 +31,19 @@ func RepairedService(live, desired *corev1.Service) (*corev1.Service, bool) {
 			previous[0] == live.Spec.ClusterIP {
 			next.Spec.ClusterIPs, next.Spec.IPFamilies = previous, ipFamilies(previous) // live lost the second family
 		}
+	} else {
+		requestOneAddress(&next.Spec)
 	}
 	return next, !equality.Semantic.DeepEqual(live, next)
+}
+
+// requestOneAddress reduces the addresses that a spec requests to the first. The API server frees
+// those of a deleted Service one after another, and of two that are requested it keeps the free one
+// allocated for a minute, to no Service, when the other is not free.
+func requestOneAddress(spec *corev1.ServiceSpec) {
+	if len(spec.ClusterIPs) > 1 {
+		spec.ClusterIPs, spec.IPFamilyPolicy = spec.ClusterIPs[:1], ptr.To(corev1.IPFamilyPolicySingleStack)
+	}
 }
 
 func ipFamilies(addresses []string) []corev1.IPFamily {

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/uuid"
@@ -28,6 +29,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 )
 
 // leaseTimeout bounds one request for a Lease, so that a hanging request does not cost the
@@ -113,4 +116,24 @@ func NewLock(
 		Client:     wrap(client.Leases(lease.Namespace), identity),
 		LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
 	}, nil
+}
+
+// EveryReplica makes a manager's Runnable that embeds it run on every replica, leading or not.
+type EveryReplica struct{}
+
+// NeedLeaderElection implements manager.LeaderElectionRunnable.
+func (EveryReplica) NeedLeaderElection() bool { return false }
+
+// NewBindingsClient returns a client of the kinds of v1alpha1 that reads and watches by paths.
+func NewBindingsClient(config *rest.Config) (rest.Interface, error) {
+	c := rest.CopyConfig(config)
+	c.APIPath, c.GroupVersion = "/apis", &v1alpha1.GroupVersion
+	c.NegotiatedSerializer = serializer.NewCodecFactory(Kinds{
+		Register: []func(*runtime.Scheme) error{v1alpha1.AddToScheme}}.Scheme()).WithoutConversion()
+	c.ContentType, c.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
+	bindings, err := rest.RESTClientFor(c)
+	if err != nil {
+		return nil, fmt.Errorf("making client for %s: %w", v1alpha1.GroupVersion, err)
+	}
+	return bindings, nil
 }

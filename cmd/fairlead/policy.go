@@ -19,13 +19,8 @@ import (
 )
 
 func newPolicy(c console) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     "policy",
-		Short:   "Check traffic policies before they are set",
-		Example: "  fairlead policy check policy.yaml",
-		Args:    cli.SubcommandsOnly,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
+	cmd := &cobra.Command{Use: "policy", Short: "Check traffic policies before they are set",
+		Example: "  fairlead policy check policy.yaml"}
 	cmd.AddCommand(newPolicyCheck(c))
 	return cmd
 }

@@ -36,8 +36,6 @@ type http1 struct {
 	sockets  *webSocket // the reader of upgraded's frames
 }
 
-func newHTTP1(c *conn) *http1 { return &http1{conn: c} }
-
 type readState int
 
 const (

@@ -130,15 +130,11 @@ func (h *agentHandlers) confirmRestart(c *call) error {
 }
 
 func (h *agentHandlers) stop(c *call) error {
-	if err := h.ender.StopSession(c.Context(), c.Caller(), c.ID()); err != nil {
-		return err
-	}
-	return c.redirect(Path+"agents", notice{Code: noticeStopped})
+	err := h.ender.StopSession(c.Context(), c.Caller(), c.ID())
+	return c.finish(err, Path+"agents", notice{Code: noticeStopped})
 }
 
 func (h *agentHandlers) restart(c *call) error {
-	if err := h.ender.RestartSession(c.Context(), c.Caller(), c.ID()); err != nil {
-		return err
-	}
-	return c.redirect(Path+"agents", notice{Code: noticeRestarted})
+	err := h.ender.RestartSession(c.Context(), c.Caller(), c.ID())
+	return c.finish(err, Path+"agents", notice{Code: noticeRestarted})
 }

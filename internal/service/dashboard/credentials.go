@@ -326,8 +326,5 @@ func (k *credentialKind) confirmDelete(c *call) error {
 }
 
 func (k *credentialKind) delete(c *call) error {
-	if err := k.store.remove(c, c.ID()); err != nil {
-		return err
-	}
-	return c.redirect(Path+k.path, notice{Code: k.deleted})
+	return c.finish(k.store.remove(c, c.ID()), Path+k.path, notice{Code: k.deleted})
 }

@@ -5,7 +5,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
@@ -50,8 +49,6 @@ func (r resource) aliases() []string {
 
 // command returns the words after `fairlead api`.
 func (r resource) command() string { return strings.TrimSpace(r.group + " " + r.name) }
-
-func (r resource) creates() bool { return len(r.fields) > 0 }
 
 // column is a column of a table: the heading, and the field of the object, dotted when nested.
 type column struct{ heading, field string }
@@ -147,7 +144,7 @@ func newAPI(c console) *cobra.Command {
 	for _, r := range resources() {
 		group := &cobra.Command{Use: r.name, Aliases: r.aliases(), Short: "The account's " + r.noun + "s"}
 		group.AddCommand(apiList(c, r), apiGet(c, r))
-		if r.creates() {
+		if len(r.fields) > 0 {
 			group.AddCommand(apiCreate(c, r), apiUpdate(c, r), apiDelete(c, r))
 		}
 		for _, verb := range r.actions {
@@ -356,11 +353,4 @@ func apiBound(c console, r resource) *cobra.Command {
 			bound.path = r.objectPath(id) + "/bound_endpoints"
 			return a.printAll(ctx, api, bound, nil)
 		})
-}
-
-// secretOf returns id and secret of the answer to a creation.
-func secretOf(made json.RawMessage) (id, secret string, err error) {
-	var o struct{ ID, Token string }
-	err = json.Unmarshal(made, &o)
-	return o.ID, o.Token, err
 }

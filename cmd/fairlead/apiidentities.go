@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -125,7 +126,7 @@ func apiListAppSessions(c console) *cobra.Command {
 			return a.printList(r, all)
 		})
 	cmd.Use = "sessions [ID]"
-	cmd.Args = atMostAnID("of an identity")
+	cmd.Args = atMostAnID
 	search.add(cmd, "the URL, the IP address, or the identity's user name, e-mail address, name or id")
 	return cmd
 }
@@ -148,13 +149,12 @@ func apiAccessed(c console) *cobra.Command {
 		})
 }
 
-func atMostAnID(of string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) > 1 {
-			return cli.Usagef("%s takes one argument at most, the ID %s, and got %d", cmd.CommandPath(), of, len(args))
-		}
-		return nil
+func atMostAnID(cmd *cobra.Command, args []string) error {
+	if len(args) > 1 {
+		return cli.Usagef("%s takes one argument at most, the ID of an identity, and got %d", cmd.CommandPath(),
+			len(args))
 	}
+	return nil
 }
 
 func apiRevoke(c console) *cobra.Command {
@@ -192,7 +192,7 @@ func apiRevoke(c console) *cobra.Command {
 			return err
 		})
 	cmd.Use = "revoke [ID]"
-	cmd.Args = atMostAnID("of an identity")
+	cmd.Args = atMostAnID
 	cmd.Flags().StringVar(&sessionID, "session", "", "end the session with this `ID`, and leave the identity's others")
 	cmd.Flags().BoolVar(&sessionsOnly, "sessions-only", false, "end all sessions, and keep the identity")
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask for a confirmation")
@@ -248,12 +248,7 @@ func (c console) confirmRevoking(ctx context.Context, api *apiclient.Client, use
 
 // nameOf returns a name for the user, the provider and the id.
 func nameOf(u *account.User) string {
-	name := u.Username
-	for _, other := range []string{u.Email, u.Name, u.ProviderUserID} {
-		if name == "" {
-			name = other
-		}
-	}
+	name := cmp.Or(u.Username, u.Email, u.Name, u.ProviderUserID)
 	if u.Email != "" && u.Email != name {
 		name += " <" + u.Email + ">"
 	}

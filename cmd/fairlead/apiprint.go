@@ -206,12 +206,13 @@ func (a *apiCall) print(raw json.RawMessage, err error) error {
 // printSecret answers the creation of a credential. Only the secret goes to standard output, for
 // scripts.
 func (a *apiCall) printSecret(r resource, made json.RawMessage) error {
-	id, secret, err := secretOf(made)
-	if err != nil {
+	var o struct{ ID, Token string }
+	if err := json.Unmarshal(made, &o); err != nil {
 		return fmt.Errorf("reading the answer: %w", err)
 	}
-	_, _ = fmt.Fprintf(a.console.err, "%s %s created. Its secret is shown only this once:\n", r.noun, screen.Escape(id))
-	_, err = fmt.Fprintln(a.console.out, secret)
+	id := screen.Escape(o.ID)
+	_, _ = fmt.Fprintf(a.console.err, "%s %s created. Its secret is shown only this once:\n", r.noun, id)
+	_, err := fmt.Fprintln(a.console.out, o.Token)
 	return err
 }
 

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/fairlead-dev/fairlead/internal/printable"
 )
 
 // exportHops checks the cluster that exports: the ServiceExport, the exporters, and the Service.
@@ -121,7 +123,7 @@ func (c *clustersetChecks) checkExportedService(ctx context.Context) Hop {
 			e.command("--namespace %s describe service %s", c.namespace, c.name), "Service %s has no ready endpoint",
 			place)
 	}
-	return ok("%s, %s: %s", place, pluralize(len(s.Spec.Ports), "port", "ports"),
-		pluralize(n, "endpoint is ready", "endpoints are ready")).
+	return ok("%s, %s: %s", place, printable.Count(len(s.Spec.Ports), "port", "ports"),
+		printable.Count(n, "endpoint is ready", "endpoints are ready")).
 		with(fmt.Sprintf("Service %s: type %s, ports %s", place, s.Spec.Type, s.portList()))
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/printable"
 )
 
 // agentEndpointKind is what kubectl is asked for.
@@ -173,7 +174,7 @@ func (e *exportChecks) checkExporter(ctx context.Context) Hop {
 		return broken("see why: its log names a key that is refused, or a service that is not reached:\n"+logs,
 			"no exporter is ready: %s", waiting)
 	}
-	h := ok("%s", pluralize(ready, "exporter is ready", "exporters are ready"))
+	h := ok("%s", printable.Count(ready, "exporter is ready", "exporters are ready"))
 	h.Detail = joinNonEmpty("; ", h.Detail, waiting)
 	return h
 }
@@ -221,7 +222,7 @@ func (e *exportChecks) checkService(ctx context.Context) Hop {
 		return broken("see why the pods that it selects are not ready:\n"+
 			e.command("--namespace %s describe service %s", ns, name), "Service %s has no ready endpoint", place)
 	}
-	return ok("%s, port %d: %s", place, port, pluralize(n, "endpoint is ready", "endpoints are ready")).
+	return ok("%s, port %d: %s", place, port, printable.Count(n, "endpoint is ready", "endpoints are ready")).
 		with(fmt.Sprintf("Service %s: type %s, ports %s", place, s.Spec.Type, s.portList()))
 }
 

@@ -5,6 +5,7 @@ package inspect
 
 import (
 	"bytes"
+	"cmp"
 	"math"
 	"slices"
 	"strconv"
@@ -119,9 +120,7 @@ func (p *http1) step(rd *reader, ch *chunk, data []byte) int {
 		if x == nil {
 			return len(data) // an answer that no request asked for
 		}
-		if x.first == 0 {
-			x.first = ch.at
-		}
+		x.first = cmp.Or(x.first, ch.at)
 	}
 	switch rd.state {
 	case readHead:

@@ -5,6 +5,7 @@ package inspect
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -121,13 +122,8 @@ func newReplay(ctx context.Context, e *Exchange, c Change) (*http.Request, error
 		request.Body, request.GetBody = http.NoBody, nil
 	}
 	u.Scheme, u.Host = "http", "upstream"
-	request.URL, request.Header, request.Host = u, header, e.Request.Header.Get("Host")
-	if host := c.Header.Get("Host"); host != "" {
-		request.Host = host
-	}
-	if request.Host == "" {
-		request.Host = "upstream"
-	}
+	request.URL, request.Header = u, header
+	request.Host = cmp.Or(c.Header.Get("Host"), e.Request.Header.Get("Host"), "upstream")
 	return request, nil
 }
 

@@ -208,7 +208,7 @@ func rowCount(n int, more bool) string {
 	if more {
 		return "The newest " + strconv.Itoa(n) + " requests"
 	}
-	return formatCount(int64(n), "request", "requests")
+	return printable.Count(n, "request", "requests")
 }
 
 // dropped returns what the recorder did not record, "" if that is nothing.

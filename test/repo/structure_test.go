@@ -27,8 +27,8 @@ const (
 // ceilings are how many exceed a limit, or there are of a kind, at most. A change that lowers a
 // figure lowers its ceiling; none raises one.
 var ceilings = map[string]int{
-	"types in more than 6 files":       3,
-	"types with more than 40 methods":  5,
+	"types in more than 6 files":       2,
+	"types with more than 40 methods":  4,
 	"structs of more than 15 options":  10,
 	"packages of more than 40 files":   1,
 	"struct fields that are functions": 180,

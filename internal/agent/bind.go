@@ -4,6 +4,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -68,12 +69,7 @@ func (b *binder) firstProblem(results map[*endpoint]error, endpoints []*endpoint
 		if !b.concernsOne(err) {
 			return f, err
 		}
-		if first == nil {
-			first = f
-		}
-		if f == nil {
-			hopeless = false
-		}
+		first, hopeless = cmp.Or(first, f), hopeless && f != nil
 	}
 	if hopeless {
 		return first, nil

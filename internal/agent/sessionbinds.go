@@ -30,21 +30,6 @@ func newSessionBinds(s *tunnel.Session) *sessionBinds {
 		wake: make(chan struct{}, 1), changed: make(chan struct{})}
 }
 
-// push adds an endpoint to the queue. endpointSet.mu must be held.
-func (h *sessionBinds) push(e *endpoint) {
-	h.queue = append(h.queue, e)
-	select {
-	case h.wake <- struct{}{}:
-	default:
-	}
-}
-
-// signal wakes waitFor. endpointSet.mu must be held.
-func (h *sessionBinds) signal() {
-	close(h.changed)
-	h.changed = make(chan struct{})
-}
-
 // trackSession records a new session, which will bind the endpoints, and forgets those that have
 // ended.
 func (t *endpointSet) trackSession(h *sessionBinds) (first []*endpoint) {
@@ -244,7 +229,8 @@ func (t *endpointSet) finish(ctx context.Context, h *sessionBinds, e *endpoint, 
 	if _, again := h.results[e]; h.results != nil && !again {
 		h.results[e] = err
 	}
-	defer h.signal()
+	close(h.changed) // wakes waitFor
+	h.changed = make(chan struct{})
 	limited := codeOf(err) == tunnel.CodeRateLimited
 	if limited {
 		h.notBefore = time.Now().Add(t.opt.pause(0, maxRebind))

@@ -4,6 +4,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"reflect"
 	"strconv"
@@ -83,9 +84,7 @@ func (t *endpointSet) set(endpoints []Endpoint) {
 	before := t.endpoints
 	t.endpoints, t.order = make(map[identity]*endpoint, len(endpoints)), make([]*endpoint, 0, len(endpoints))
 	for i, given := range endpoints {
-		if given.Key == "" {
-			given.Key = strconv.Itoa(i)
-		}
+		given.Key = cmp.Or(given.Key, strconv.Itoa(i))
 		id, s := given.identity(), newSpec(given)
 		e := t.endpoints[id]
 		if e == nil {
@@ -207,8 +206,11 @@ func (t *endpointSet) enqueue(e *endpoint) bool {
 	case h == nil || h.ended:
 		return false
 	case e.queue != h:
-		e.queue = h
-		h.push(e)
+		e.queue, h.queue = h, append(h.queue, e)
+		select {
+		case h.wake <- struct{}{}:
+		default:
+		}
 	}
 	return true
 }

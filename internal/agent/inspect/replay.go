@@ -93,13 +93,8 @@ func (r *Recorder) replayable(id string, c Change) (*Exchange, *Info, error) {
 
 // newReplay returns the request, changed.
 func newReplay(ctx context.Context, e *Exchange, c Change) (*http.Request, error) {
-	method, target, body := e.Request.Method, e.Request.URL, e.Request.Body
-	if c.Method != "" {
-		method = c.Method
-	}
-	if c.Path != "" {
-		target = c.Path
-	}
+	method, target := cmp.Or(c.Method, e.Request.Method), cmp.Or(c.Path, e.Request.URL)
+	body := e.Request.Body
 	if c.Body != nil {
 		body = c.Body
 	}

@@ -20,14 +20,11 @@ type agentHandlers struct {
 // agentsByID returns the newest account.MaxPageLimit agents that are online.
 func agentsByID(c *call, sessions account.TunnelSessions) (map[string]account.TunnelSession, error) {
 	found, _, err := sessions.ListTunnelSessions(c.Context(), c.AccountID(), account.Page{Limit: account.MaxPageLimit})
-	if err != nil {
-		return nil, err
-	}
 	byID := make(map[string]account.TunnelSession, len(found))
 	for _, t := range found {
 		byID[t.ID] = t
 	}
-	return byID, nil
+	return byID, err
 }
 
 type agentsPage struct {

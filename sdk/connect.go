@@ -4,6 +4,7 @@
 package sdk
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -94,9 +95,7 @@ func (o *connectionOptions) log() *slog.Logger {
 
 // endpoint returns the endpoint at the URL, without what serves it. Errors list every broken rule.
 func (o *endpointOptions) endpoint(rawURL string) (agent.Endpoint, error) {
-	if o.binding == "" {
-		o.binding = account.BindingKubernetes
-	}
+	o.binding = cmp.Or(o.binding, account.BindingKubernetes)
 	if o.binding == account.BindingClusterset {
 		return agent.Endpoint{}, account.Invalid("binding", o.binding, "must be kubernetes, internal or public")
 	}

@@ -60,8 +60,6 @@ func newRoot(getenv func(string) string, out, errOut io.Writer) *cobra.Command {
 			"Exit codes: 1 failure, 2 a wrong flag.",
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args:          cli.SubcommandsOnly,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(cli.FlagError)
 	root.AddCommand(newManager(getenv, errOut), newForwarder(getenv, errOut), newExporter(getenv, errOut),

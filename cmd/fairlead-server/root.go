@@ -88,10 +88,7 @@ func defaultDataDir(env func(string) string, euid int) string {
 
 // newGroup makes a command that only has subcommands.
 func newGroup(use, short string, commands ...*cobra.Command) *cobra.Command {
-	g := &cobra.Command{
-		Use: use, Short: short, Args: cli.SubcommandsOnly,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
+	g := &cobra.Command{Use: use, Short: short}
 	g.AddCommand(commands...)
 	return g
 }

@@ -5,7 +5,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
@@ -50,8 +49,6 @@ func (r resource) aliases() []string {
 
 // command returns the words after `fairlead api`.
 func (r resource) command() string { return strings.TrimSpace(r.group + " " + r.name) }
-
-func (r resource) creates() bool { return len(r.fields) > 0 }
 
 // column is a column of a table: the heading, and the field of the object, dotted when nested.
 type column struct{ heading, field string }
@@ -140,19 +137,14 @@ func newAPI(c console) *cobra.Command {
 		Example: `  fairlead api endpoints list --watch
   fairlead api credentials create --description "alice's laptop" --acl 'bind:http://*.demo'
   fairlead api api-keys list -o yaml
-  fairlead api api-keys create --scope exporter --acl 'export:team-a/*' --acl 'bind:http://*.team-a'`,
-		Args: cli.SubcommandsOnly, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
+  fairlead api api-keys create --scope exporter --acl 'export:team-a/*' --acl 'bind:http://*.team-a'`}
 	backends := &cobra.Command{Use: "backends", Short: "Backends, to which endpoints of type cloud forward",
-		Long:    backendsHelp,
-		Example: backendsExample, Args: cli.SubcommandsOnly,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
+		Long: backendsHelp, Example: backendsExample}
 	api.AddCommand(backends, apiClusters(c), apiEvents(c), apiIdentities(c))
 	for _, r := range resources() {
-		group := &cobra.Command{Use: r.name, Aliases: r.aliases(), Short: "The account's " + r.noun + "s",
-			Args: cli.SubcommandsOnly,
-			RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
+		group := &cobra.Command{Use: r.name, Aliases: r.aliases(), Short: "The account's " + r.noun + "s"}
 		group.AddCommand(apiList(c, r), apiGet(c, r))
-		if r.creates() {
+		if len(r.fields) > 0 {
 			group.AddCommand(apiCreate(c, r), apiUpdate(c, r), apiDelete(c, r))
 		}
 		for _, verb := range r.actions {
@@ -260,18 +252,7 @@ func apiList(c console, r resource) *cobra.Command {
 				}
 				return a.watch(ctx, &endpointFollower{apiCall: a, api: api, filter: filter})
 			}
-			query := url.Values{}
-			for name, value := range map[string]string{"binding": strings.Join(filter.Bindings, ","),
-				"type": filter.Type, "url": filter.URL, "owner_cluster": filter.OwnerCluster} {
-				if value != "" {
-					query.Set(name, value)
-				}
-			}
-			all, err := api.ListObjects(ctx, r.path, r.list, query)
-			if err != nil {
-				return err
-			}
-			return a.printList(r, all)
+			return a.printAll(ctx, api, r, apiclient.EndpointQuery(filter))
 		})
 	if r.watch {
 		cmd.Flags().BoolVar(&watch, "watch", false, "go on with every change, until Ctrl-C")
@@ -289,11 +270,7 @@ func apiGet(c console, r resource) *cobra.Command {
 	a := &apiCall{console: c}
 	return a.command(r, "get ID", "Show "+article(r.noun),
 		func(ctx context.Context, api *apiclient.Client, id string) error {
-			found, err := api.Object(ctx, r.objectPath(id))
-			if err != nil {
-				return err
-			}
-			return a.print(found)
+			return a.print(api.Object(ctx, r.objectPath(id)))
 		})
 }
 
@@ -307,13 +284,10 @@ func apiCreate(c console, r resource) *cobra.Command {
 				return err
 			}
 			made, err := api.CreateObject(ctx, r.path, fields)
-			if err != nil {
-				return err
-			}
-			if a.output == "table" && r.secret {
+			if a.output == "table" && r.secret && err == nil {
 				return a.printSecret(r, made)
 			}
-			return a.print(made)
+			return a.print(made, err)
 		})
 	in.add(cmd, r.fields, true)
 	return cmd
@@ -332,11 +306,7 @@ func apiUpdate(c console, r resource) *cobra.Command {
 				return cli.Usagef("nothing to change is given; `fairlead api %s update --help` lists the fields",
 					r.command())
 			}
-			changed, err := api.UpdateObject(ctx, r.objectPath(id), fields)
-			if err != nil {
-				return err
-			}
-			return a.print(changed)
+			return a.print(api.UpdateObject(ctx, r.objectPath(id), fields))
 		})
 	in.add(cmd, r.fields, false)
 	return cmd
@@ -379,17 +349,8 @@ func apiBound(c console, r resource) *cobra.Command {
 	a := &apiCall{console: c}
 	return a.command(r, "bound-endpoints ID", "List the endpoints that the operator's selectors admit",
 		func(ctx context.Context, api *apiclient.Client, id string) error {
-			all, err := api.ListObjects(ctx, r.objectPath(id)+"/bound_endpoints", "endpoints", nil)
-			if err != nil {
-				return err
-			}
-			return a.printList(resources()[0], all)
+			bound := resources()[0]
+			bound.path = r.objectPath(id) + "/bound_endpoints"
+			return a.printAll(ctx, api, bound, nil)
 		})
-}
-
-// secretOf returns id and secret of the answer to a creation.
-func secretOf(made json.RawMessage) (id, secret string, err error) {
-	var o struct{ ID, Token string }
-	err = json.Unmarshal(made, &o)
-	return o.ID, o.Token, err
 }

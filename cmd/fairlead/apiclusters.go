@@ -60,8 +60,7 @@ func clusters() resource {
 func apiClusters(c console) *cobra.Command {
 	r := clusters()
 	group := &cobra.Command{Use: r.name, Aliases: []string{r.noun},
-		Short: "Clusters whose ServiceAccounts act for the account", Long: clustersHelp, Example: clustersExample,
-		Args: cli.SubcommandsOnly, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
+		Short: "Clusters whose ServiceAccounts act for the account", Long: clustersHelp, Example: clustersExample}
 	group.AddCommand(apiList(c, r), apiGet(c, r), apiCreateCluster(c, r), apiUpdateCluster(c, r), apiDelete(c, r))
 	return group
 }
@@ -98,10 +97,7 @@ func apiCreateCluster(c console, r resource) *cobra.Command {
 				return err
 			}
 			made, err := api.CreateObject(ctx, r.path, fields)
-			if err != nil {
-				return err
-			}
-			if err := a.print(made); err != nil || a.output != "table" {
+			if err := a.print(made, err); err != nil || a.output != "table" {
 				return err
 			}
 			return a.printInstallCommand(made, own.namespace, own.release)
@@ -243,11 +239,7 @@ func apiUpdateCluster(c console, r resource) *cobra.Command {
 			case len(fields) == 0:
 				return cli.Usagef("nothing to change is given; `fairlead api clusters update --help` lists the fields")
 			}
-			changed, err := api.UpdateObject(ctx, r.objectPath(id), fields)
-			if err != nil {
-				return err
-			}
-			return a.print(changed)
+			return a.print(api.UpdateObject(ctx, r.objectPath(id), fields))
 		})
 	cmd.Example = strings.Join(strings.Split(clustersExample, "\n")[2:5], "\n")
 	in.add(cmd, r.fields, false)

@@ -30,9 +30,7 @@ func events() resource {
 func apiEvents(c console) *cobra.Command {
 	r := events()
 	group := &cobra.Command{Use: r.name, Short: "What people, agents and operators did in the account",
-		Args:    cli.SubcommandsOnly,
-		Example: "  fairlead api events list --watch\n  fairlead api events list --type api_key.created",
-		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
+		Example: "  fairlead api events list --watch\n  fairlead api events list --type api_key.created"}
 	group.AddCommand(apiListEvents(c, r), apiGet(c, r))
 	return group
 }

@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -52,11 +53,9 @@ func accessed() resource {
 func apiIdentities(c console) *cobra.Command {
 	group := &cobra.Command{Use: "identities", Aliases: []string{"identity"},
 		Short: "List and revoke the identities that logged in at endpoints", Long: identitiesHelp,
-		Args: cli.SubcommandsOnly,
 		Example: `  fairlead api identities list --search alice
   fairlead api identities sessions au-06hj…
-  fairlead api identities revoke au-06hj…`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
+  fairlead api identities revoke au-06hj…`}
 	group.AddCommand(apiListIdentities(c), apiGetIdentity(c), apiListAppSessions(c), apiAccessed(c), apiRevoke(c))
 	return group
 }
@@ -74,13 +73,7 @@ func (f *searchFlags) query() (url.Values, error) {
 	if err := (account.UserFilter{Query: f.text, Provider: f.provider}).Validate(); err != nil {
 		return nil, cli.Usagef("--search or --provider: %v", err)
 	}
-	query := url.Values{}
-	for name, value := range map[string]string{"q": f.text, "provider": f.provider} {
-		if value != "" {
-			query.Set(name, value)
-		}
-	}
-	return query, nil
+	return apiclient.Query(map[string]string{"q": f.text, "provider": f.provider}), nil
 }
 
 func apiListIdentities(c console) *cobra.Command {
@@ -91,11 +84,7 @@ func apiListIdentities(c console) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			all, err := api.ListObjects(ctx, r.path, r.list, query)
-			if err != nil {
-				return err
-			}
-			return a.printList(r, all)
+			return a.printAll(ctx, api, r, query)
 		})
 	search.add(cmd, "user name, e-mail address, name, provider or an id")
 	return cmd
@@ -108,11 +97,7 @@ func apiGetIdentity(c console) *cobra.Command {
 			if strings.HasPrefix(id, account.PrefixAppSession+"-") {
 				r = appSessions()
 			}
-			found, err := api.Object(ctx, r.objectPath(id))
-			if err != nil {
-				return err
-			}
-			return a.print(found)
+			return a.print(api.Object(ctx, r.objectPath(id)))
 		})
 }
 
@@ -141,7 +126,7 @@ func apiListAppSessions(c console) *cobra.Command {
 			return a.printList(r, all)
 		})
 	cmd.Use = "sessions [ID]"
-	cmd.Args = atMostAnID("of an identity")
+	cmd.Args = atMostAnID
 	search.add(cmd, "the URL, the IP address, or the identity's user name, e-mail address, name or id")
 	return cmd
 }
@@ -164,13 +149,12 @@ func apiAccessed(c console) *cobra.Command {
 		})
 }
 
-func atMostAnID(of string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) > 1 {
-			return cli.Usagef("%s takes one argument at most, the ID %s, and got %d", cmd.CommandPath(), of, len(args))
-		}
-		return nil
+func atMostAnID(cmd *cobra.Command, args []string) error {
+	if len(args) > 1 {
+		return cli.Usagef("%s takes one argument at most, the ID of an identity, and got %d", cmd.CommandPath(),
+			len(args))
 	}
+	return nil
 }
 
 func apiRevoke(c console) *cobra.Command {
@@ -194,21 +178,21 @@ func apiRevoke(c console) *cobra.Command {
 					return err
 				}
 			}
-			what, revoke, id := "identity", api.RevokeUser, userID
+			what, path, id := "identity", identities().objectPath(userID), userID
 			switch {
 			case sessionID != "":
-				what, revoke, id = "session", api.RevokeAppSession, sessionID
+				what, path, id = "session", appSessions().objectPath(sessionID), sessionID
 			case sessionsOnly:
-				what, revoke = "sessions of identity", api.EndAppSessions
+				what, path = "sessions of identity", path+"/sessions"
 			}
-			if err := revoke(ctx, id); err != nil {
+			if err := api.DeleteObject(ctx, path); err != nil {
 				return err
 			}
 			_, err := fmt.Fprintf(c.err, "%s %s revoked\n", what, screen.Escape(id))
 			return err
 		})
 	cmd.Use = "revoke [ID]"
-	cmd.Args = atMostAnID("of an identity")
+	cmd.Args = atMostAnID
 	cmd.Flags().StringVar(&sessionID, "session", "", "end the session with this `ID`, and leave the identity's others")
 	cmd.Flags().BoolVar(&sessionsOnly, "sessions-only", false, "end all sessions, and keep the identity")
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask for a confirmation")
@@ -264,12 +248,7 @@ func (c console) confirmRevoking(ctx context.Context, api *apiclient.Client, use
 
 // nameOf returns a name for the user, the provider and the id.
 func nameOf(u *account.User) string {
-	name := u.Username
-	for _, other := range []string{u.Email, u.Name, u.ProviderUserID} {
-		if name == "" {
-			name = other
-		}
-	}
+	name := cmp.Or(u.Username, u.Email, u.Name, u.ProviderUserID)
 	if u.Email != "" && u.Email != name {
 		name += " <" + u.Email + ">"
 	}

@@ -5,10 +5,12 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -16,9 +18,19 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/fairlead-dev/fairlead/internal/agent/screen"
+	"github.com/fairlead-dev/fairlead/internal/apiclient"
 	"github.com/fairlead-dev/fairlead/internal/cli"
 	"github.com/fairlead-dev/fairlead/internal/printable"
 )
+
+// printAll prints the objects of a list of the API.
+func (a *apiCall) printAll(ctx context.Context, api *apiclient.Client, r resource, query url.Values) error {
+	all, err := api.ListObjects(ctx, r.path, r.list, query)
+	if err != nil {
+		return err
+	}
+	return a.printList(r, all)
+}
 
 // printList prints objects as rows below a heading, or as a list.
 func (a *apiCall) printList(r resource, all []json.RawMessage) error {
@@ -153,8 +165,12 @@ func exportCell(v map[string]any) string {
 	return strings.Join(append(parts, "not ready"), ", ")
 }
 
-// print prints one object; as a table it has a line for each field.
-func (a *apiCall) print(raw json.RawMessage) error {
+// print prints the object that a call has returned; as a table it has a line for each field. It
+// returns the error of the call.
+func (a *apiCall) print(raw json.RawMessage, err error) error {
+	if err != nil {
+		return err
+	}
 	if a.output != "table" {
 		return a.printRaw(raw)
 	}
@@ -190,12 +206,13 @@ func (a *apiCall) print(raw json.RawMessage) error {
 // printSecret answers the creation of a credential. Only the secret goes to standard output, for
 // scripts.
 func (a *apiCall) printSecret(r resource, made json.RawMessage) error {
-	id, secret, err := secretOf(made)
-	if err != nil {
+	var o struct{ ID, Token string }
+	if err := json.Unmarshal(made, &o); err != nil {
 		return fmt.Errorf("reading the answer: %w", err)
 	}
-	_, _ = fmt.Fprintf(a.console.err, "%s %s created. Its secret is shown only this once:\n", r.noun, screen.Escape(id))
-	_, err = fmt.Fprintln(a.console.out, secret)
+	id := screen.Escape(o.ID)
+	_, _ = fmt.Fprintf(a.console.err, "%s %s created. Its secret is shown only this once:\n", r.noun, id)
+	_, err := fmt.Fprintln(a.console.out, o.Token)
 	return err
 }
 

@@ -30,7 +30,7 @@ func TestTable_TruncatesTimesToSeconds(t *testing.T) {
 		return out.String()
 	}
 	list := func(a *apiCall) error { return a.printList(r, []json.RawMessage{json.RawMessage(object)}) }
-	get := func(a *apiCall) error { return a.print(json.RawMessage(object)) }
+	get := func(a *apiCall) error { return a.print(json.RawMessage(object), nil) }
 	storetest.Equal(t, "list", strings.Join(strings.Fields(shown("table", list)), " "),
 		"ID CREATED UPDATED SEEN EXPIRES ODD DESCRIPTION "+
 			"ep-1 2026-11-21T03:04:05Z 2026-11-21T03:04:05Z 2026-11-21T03:04:06Z - never 2026-11-21T03:04:05.678901Z")

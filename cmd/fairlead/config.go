@@ -33,8 +33,6 @@ by default ~/.config/fairlead/config.yaml; --config or FAIRLEAD_CONFIG name anot
   endpoints: […]         # and tunnels: what fairlead start serves; see fairlead start --help`,
 		Example: `  fairlead config add-authtoken -
   fairlead config check`,
-		Args: cli.SubcommandsOnly,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newAddAuthtoken(c), newConfigCheck(c))
 	return cmd

@@ -125,7 +125,7 @@ func (d *diagnose) report(ctx context.Context, ofMachine bool) (doctor.Report, e
 	if ofMachine {
 		return diagnoseMachine(ctx, d.console, d.settings), nil
 	}
-	client, err := d.account()
+	client, err := accountClient(d.console, d.settings, d.apiKeyFile, "fairlead doctor")
 	if err != nil {
 		return doctor.Report{}, err
 	}
@@ -217,9 +217,4 @@ func (d *diagnose) print(r doctor.Report) error {
 		return enc.Encode(r)
 	}
 	return doctor.Print(d.console.out, r, doctor.PrintOptions{Color: d.console.color, Verbose: d.verbose})
-}
-
-// account makes a client of the account's API, nil when there is no API key.
-func (d *diagnose) account() (*apiclient.Client, error) {
-	return accountClient(d.console, d.settings, d.apiKeyFile, "fairlead doctor")
 }

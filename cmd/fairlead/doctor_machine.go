@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -123,10 +124,8 @@ func (m *machineDiagnosis) checkServer(ctx context.Context) doctor.Hop {
 		return newHop(doctor.OK, "", "%s answers, and is the one that is trusted", m.o.Address)
 	}
 	if p := trust.ProblemOf(err); p != trust.NoProblem {
-		fix := identityRemedy(p, m.settings)
-		if fix == "" {
-			fix = "compare the clocks of both machines, and renew the server's certificate"
-		}
+		fix := cmp.Or(identityRemedy(p, m.settings),
+			"compare the clocks of both machines, and renew the server's certificate")
 		return newHop(doctor.Broken, fix, "%s cannot be trusted: %v", m.o.Address, err)
 	}
 	return newHop(doctor.Broken,

@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net"
@@ -71,10 +72,7 @@ func (a *agentCommand) startInspector(ctx context.Context, o *agent.Options, lev
 	if !wanted {
 		return nil, nil
 	}
-	address := f.address
-	if address == "" {
-		address = inspect.DefaultAddress
-	}
+	address := cmp.Or(f.address, inspect.DefaultAddress)
 	listener, err := inspect.Listen(ctx, address, f.address == "")
 	switch {
 	case err != nil && asked:

@@ -15,17 +15,13 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/agent/screen"
 	"github.com/fairlead-dev/fairlead/internal/cli"
+	"github.com/fairlead-dev/fairlead/internal/printable"
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )
 
 func newPolicy(c console) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     "policy",
-		Short:   "Check traffic policies before they are set",
-		Example: "  fairlead policy check policy.yaml",
-		Args:    cli.SubcommandsOnly,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
+	cmd := &cobra.Command{Use: "policy", Short: "Check traffic policies before they are set",
+		Example: "  fairlead policy check policy.yaml"}
 	cmd.AddCommand(newPolicyCheck(c))
 	return cmd
 }
@@ -113,11 +109,8 @@ func summary(p *trafficpolicy.Policy) string {
 	if s.Rules == 0 {
 		return "no rules"
 	}
-	rules := fmt.Sprintf("%d rules", s.Rules)
-	if s.Rules == 1 {
-		rules = "1 rule"
-	}
-	text := rules + " in " + strings.Join(s.Phases, ", ") + "; actions " + strings.Join(s.Actions, ", ")
+	text := printable.Count(s.Rules, "rule", "rules") + " in " + strings.Join(s.Phases, ", ") + "; actions " +
+		strings.Join(s.Actions, ", ")
 	if backends := p.Facts().Backends; len(backends) > 0 {
 		text += "; backends " + strings.Join(backends, ", ")
 	}

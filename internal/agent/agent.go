@@ -5,46 +5,38 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime"
 	"sync"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
-	"github.com/fairlead-dev/fairlead/internal/trust"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/internal/version"
 )
 
 // Agent keeps endpoints bound and serves them. It is safe for concurrent use; Run is called once.
 type Agent struct {
-	opt          Options
-	running      context.Context         // running ends with Run.
-	giveUp       context.CancelCauseFunc // ends the client's run with a *Failure
-	streams      streamSet               // the streams of all endpoints
-	shuttingDown chan struct{}           // closed by shutDown, with mu held: nothing is bound any more
+	opt       *Options
+	giveUp    context.CancelCauseFunc // ends the client's run with a *Failure
+	endpoints *endpointSet
+	outages   *outages
+	upstreams *upstreamWatch
+	streams   *streamServer
+	binder    *binder
 	// background has the goroutines of sessions that run does not wait for: binds, drains of
 	// removed endpoints, measurements, reports.
 	background sync.WaitGroup
-	probes     sync.WaitGroup
-
-	mu             sync.Mutex
-	bindsBySession map[*tunnel.Session]*sessionBinds
-	current        *sessionBinds // the latest session's binds
-	sessionCount   int           // sessions that came up
-	endpoints      map[identity]*endpoint
-	order          []*endpoint          // those of the last Set, in its order
-	byID           map[string]*endpoint // by endpoint id: those that are served
-	everOnline     bool                 // any of the endpoints
-	lastCause      string               // the last Retrying's cause; "" after Online
 }
 
 // New returns an Agent; Run starts it.
 func New(o Options) *Agent {
 	o.setDefaults()
-	a := &Agent{opt: o, shuttingDown: make(chan struct{}), bindsBySession: make(map[*tunnel.Session]*sessionBinds),
-		byID: make(map[string]*endpoint)}
+	set := newEndpointSet(&o)
+	a := &Agent{opt: &o, endpoints: set, outages: &outages{opt: &o}, upstreams: &upstreamWatch{opt: &o, endpoints: set}}
+	a.streams = &streamServer{opt: &o, endpoints: set, upstreams: a.upstreams, inspection: inspection{&o}}
+	a.binder = &binder{opt: &o, endpoints: set, outages: a.outages, upstreams: a.upstreams, inspection: inspection{&o},
+		background: &a.background}
 	a.Set(o.Endpoints)
 	return a
 }
@@ -52,19 +44,27 @@ func New(o Options) *Agent {
 // Run is New and Agent.Run.
 func Run(ctx context.Context, o Options) error { return New(o).Run(ctx) }
 
+// Set makes the agent serve these endpoints and no others, from now on or when Run runs. It does
+// not wait. Endpoints are told apart by key, URL and binding, or labels; of several with the same,
+// the last counts. A new one is bound. One whose policy, metadata or upstream differ is bound again
+// on the same session, and served as before until the server has accepted that. One that is missing
+// is unbound, then its open connections get Options.DrainTimeout to end. Set takes time for each
+// endpoint: collect changes that come together.
+func (a *Agent) Set(endpoints []Endpoint) { a.endpoints.set(endpoints) }
+
 // Run keeps the endpoints bound and serves them until ctx is done. Then it unbinds them, unless
 // Options.LeaveBound says otherwise, lets open connections finish within Options.DrainTimeout, and
 // returns nil. It returns a *Failure when retrying is useless, but not with Options.KeepRunning.
 func (a *Agent) Run(ctx context.Context) error {
 	run, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	a.running, a.giveUp = run, cancel
-	a.opt.Observer.Observe(Starting{Version: version.String(), Server: a.opt.Server, Endpoints: a.infos()})
+	a.upstreams.running, a.giveUp = run, cancel
+	a.opt.Observer.Observe(Starting{Version: version.String(), Server: a.opt.Server, Endpoints: a.endpoints.infos()})
 	if a.opt.InspectURL != "" {
 		a.opt.Observer.Observe(Inspecting{URL: a.opt.InspectURL})
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- a.connect(run) }()
-	defer func() { cancel(nil); a.probes.Wait() }()
+	defer func() { cancel(nil); a.upstreams.probes.Wait() }()
 	select {
 	case err := <-ended:
 		return a.finalError(run, err)
@@ -75,18 +75,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err := <-ended; err != nil {
 		a.opt.Logger.Debug("ending the last session", "error", err)
 	}
-	a.streams.wait(context.Background()) // the session's end aborts them
+	a.streams.open.wait(context.Background()) // the session's end aborts them
 	a.opt.Observer.Observe(Stopped{ServerTold: told})
 	return nil
-}
-
-// endpointsName names all the endpoints for a message.
-func (a *Agent) endpointsName() string {
-	infos := a.infos()
-	if len(infos) == 1 {
-		return infos[0].DisplayName()
-	}
-	return fmt.Sprintf("any of these %d endpoints", len(infos))
 }
 
 // connect keeps a session until run is done or retrying is useless. The service ends a session when
@@ -94,27 +85,28 @@ func (a *Agent) endpointsName() string {
 // reports the refusal.
 func (a *Agent) connect(run context.Context) error {
 	for failures := 0; ; failures++ {
-		before := a.sessionsSoFar()
+		before := a.endpoints.latestSession()
 		client := tunnel.NewClient(tunnel.ClientConfig{
 			Address: a.opt.Address, TLS: a.opt.TLS, DialContext: a.opt.DialServer, Hello: a.hello,
-			MaxBackoff: a.opt.MaxBackoff, OnUp: a.onSessionUp, OnDown: a.onSessionDown, OnStream: a.serve,
+			MaxBackoff: a.opt.MaxBackoff, OnUp: a.onSessionUp, OnDown: a.onSessionDown, OnStream: a.streams.serve,
 			OnRequestLine: a.requestLine, MaxLegs: maxLegs, OnLegs: a.onLegs, Logger: a.opt.Logger,
 			RenewToken: a.opt.RenewToken,
 		})
 		err := client.Run(run)
 		a.background.Wait()
-		wasUp := a.sessionsSoFar() > before
+		wasUp := a.endpoints.latestSession() != before
 		if wasUp {
 			failures = 0
 		}
+		several := a.opt.KeepRunning || len(a.endpoints.infos()) > 1
 		var wait time.Duration
-		switch losesOne := wasUp && a.isOneOfSeveral() && codeOf(err) == tunnel.CodeForbidden; {
+		switch losesOne := wasUp && several && codeOf(err) == tunnel.CodeForbidden; {
 		case run.Err() != nil, !losesOne && !a.opt.KeepRunning:
 			return err
 		case !losesOne:
-			wait = a.pause(failures, maxRebind)
+			wait = a.opt.pause(failures, maxRebind)
 		}
-		a.reportDown(err, wait)
+		a.outages.report(err, wait)
 		if !timer.Sleep(run, wait) {
 			return nil
 		}
@@ -123,14 +115,23 @@ func (a *Agent) connect(run context.Context) error {
 
 // finalError returns why the client stopped by itself.
 func (a *Agent) finalError(run context.Context, err error) error {
-	a.streams.wait(context.Background())
+	a.streams.open.wait(context.Background())
 	if cause := context.Cause(run); cause != nil {
 		return cause
 	}
-	if f := a.failureOf(err, a.endpointsName(), a.neverOnline()); f != nil {
+	if f := a.outages.failureOf(err, a.endpointsName()); f != nil {
 		return f
 	}
 	return err
+}
+
+// endpointsName names all the endpoints for a message.
+func (a *Agent) endpointsName() string {
+	infos := a.endpoints.infos()
+	if len(infos) == 1 {
+		return infos[0].DisplayName()
+	}
+	return fmt.Sprintf("any of these %d endpoints", len(infos))
 }
 
 func (a *Agent) hello() tunnel.Hello {
@@ -138,60 +139,62 @@ func (a *Agent) hello() tunnel.Hello {
 		OS: runtime.GOOS + "/" + runtime.GOARCH, InstanceID: a.opt.InstanceID, ClusterUID: a.opt.ClusterUID}
 }
 
+// onSessionUp begins to bind the endpoints on a new session. With Options.KeepRunning it does not
+// wait. Otherwise its error makes the client close the session and retry, unless it ends the agent.
+// A refusal of one of several endpoints does not end the others: the agent retries it while it
+// serves them.
+func (a *Agent) onSessionUp(ctx context.Context, s *tunnel.Session) error {
+	defer a.opt.reportPanic()
+	h := newSessionBinds(s)
+	endpoints := a.endpoints.trackSession(h)
+	if a.opt.KeepRunning {
+		a.outages.end(false)
+	}
+	w := s.Welcome()
+	a.opt.Observer.Observe(Connected{SessionID: w.SessionID, Server: a.opt.Server, ServerVersion: w.ServerVersion,
+		AccountID: w.AccountID, Region: w.Region})
+	a.background.Go(func() { a.reportReplicas(ctx, h) })
+	if a.opt.PingInterval > 0 {
+		a.background.Go(func() { a.measureLatency(ctx, s) })
+	}
+	a.background.Go(func() { a.binder.run(ctx, h) })
+	if a.opt.KeepRunning {
+		return nil
+	}
+	var results map[*endpoint]error
+	if !a.endpoints.waitFor(ctx, h, func() bool {
+		if len(h.results) < len(endpoints) {
+			return false
+		}
+		results, h.results = h.results, nil // later ones are not recorded
+		return true
+	}) {
+		return s.Err()
+	}
+	f, err := a.binder.firstProblem(results, endpoints)
+	if f != nil {
+		a.giveUp(f)
+		return f
+	}
+	return err
+}
+
 // onSessionDown is called when a session is lost or the server drains it, and after each failed
 // attempt.
 func (a *Agent) onSessionDown(err error, retryIn time.Duration) {
-	if f := a.failureOf(err, a.endpointsName(), a.neverOnline()); f != nil && !a.opt.KeepRunning {
+	if f := a.outages.failureOf(err, a.endpointsName()); f != nil && !a.opt.KeepRunning {
 		a.giveUp(f)
 		return
 	}
-	a.reportDown(err, retryIn)
-}
-
-// reportDown reports why there is no session, once for each cause.
-func (a *Agent) reportDown(err error, retryIn time.Duration) {
-	cause, code := causeOf(err, a.opt.Server), codeOf(err)
-	a.mu.Lock()
-	news, was := cause != a.lastCause, a.everOnline
-	a.lastCause = cause
-	a.mu.Unlock()
-	switch {
-	case !news:
-	case code == tunnel.CodeDraining:
-		a.opt.Observer.Observe(Draining{Server: a.opt.Server})
-	default:
-		a.opt.Observer.Observe(Retrying{Server: a.opt.Server, Cause: cause, Code: code, Untrusted: trust.ProblemOf(err),
-			RetryIn: retryIn, WasOnline: was})
-	}
-}
-
-// codeOf returns the code of a refusal, "" for other errors.
-func codeOf(err error) tunnel.Code {
-	var refused *tunnel.Error
-	if errors.As(err, &refused) {
-		return refused.Code
-	}
-	return ""
-}
-
-func (a *Agent) neverOnline() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return !a.everOnline
+	a.outages.report(err, retryIn)
 }
 
 func (a *Agent) requestLine(l tunnel.RequestLine) {
 	defer a.opt.reportPanic()
-	a.mu.Lock()
-	e := a.byID[l.EndpointID]
-	if e == nil {
-		a.mu.Unlock()
-		return
+	if info, ok := a.endpoints.infoByID(l.EndpointID); ok {
+		a.opt.Observer.Observe(Request{EndpointInfo: info, Method: l.Method, Path: l.Path, Status: l.Status,
+			Duration: l.Duration})
 	}
-	info := e.bound.info
-	a.mu.Unlock()
-	a.opt.Observer.Observe(Request{EndpointInfo: info, Method: l.Method, Path: l.Path, Status: l.Status,
-		Duration: l.Duration})
 }
 
 // measureLatency reports the round-trip time every PingInterval until ctx is done.
@@ -201,11 +204,4 @@ func (a *Agent) measureLatency(ctx context.Context, s *tunnel.Session) {
 			a.opt.Observer.Observe(Latency{RoundTrip: took})
 		}
 	}
-}
-
-// sessionsSoFar returns the number of sessions that came up.
-func (a *Agent) sessionsSoFar() int {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.sessionCount
 }

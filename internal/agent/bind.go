@@ -4,6 +4,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -23,43 +24,36 @@ const (
 	lateStreams = time.Second
 )
 
-// onSessionUp begins to bind the endpoints on a new session. With Options.KeepRunning it does not
-// wait. Otherwise its error makes the client close the session and retry, unless it ends the agent.
-// A refusal of one of several endpoints does not end the others: the agent retries it while it
-// serves them.
-func (a *Agent) onSessionUp(ctx context.Context, s *tunnel.Session) error {
-	defer a.opt.reportPanic()
-	h := newSessionBinds(s)
-	endpoints := a.trackSession(h)
-	w := s.Welcome()
-	a.opt.Observer.Observe(Connected{SessionID: w.SessionID, Server: a.opt.Server, ServerVersion: w.ServerVersion,
-		AccountID: w.AccountID, Region: w.Region})
-	a.background.Go(func() { a.reportReplicas(ctx, h) })
-	if a.opt.PingInterval > 0 {
-		a.background.Go(func() { a.measureLatency(ctx, s) })
+// pause returns a random wait after so many failures in a row.
+func (o *Options) pause(failures int, longest time.Duration) time.Duration {
+	wait := min(o.RebindDelay<<min(failures, 10), longest)
+	return wait/2 + rand.N(wait/2+1)
+}
+
+// longestPause returns how long the agent waits at most before it binds again: a refusal that a
+// person has to mend may wait longer than an outage.
+func (o *Options) longestPause(err error) time.Duration {
+	switch codeOf(err) {
+	case tunnel.CodeURLTaken, tunnel.CodeInvalid, tunnel.CodeForbidden, tunnel.CodeLimit:
+		return maxRebind
+	default:
+		return o.MaxBackoff
 	}
-	a.background.Go(func() { a.syncQueue(ctx, h) })
-	if a.opt.KeepRunning {
-		return nil
-	}
-	if !a.waitFor(ctx, h, func() bool { return len(h.results) >= len(endpoints) }) {
-		return s.Err()
-	}
-	f, err := a.firstProblem(h, endpoints)
-	if f != nil {
-		a.giveUp(f)
-		return f
-	}
-	return err
+}
+
+// binder binds and unbinds the endpoints of a set on a session until both agree.
+type binder struct {
+	opt        *Options
+	endpoints  *endpointSet
+	outages    *outages
+	upstreams  *upstreamWatch
+	inspection inspection
+	background *sync.WaitGroup
 }
 
 // firstProblem returns why the agent gives up, or why the session is to be tried again, if all of
 // the endpoints were refused or the refusal of one concerns the session.
-func (a *Agent) firstProblem(h *sessionBinds, endpoints []*endpoint) (*Failure, error) {
-	a.mu.Lock()
-	results := h.results
-	h.results = nil
-	a.mu.Unlock()
+func (b *binder) firstProblem(results map[*endpoint]error, endpoints []*endpoint) (*Failure, error) {
 	var first *Failure
 	hopeless := len(results) == len(endpoints)
 	for _, e := range endpoints {
@@ -68,19 +62,14 @@ func (a *Agent) firstProblem(h *sessionBinds, endpoints []*endpoint) (*Failure, 
 			hopeless = false
 			continue
 		}
-		f := a.failureOf(err, e.spec.info.DisplayName(), a.neverOnline())
+		f := b.outages.failureOf(err, e.spec.info.DisplayName())
 		if f != nil {
 			f.Endpoint = &e.spec.Endpoint
 		}
-		if !a.concernsOne(err) {
+		if !b.concernsOne(err) {
 			return f, err
 		}
-		if first == nil {
-			first = f
-		}
-		if f == nil {
-			hopeless = false
-		}
+		first, hopeless = cmp.Or(first, f), hopeless && f != nil
 	}
 	if hopeless {
 		return first, nil
@@ -89,9 +78,9 @@ func (a *Agent) firstProblem(h *sessionBinds, endpoints []*endpoint) (*Failure, 
 }
 
 // concernsOne reports whether the failure of a bind concerns one of several endpoints only.
-func (a *Agent) concernsOne(err error) bool {
-	if a.opt.KeepRunning || !a.isOneOfSeveral() {
-		return a.opt.KeepRunning
+func (b *binder) concernsOne(err error) bool {
+	if b.opt.KeepRunning || len(b.endpoints.infos()) < 2 {
+		return b.opt.KeepRunning
 	}
 	switch codeOf(err) {
 	case tunnel.CodeURLTaken, tunnel.CodeInvalid, tunnel.CodeForbidden, tunnel.CodeLimit, tunnel.CodeRateLimited,
@@ -102,106 +91,52 @@ func (a *Agent) concernsOne(err error) bool {
 	}
 }
 
-// syncQueue binds and unbinds the endpoints of the session's queue until ctx is done, the server
-// drains, or the agent shuts down.
-func (a *Agent) syncQueue(ctx context.Context, h *sessionBinds) {
-	defer a.opt.reportPanic()
+// run binds and unbinds the endpoints of the session's queue until ctx is done, the server drains,
+// or the agent shuts down.
+func (b *binder) run(ctx context.Context, h *sessionBinds) {
+	defer b.opt.reportPanic()
 	var syncing sync.WaitGroup
 	slots := make(chan struct{}, maxBinds)
 	for {
 		slots <- struct{}{} // each sync ends
-		e := a.next(ctx, h)
+		e := b.endpoints.next(ctx, h)
 		if e == nil {
 			break
 		}
 		syncing.Go(func() {
-			a.sync(ctx, h, e)
+			b.sync(ctx, h, e)
 			<-slots
 		})
 	}
-	a.endBinds(h)
+	b.endpoints.endBinds(h)
 	syncing.Wait()
 }
 
 // sync binds or unbinds an endpoint until the session has of it what the last Set asked for, or the
 // server has refused that.
-func (a *Agent) sync(ctx context.Context, h *sessionBinds, e *endpoint) {
-	defer a.opt.reportPanic()
+func (b *binder) sync(ctx context.Context, h *sessionBinds, e *endpoint) {
+	defer b.opt.reportPanic()
 	for {
-		a.mu.Lock()
-		s, secret, held, removed := e.spec, e.resumeSecret, e.session == h, e.removed
-		done := held && !removed && sameBind(e.bound, s) || removed && !held || a.isShuttingDown()
-		a.mu.Unlock()
+		p := b.endpoints.plan(h, e)
 		var err error
 		switch {
-		case done:
-		case removed:
-			err = a.unbind(ctx, h, e)
+		case p.done:
+		case p.unbind:
+			err = b.unbind(ctx, h, e, p.id)
 		default:
-			err = a.bind(ctx, h, e, s, secret)
+			err = b.bind(ctx, h, e, p.spec, p.resumeSecret)
 		}
-		if done || err != nil {
-			a.synced(ctx, h, e, err)
+		if p.done || err != nil {
+			if b.endpoints.finish(ctx, h, e, err) {
+				b.background.Go(func() { b.drain(ctx, e) })
+			}
 			return
 		}
 	}
 }
 
-// synced records the end of sync, and what is to follow.
-func (a *Agent) synced(ctx context.Context, h *sessionBinds, e *endpoint, err error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	e.syncing = false
-	h.pending--
-	if _, again := h.results[e]; h.results != nil && !again {
-		h.results[e] = err
-	}
-	defer h.signal()
-	limited := codeOf(err) == tunnel.CodeRateLimited
-	if limited {
-		h.notBefore = time.Now().Add(a.pause(0, maxRebind))
-	}
-	switch {
-	case e.again || limited:
-		e.again = false
-		a.enqueueOrRelease(e)
-	case err == nil && e.removed && !a.isShuttingDown():
-		a.release(e)
-		a.background.Go(func() { a.drain(ctx, e) })
-	case err == nil:
-		e.failures = 0
-	case ctx.Err() == nil:
-		e.retry = time.AfterFunc(a.pause(e.failures, a.longestPause(err)), func() {
-			a.mu.Lock()
-			defer a.mu.Unlock()
-			a.enqueueOrRelease(e)
-		})
-		e.failures++
-	case e.removed:
-		a.forgetID(e)
-		a.release(e)
-	}
-}
-
-// pause returns a random wait after so many failures in a row.
-func (a *Agent) pause(failures int, longest time.Duration) time.Duration {
-	wait := min(a.opt.RebindDelay<<min(failures, 10), longest)
-	return wait/2 + rand.N(wait/2+1)
-}
-
-// longestPause returns how long the agent waits at most before it binds again: a refusal that a
-// person has to mend may wait longer than an outage.
-func (a *Agent) longestPause(err error) time.Duration {
-	switch codeOf(err) {
-	case tunnel.CodeURLTaken, tunnel.CodeInvalid, tunnel.CodeForbidden, tunnel.CodeLimit:
-		return maxRebind
-	default:
-		return a.opt.MaxBackoff
-	}
-}
-
-// bind binds one endpoint.
-func (a *Agent) bind(ctx context.Context, h *sessionBinds, e *endpoint, s *spec, resumeSecret string) error {
+// bind binds one endpoint and reports that it is bound.
+func (b *binder) bind(ctx context.Context, h *sessionBinds, e *endpoint, s *spec, resumeSecret string) error {
 	m := s.bind
 	m.ResumeSecret = resumeSecret
 	bound, err := h.session.Bind(ctx, m)
@@ -209,79 +144,54 @@ func (a *Agent) bind(ctx context.Context, h *sessionBinds, e *endpoint, s *spec,
 		err = fmt.Errorf("binding %s: the server named no endpoint", s.info.DisplayName())
 	}
 	if err != nil {
-		a.opt.Logger.Debug("a bind failed", "endpoint", s.info.DisplayName(), "error", err)
-		a.reportRefusal(ctx, e, s, err)
+		b.opt.Logger.Debug("a bind failed", "endpoint", s.info.DisplayName(), "error", err)
+		b.reportRefusal(ctx, e, s, err)
 		return err
 	}
-	if first := a.setBound(h, e, s, bound); first && s.isProbed() {
-		a.probes.Go(func() { a.probeUpstream(ctx, e, s) })
+	again := b.endpoints.setBound(h, e, s, bound)
+	b.outages.end(true)
+	b.inspection.setEndpoint(s, bound.EndpointID)
+	w := h.session.Welcome()
+	b.opt.Observer.Observe(Online{EndpointInfo: s.info, Reconnected: again, EndpointID: bound.EndpointID,
+		AssignedURL: bound.URL, OwnerEndpointID: bound.OwnerEndpointID, SessionID: w.SessionID, Server: b.opt.Server,
+		ServerVersion: w.ServerVersion})
+	if !again && s.isProbed() {
+		b.upstreams.probes.Go(func() { b.upstreams.probe(ctx, e, s) })
 	}
 	return nil
 }
 
-// setBound records and reports that an endpoint is bound. It returns true for the first time.
-func (a *Agent) setBound(h *sessionBinds, e *endpoint, s *spec, bound tunnel.Bound) (first bool) {
-	a.mu.Lock()
-	again := e.everOnline
-	if e.id != bound.EndpointID {
-		a.forgetID(e)
-	}
-	e.bound, e.session, e.id, e.resumeSecret = s, h, bound.EndpointID, bound.ResumeSecret
-	e.everOnline, e.refusal = true, ""
-	a.everOnline, a.lastCause = true, ""
-	a.byID[e.id] = e
-	a.mu.Unlock()
-	a.inspectEndpoint(s, bound.EndpointID)
-	w := h.session.Welcome()
-	a.opt.Observer.Observe(Online{EndpointInfo: s.info, Reconnected: again, EndpointID: bound.EndpointID,
-		AssignedURL: bound.URL, OwnerEndpointID: bound.OwnerEndpointID, SessionID: w.SessionID, Server: a.opt.Server,
-		ServerVersion: w.ServerVersion})
-	return !again
-}
-
 // reportRefusal reports the refusal of one of several endpoints, once for each cause. It omits
 // CodeRateLimited, which passes by itself, and the end of the session.
-func (a *Agent) reportRefusal(ctx context.Context, e *endpoint, s *spec, err error) {
-	if !a.concernsOne(err) || codeOf(err) == tunnel.CodeRateLimited || ctx.Err() != nil {
+func (b *binder) reportRefusal(ctx context.Context, e *endpoint, s *spec, err error) {
+	if !b.concernsOne(err) || codeOf(err) == tunnel.CodeRateLimited || ctx.Err() != nil {
 		return
 	}
-	cause := causeOf(err, a.opt.Server)
-	a.mu.Lock()
-	news := e.refusal != cause
-	e.refusal = cause
-	bound := e.bound != nil && e.session == a.current
-	a.mu.Unlock()
-	if news {
-		a.opt.Observer.Observe(BindRefused{EndpointInfo: s.info, Cause: cause, Code: codeOf(err), StillBound: bound})
+	cause := causeOf(err, b.opt.Server)
+	if news, bound := b.endpoints.setRefused(e, cause); news {
+		b.opt.Observer.Observe(BindRefused{EndpointInfo: s.info, Cause: cause, Code: codeOf(err), StillBound: bound})
 	}
 }
 
 // unbind unbinds an endpoint that was removed.
-func (a *Agent) unbind(ctx context.Context, h *sessionBinds, e *endpoint) error {
-	a.mu.Lock()
-	id := e.id
-	a.mu.Unlock()
+func (b *binder) unbind(ctx context.Context, h *sessionBinds, e *endpoint, id string) error {
 	err := h.session.Unbind(ctx, id)
 	if err != nil && codeOf(err) != tunnel.CodeInvalid { // invalid: the session does not hold it
 		return err
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	e.session, e.resumeSecret = nil, ""
+	b.endpoints.setUnbound(e)
 	return nil
 }
 
 // drain serves the streams of an endpoint that was unbound, also those that were on their way,
 // until they have ended, within Options.DrainTimeout.
-func (a *Agent) drain(ctx context.Context, e *endpoint) {
-	defer a.opt.reportPanic()
-	if timer.Sleep(ctx, min(lateStreams, a.opt.DrainTimeout)) {
-		ctx, cancel := context.WithTimeout(ctx, a.opt.DrainTimeout)
+func (b *binder) drain(ctx context.Context, e *endpoint) {
+	defer b.opt.reportPanic()
+	if timer.Sleep(ctx, min(lateStreams, b.opt.DrainTimeout)) {
+		ctx, cancel := context.WithTimeout(ctx, b.opt.DrainTimeout)
 		e.streams.wait(ctx)
 		cancel()
 	}
-	a.mu.Lock()
-	a.forgetID(e)
-	a.mu.Unlock()
+	b.endpoints.refuseStreams(e)
 	e.streams.abort()
 }

@@ -20,6 +20,15 @@ const upstreamTimeout = 10 * time.Second
 // DialFunc opens a connection, as (*net.Dialer).DialContext does.
 type DialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
 
+// dialUpstream connects to the upstream of an endpoint.
+func (o *Options) dialUpstream(ctx context.Context, s *spec, timeout time.Duration) (relay.HalfCloser, error) {
+	dial := o.Dial
+	if s.Dial != nil {
+		dial = s.Dial
+	}
+	return s.Upstream.dial(ctx, dial, o.UpstreamTLS, timeout)
+}
+
 // dial connects to the upstream within the time-out. The certificate of an https upstream is
 // verified by u.Roots, else by config's, else by the system's; config may be nil.
 func (u Upstream) dial(

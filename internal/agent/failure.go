@@ -11,6 +11,8 @@ import (
 	"io"
 	"net"
 	"slices"
+	"sync"
+	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/trust"
@@ -45,18 +47,64 @@ func (f *Failure) Error() string { return f.Msg }
 // Unwrap returns the cause.
 func (f *Failure) Unwrap() error { return f.Cause }
 
+// outages reports why there is no session, once for each cause, and decides which errors end the
+// agent. It is safe for concurrent use.
+type outages struct {
+	opt *Options
+
+	mu         sync.Mutex
+	everOnline bool   // everOnline is true once an endpoint was bound.
+	lastCause  string // lastCause is the last Retrying's cause; "" after end.
+}
+
+// end makes the next outage be reported, whatever its cause; bound reports whether an endpoint was
+// bound.
+func (o *outages) end(bound bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.everOnline, o.lastCause = o.everOnline || bound, ""
+}
+
+// report reports why there is no session, once for each cause.
+func (o *outages) report(err error, retryIn time.Duration) {
+	cause, code := causeOf(err, o.opt.Server), codeOf(err)
+	o.mu.Lock()
+	news, was := cause != o.lastCause, o.everOnline
+	o.lastCause = cause
+	o.mu.Unlock()
+	switch {
+	case !news:
+	case code == tunnel.CodeDraining:
+		o.opt.Observer.Observe(Draining{Server: o.opt.Server})
+	default:
+		o.opt.Observer.Observe(Retrying{Server: o.opt.Server, Cause: cause, Code: code,
+			Untrusted: trust.ProblemOf(err), RetryIn: retryIn, WasOnline: was})
+	}
+}
+
+// codeOf returns the code of a refusal, "" for other errors.
+func codeOf(err error) tunnel.Code {
+	var refused *tunnel.Error
+	if errors.As(err, &refused) {
+		return refused.Code
+	}
+	return ""
+}
+
 // failureOf returns the failure when err ends the agent or, when what is one of several endpoints,
-// that endpoint; nil when a retry may help. atStart is true until an endpoint was bound for the
-// first time: then errors that need a decision are final, while a running agent retries.
-func (a *Agent) failureOf(err error, what string, atStart bool) *Failure {
-	server := a.opt.Server
+// that endpoint; nil when a retry may help. Until an endpoint was bound for the first time, errors
+// that need a decision are final, while a running agent retries.
+func (o *outages) failureOf(err error, what string) *Failure {
+	o.mu.Lock()
+	server, atStart := o.opt.Server, !o.everOnline
+	o.mu.Unlock()
 	fail := func(r Reason, format string, args ...any) *Failure {
 		return &Failure{Reason: r, Msg: fmt.Sprintf(format, args...), Cause: err}
 	}
 	var refused *tunnel.Error
 	if !errors.As(err, &refused) {
 		problem := trust.ProblemOf(err)
-		if atStart && problem != trust.NoProblem && !slices.Contains(a.opt.RetryUntrusted, problem) {
+		if atStart && problem != trust.NoProblem && !slices.Contains(o.opt.RetryUntrusted, problem) {
 			return fail(ReasonIdentity, "%s cannot be trusted: %s", server, identityText(problem))
 		}
 		return nil

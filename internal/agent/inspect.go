@@ -13,31 +13,37 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel/relay"
 )
 
-// inspected returns what the relay reads and writes for a stream: with Options.Inspect and HTTP, a
-// tap of it. end must be called with the relay's error.
-func (a *Agent) inspected(s *spec, st *tunnel.Stream, c Connection) (stream relay.HalfCloser, end func(error)) {
-	if a.opt.Inspect == nil || !c.HTTP {
+// inspection records what http endpoints carry; without Options.Inspect nothing.
+type inspection struct{ opt *Options }
+
+// tap returns what the relay reads and writes for a stream: with a recorder and HTTP, a tap of it.
+// end must be called with the relay's error.
+func (i inspection) tap(s *spec, st *tunnel.Stream, c Connection) (stream relay.HalfCloser, end func(error)) {
+	if i.opt.Inspect == nil || !c.HTTP {
 		return st, func(error) {}
 	}
-	tap := a.opt.Inspect.Tap(st, a.inspectInfo(s, st))
+	tap := i.opt.Inspect.Tap(st, i.info(s, st))
 	return tap, tap.End
 }
 
-// inspectRefused records a stream that is refused because its upstream cannot be reached, with the
+// addUnreached records a stream that is refused because its upstream cannot be reached, with the
 // bytes that have come so far.
-func (a *Agent) inspectRefused(s *spec, st *tunnel.Stream, start time.Time, cause string) {
+func (i inspection) addUnreached(s *spec, st *tunnel.Stream, c Connection, start time.Time, cause string) {
+	if i.opt.Inspect == nil || !c.HTTP {
+		return
+	}
 	var sent []byte
 	if st.Buffered() > 0 {
 		sent, _ = st.Next() // does not wait
 	}
-	a.opt.Inspect.AddUnreached(a.inspectInfo(s, st), start, sent, cause)
+	i.opt.Inspect.AddUnreached(i.info(s, st), start, sent, cause)
 }
 
-func (a *Agent) inspectInfo(s *spec, st *tunnel.Stream) inspect.Info {
+func (i inspection) info(s *spec, st *tunnel.Stream) inspect.Info {
 	h := st.Header()
 	info := inspect.Info{
 		EndpointID: h.EndpointID, EndpointURL: s.info.DisplayName(), HTTP2: s.Upstream.Protocol == ProtocolHTTP2,
-		Dial: func(ctx context.Context) (net.Conn, error) { return a.dial(ctx, s, upstreamTimeout) },
+		Dial: func(ctx context.Context) (net.Conn, error) { return i.opt.dialUpstream(ctx, s, upstreamTimeout) },
 	}
 	if host, _, err := net.SplitHostPort(h.ClientAddr); err == nil {
 		info.Caller.IP = host
@@ -48,12 +54,12 @@ func (a *Agent) inspectInfo(s *spec, st *tunnel.Stream) inspect.Info {
 	return info
 }
 
-// inspectEndpoint tells the Recorder about an endpoint that is bound.
-func (a *Agent) inspectEndpoint(s *spec, id string) {
-	if a.opt.Inspect == nil || !s.info.isHTTP() {
+// setEndpoint tells the recorder about an endpoint that is bound.
+func (i inspection) setEndpoint(s *spec, id string) {
+	if i.opt.Inspect == nil || !s.info.isHTTP() {
 		return
 	}
-	a.opt.Inspect.SetEndpoint(inspect.Endpoint{ID: id, URL: s.info.DisplayName(), Name: s.info.Name,
+	i.opt.Inspect.SetEndpoint(inspect.Endpoint{ID: id, URL: s.info.DisplayName(), Name: s.info.Name,
 		Upstream: s.info.Upstream, Online: true, Marked: inspect.MarkedBy(s.TrafficPolicy)})
 }
 

@@ -22,14 +22,14 @@ func TestInspected_IsStreamItself(t *testing.T) {
 		http     bool
 		want     bool
 	}{{nil, true, true}, {r, false, true}, {r, true, false}} {
-		a := &Agent{opt: Options{Inspect: c.recorder}}
-		got, _ := a.inspected(&spec{}, st, Connection{HTTP: c.http})
+		i := inspection{&Options{Inspect: c.recorder}}
+		got, _ := i.tap(&spec{}, st, Connection{HTTP: c.http})
 		if same := got == relay.HalfCloser(st); same != c.want {
 			t.Errorf("recorder %t, HTTP %t: the stream itself %t", c.recorder != nil, c.http, same)
 		}
 	}
-	a, sp := &Agent{}, &spec{}
-	if n := testing.AllocsPerRun(100, func() { a.inspected(sp, st, Connection{HTTP: true}) }); n > 0 {
+	off, sp := inspection{&Options{}}, &spec{}
+	if n := testing.AllocsPerRun(100, func() { off.tap(sp, st, Connection{HTTP: true}) }); n > 0 {
 		t.Errorf("%v allocations while it is off", n)
 	}
 }

@@ -23,9 +23,7 @@ type sessionLegs struct {
 
 // onLegs is called when the replicas that a session is connected to may have changed.
 func (a *Agent) onLegs(s *tunnel.Session) {
-	a.mu.Lock()
-	h := a.bindsBySession[s]
-	a.mu.Unlock()
+	h := a.endpoints.bindsOf(s)
 	if h == nil { // reportReplicas begins with what there is
 		return
 	}
@@ -46,7 +44,7 @@ func (a *Agent) reportReplicas(ctx context.Context, h *sessionBinds) {
 		h.legs.mu.Lock()
 		c, changed := h.legs.known.Update(h.session.Legs(), h.session.WantedLegs(), time.Now())
 		h.legs.mu.Unlock()
-		if changed && !a.isShuttingDown() {
+		if changed && !a.endpoints.isStopping() {
 			a.opt.Observer.Observe(Replicas{Connected: c.Serving, Wanted: c.Wanted, Found: c.Found,
 				Draining: c.Draining, Lost: c.Lost})
 		}

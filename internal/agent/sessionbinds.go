@@ -11,7 +11,7 @@ import (
 )
 
 // sessionBinds are the binds of one session. Fields that are not set by newSessionBinds at once and
-// for all are guarded by Agent.mu.
+// for all are guarded by endpointSet.mu.
 type sessionBinds struct {
 	session *tunnel.Session
 	legs    sessionLegs
@@ -30,54 +30,36 @@ func newSessionBinds(s *tunnel.Session) *sessionBinds {
 		wake: make(chan struct{}, 1), changed: make(chan struct{})}
 }
 
-// push adds an endpoint to the queue. Agent.mu must be held.
-func (h *sessionBinds) push(e *endpoint) {
-	h.queue = append(h.queue, e)
-	select {
-	case h.wake <- struct{}{}:
-	default:
-	}
-}
-
-// signal wakes waitFor. Agent.mu must be held.
-func (h *sessionBinds) signal() {
-	close(h.changed)
-	h.changed = make(chan struct{})
-}
-
 // trackSession records a new session, which will bind the endpoints, and forgets those that have
 // ended.
-func (a *Agent) trackSession(h *sessionBinds) (first []*endpoint) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for s := range a.bindsBySession {
+func (t *endpointSet) trackSession(h *sessionBinds) (first []*endpoint) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for s := range t.bindsBySession {
 		select {
 		case <-s.Done():
-			delete(a.bindsBySession, s)
+			delete(t.bindsBySession, s)
 		default:
 		}
 	}
-	a.bindsBySession[h.session], a.current = h, h
-	a.sessionCount++
-	if a.opt.KeepRunning {
-		a.lastCause = ""
-	} else {
-		h.results = make(map[*endpoint]error, len(a.order))
+	t.bindsBySession[h.session], t.current = h, h
+	if !t.opt.KeepRunning {
+		h.results = make(map[*endpoint]error, len(t.order))
 	}
-	for _, e := range a.order {
+	for _, e := range t.order {
 		e.failures = 0
-		a.enqueue(e)
+		t.enqueue(e)
 	}
-	return a.order
+	return t.order
 }
 
 // waitFor waits until holds, called with mu held, returns true. It returns false when the session
 // or ctx ended first.
-func (a *Agent) waitFor(ctx context.Context, h *sessionBinds, holds func() bool) bool {
+func (t *endpointSet) waitFor(ctx context.Context, h *sessionBinds, holds func() bool) bool {
 	for {
-		a.mu.Lock()
+		t.mu.Lock()
 		ok, changed := holds(), h.changed
-		a.mu.Unlock()
+		t.mu.Unlock()
 		if ok {
 			return true
 		}
@@ -93,9 +75,9 @@ func (a *Agent) waitFor(ctx context.Context, h *sessionBinds, holds func() bool)
 
 // next takes the next endpoint from the queue, whose work begins. It waits for one, and returns nil
 // when the session binds nothing any more.
-func (a *Agent) next(ctx context.Context, h *sessionBinds) *endpoint {
+func (t *endpointSet) next(ctx context.Context, h *sessionBinds) *endpoint {
 	for {
-		e, pause := a.dequeue(h)
+		e, pause := t.dequeue(h)
 		if e != nil {
 			return e
 		}
@@ -110,7 +92,7 @@ func (a *Agent) next(ctx context.Context, h *sessionBinds) *endpoint {
 			return nil
 		case <-h.session.PeerDraining():
 			return nil
-		case <-a.shuttingDown:
+		case <-t.stopping.Done():
 			return nil
 		}
 	}
@@ -118,10 +100,10 @@ func (a *Agent) next(ctx context.Context, h *sessionBinds) *endpoint {
 
 // dequeue removes and returns the next endpoint of the queue, or how long to wait for it; 0 = until
 // there is one.
-func (a *Agent) dequeue(h *sessionBinds) (e *endpoint, pause time.Duration) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for len(h.queue) > 0 && !a.isShuttingDown() {
+func (t *endpointSet) dequeue(h *sessionBinds) (e *endpoint, pause time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for len(h.queue) > 0 && !t.isStopping() {
 		if pause = time.Until(h.notBefore); pause > 0 {
 			return nil, pause
 		}
@@ -137,16 +119,141 @@ func (a *Agent) dequeue(h *sessionBinds) (e *endpoint, pause time.Duration) {
 }
 
 // endBinds ends the binding by a session: what was removed and is in its queue is released.
-func (a *Agent) endBinds(h *sessionBinds) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+func (t *endpointSet) endBinds(h *sessionBinds) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	h.ended = true
 	for _, e := range h.queue {
 		if e.queue != h {
 			continue
 		}
 		e.queue = nil
-		a.enqueueOrRelease(e)
+		t.enqueueOrRelease(e)
 	}
 	h.queue = nil
+}
+
+// bindsOf returns the binds of a session; nil = it is not tracked yet.
+func (t *endpointSet) bindsOf(s *tunnel.Session) *sessionBinds {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.bindsBySession[s]
+}
+
+// latestSession returns the binds of the session that came up last; nil = none did.
+func (t *endpointSet) latestSession() *sessionBinds {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.current
+}
+
+// shutDown ends the binding and returns the latest session's binds; nil = there was none.
+func (t *endpointSet) shutDown() *sessionBinds {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.stop()
+	return t.current
+}
+
+// boundIDs returns the ids of what the session holds. others reports whether the server may have
+// further endpoints of earlier sessions.
+func (t *endpointSet) boundIDs(h *sessionBinds) (ids []string, others bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, e := range t.endpoints {
+		if e.session == h {
+			ids = append(ids, e.id)
+		} else if e.session != nil {
+			others = true
+		}
+	}
+	return ids, others
+}
+
+func (t *endpointSet) isStopping() bool { return t.stopping.Err() != nil }
+
+// bindPlan is what a session has to do for an endpoint. Without done and unbind it binds spec.
+type bindPlan struct {
+	done, unbind     bool
+	spec             *spec
+	id, resumeSecret string // id and resumeSecret are the latest bind's.
+}
+
+// plan returns what the session has to do for an endpoint.
+func (t *endpointSet) plan(h *sessionBinds, e *endpoint) bindPlan {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	held := e.session == h
+	return bindPlan{spec: e.spec, id: e.id, resumeSecret: e.resumeSecret, unbind: e.removed,
+		done: held && !e.removed && sameBind(e.bound, e.spec) || e.removed && !held || t.isStopping()}
+}
+
+// setBound records that an endpoint is bound, and reports whether it was before.
+func (t *endpointSet) setBound(h *sessionBinds, e *endpoint, s *spec, bound tunnel.Bound) (again bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	again = e.everOnline
+	if e.id != bound.EndpointID {
+		t.forgetID(e)
+	}
+	e.bound, e.session, e.id, e.resumeSecret = s, h, bound.EndpointID, bound.ResumeSecret
+	e.everOnline, e.refusal = true, ""
+	t.byID[e.id] = e
+	return again
+}
+
+// setUnbound records that an endpoint was unbound.
+func (t *endpointSet) setUnbound(e *endpoint) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e.session, e.resumeSecret = nil, ""
+}
+
+// setRefused records why a bind was refused. It reports whether that is news, and whether the
+// endpoint is still bound as before.
+func (t *endpointSet) setRefused(e *endpoint, cause string) (news, bound bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	news = e.refusal != cause
+	e.refusal = cause
+	return news, e.bound != nil && e.session == t.current
+}
+
+// finish records the end of a session's work on an endpoint, and begins what is to follow. It
+// reports whether the endpoint was removed and unbound, so that its streams are to be drained.
+func (t *endpointSet) finish(ctx context.Context, h *sessionBinds, e *endpoint, err error) (unbound bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e.syncing = false
+	h.pending--
+	if _, again := h.results[e]; h.results != nil && !again {
+		h.results[e] = err
+	}
+	close(h.changed) // wakes waitFor
+	h.changed = make(chan struct{})
+	limited := codeOf(err) == tunnel.CodeRateLimited
+	if limited {
+		h.notBefore = time.Now().Add(t.opt.pause(0, maxRebind))
+	}
+	switch {
+	case e.again || limited:
+		e.again = false
+		t.enqueueOrRelease(e)
+	case err == nil && e.removed && !t.isStopping():
+		t.release(e)
+		return true
+	case err == nil:
+		e.failures = 0
+	case ctx.Err() == nil:
+		e.retry = time.AfterFunc(t.opt.pause(e.failures, t.opt.longestPause(err)), func() {
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			t.enqueueOrRelease(e)
+		})
+		e.failures++
+	case e.removed:
+		t.forgetID(e)
+		t.release(e)
+	}
+	return false
 }

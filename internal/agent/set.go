@@ -4,8 +4,11 @@
 package agent
 
 import (
+	"cmp"
+	"context"
 	"reflect"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -28,7 +31,8 @@ type spec struct {
 
 func newSpec(e Endpoint) *spec { return &spec{Endpoint: e, info: e.info(), bind: e.bindMessage()} }
 
-// endpoint is the state of one endpoint over all sessions, guarded by Agent.mu.
+// endpoint is the state of one endpoint over all sessions. endpointSet.mu guards all but streams
+// and upstream, which have locks of their own.
 type endpoint struct {
 	identity identity
 	spec     *spec         // the spec in the last Set that had it
@@ -46,60 +50,73 @@ type endpoint struct {
 	failures int           // in a row
 	retry    *time.Timer   // the next attempt after a failure; nil = none
 
-	everOnline   bool
-	refusal      string // the cause that was reported last; "" after Online
-	upstreamDown bool
-	awaited      bool // awaitUpstream runs
+	everOnline bool
+	refusal    string // the cause that was reported last; "" after Online
+	upstream   reachability
 }
 
-// Set makes the agent serve these endpoints and no others, from now on or when Run runs. It does
-// not wait. Endpoints are told apart by key, URL and binding, or labels; of several with the same,
-// the last counts. A new one is bound. One whose policy, metadata or upstream differ is bound again
-// on the same session, and served as before until the server has accepted that. One that is missing
-// is unbound, then its open connections get Options.DrainTimeout to end. Set takes time for each
-// endpoint: collect changes that come together.
-func (a *Agent) Set(endpoints []Endpoint) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+// endpointSet has the endpoints of the last Set, those that are not unbound yet, and the sessions
+// that bind them. It is safe for concurrent use.
+type endpointSet struct {
+	opt      *Options
+	stopping context.Context // stopping ends with shutDown, with mu held: nothing is bound any more.
+	stop     context.CancelFunc
+
+	mu             sync.Mutex
+	bindsBySession map[*tunnel.Session]*sessionBinds
+	current        *sessionBinds // current has the latest session's binds.
+	endpoints      map[identity]*endpoint
+	order          []*endpoint          // order has those of the last Set, in its order.
+	byID           map[string]*endpoint // byID has those that are served, by endpoint id.
+}
+
+func newEndpointSet(o *Options) *endpointSet {
+	stopping, stop := context.WithCancel(context.Background())
+	return &endpointSet{opt: o, stopping: stopping, stop: stop,
+		bindsBySession: make(map[*tunnel.Session]*sessionBinds), byID: make(map[string]*endpoint)}
+}
+
+// set replaces the endpoints, see Agent.Set.
+func (t *endpointSet) set(endpoints []Endpoint) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	var changed []*endpoint
-	before := a.endpoints
-	a.endpoints, a.order = make(map[identity]*endpoint, len(endpoints)), make([]*endpoint, 0, len(endpoints))
+	before := t.endpoints
+	t.endpoints, t.order = make(map[identity]*endpoint, len(endpoints)), make([]*endpoint, 0, len(endpoints))
 	for i, given := range endpoints {
-		if given.Key == "" {
-			given.Key = strconv.Itoa(i)
-		}
+		given.Key = cmp.Or(given.Key, strconv.Itoa(i))
 		id, s := given.identity(), newSpec(given)
-		e := a.endpoints[id]
+		e := t.endpoints[id]
 		if e == nil {
 			if e = before[id]; e == nil {
 				e = &endpoint{identity: id, spec: s, removed: true}
 			}
-			a.endpoints[id], a.order = e, append(a.order, e)
+			t.endpoints[id], t.order = e, append(t.order, e)
 		}
 		if e.update(s) {
 			changed = append(changed, e)
 		}
 	}
 	for id, e := range before {
-		if a.endpoints[id] != nil {
+		if t.endpoints[id] != nil {
 			continue
 		}
-		a.endpoints[id] = e // until it is released
+		t.endpoints[id] = e // until it is released
 		if !e.removed {
 			e.removed, e.failures = true, 0
 			changed = append(changed, e)
 		}
 	}
 	for _, e := range changed {
-		a.enqueueOrRelease(e)
+		t.enqueueOrRelease(e)
 	}
 }
 
 // sameBind reports whether both versions of an endpoint are bound by the same message.
 func sameBind(a, b *spec) bool { return a == b || reflect.DeepEqual(a.bind, b.bind) }
 
-// update sets what the endpoint is to be and reports whether a bind may be needed for it. Agent.mu
-// must be held.
+// update sets what the endpoint is to be and reports whether a bind may be needed for it.
+// endpointSet.mu must be held.
 func (e *endpoint) update(s *spec) bool {
 	same := sameBind(e.spec, s)
 	e.spec = s
@@ -114,62 +131,117 @@ func (e *endpoint) update(s *spec) bool {
 }
 
 // infos describes the endpoints of the last Set.
-func (a *Agent) infos() []EndpointInfo {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	infos := make([]EndpointInfo, len(a.order))
-	for i, e := range a.order {
+func (t *endpointSet) infos() []EndpointInfo {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	infos := make([]EndpointInfo, len(t.order))
+	for i, e := range t.order {
 		infos[i] = e.spec.info
 	}
 	return infos
 }
 
-// isOneOfSeveral reports whether the refusal of one endpoint does not concern the session.
-func (a *Agent) isOneOfSeveral() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.opt.KeepRunning || len(a.order) > 1
+// infoByID describes the endpoint with an id, as it is served. ok is false for an unknown id.
+func (t *endpointSet) infoByID(id string) (info EndpointInfo, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.byID[id]
+	if e == nil {
+		return EndpointInfo{}, false
+	}
+	return e.bound.info, true
+}
+
+// served returns the version of an endpoint that serves its streams; nil = none, or it was removed.
+func (t *endpointSet) served(e *endpoint) *spec {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e.removed {
+		return nil
+	}
+	return e.bound
+}
+
+// find returns the endpoint of a stream, with the stream added to its streams, and the version that
+// serves it: nil with the code to refuse the stream with. Host and port must be the endpoint's. A
+// stream can arrive before the answer to its bind, so one of an unknown endpoint waits for the
+// session's pending binds.
+func (t *endpointSet) find(
+	ctx context.Context, session *tunnel.Session, st *tunnel.Stream,
+) (e *endpoint, s *spec, code tunnel.RefuseCode) {
+	header := st.Header()
+	known := func() bool {
+		if e = t.byID[header.EndpointID]; e != nil {
+			e.streams.begin(st)
+			s = e.bound
+		}
+		return e != nil
+	}
+	t.mu.Lock()
+	h := t.bindsBySession[session]
+	ok := known()
+	t.mu.Unlock()
+	if !ok && h != nil {
+		t.waitFor(ctx, h, func() bool { return known() || h.pending == 0 })
+	}
+	switch {
+	case e == nil:
+		return nil, nil, tunnel.RefusedUnknownEndpoint
+	case !s.matches(header):
+		return e, nil, tunnel.RefusedMismatch
+	}
+	return e, s, 0
 }
 
 // enqueue makes the current session bind or unbind the endpoint. It returns false without a session
 // that can. mu must be held.
-func (a *Agent) enqueue(e *endpoint) bool {
+func (t *endpointSet) enqueue(e *endpoint) bool {
 	if e.retry != nil {
 		e.retry.Stop()
 		e.retry = nil
 	}
-	switch h := a.current; {
+	switch h := t.current; {
 	case e.syncing:
 		e.again = true
 	case h == nil || h.ended:
 		return false
 	case e.queue != h:
-		e.queue = h
-		h.push(e)
+		e.queue, h.queue = h, append(h.queue, e)
+		select {
+		case h.wake <- struct{}{}:
+		default:
+		}
 	}
 	return true
 }
 
 // enqueueOrRelease is enqueue; without a session, what was removed is released. mu must be held.
-func (a *Agent) enqueueOrRelease(e *endpoint) {
-	if !a.enqueue(e) && e.removed {
-		a.forgetID(e)
-		a.release(e)
+func (t *endpointSet) enqueueOrRelease(e *endpoint) {
+	if !t.enqueue(e) && e.removed {
+		t.forgetID(e)
+		t.release(e)
 	}
 }
 
 // release forgets and reports an endpoint that was removed, but for its id and its streams. mu must
 // be held.
-func (a *Agent) release(e *endpoint) {
-	if a.endpoints[e.identity] == e {
-		delete(a.endpoints, e.identity)
-		a.opt.Observer.Observe(Removed{EndpointInfo: e.spec.info, Unbound: e.session == nil})
+func (t *endpointSet) release(e *endpoint) {
+	if t.endpoints[e.identity] == e {
+		delete(t.endpoints, e.identity)
+		t.opt.Observer.Observe(Removed{EndpointInfo: e.spec.info, Unbound: e.session == nil})
 	}
 }
 
+// refuseStreams makes new streams to an endpoint be refused.
+func (t *endpointSet) refuseStreams(e *endpoint) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.forgetID(e)
+}
+
 // forgetID makes new streams with the endpoint's id be refused. mu must be held.
-func (a *Agent) forgetID(e *endpoint) {
-	if a.byID[e.id] == e {
-		delete(a.byID, e.id)
+func (t *endpointSet) forgetID(e *endpoint) {
+	if t.byID[e.id] == e {
+		delete(t.byID, e.id)
 	}
 }

@@ -16,10 +16,7 @@ import (
 // returns false when the server could not be told.
 func (a *Agent) shutDown() (told bool) {
 	leave := a.opt.LeaveBound != nil && a.opt.LeaveBound()
-	a.mu.Lock()
-	close(a.shuttingDown)
-	h := a.current
-	a.mu.Unlock()
+	h := a.endpoints.shutDown()
 	if h == nil {
 		return true
 	}
@@ -27,9 +24,9 @@ func (a *Agent) shutDown() (told bool) {
 	defer cancel()
 	var ids []string
 	if !leave {
-		answered := a.waitFor(ctx, h, func() bool { return h.pending == 0 })
+		answered := a.endpoints.waitFor(ctx, h, func() bool { return h.pending == 0 })
 		var others bool
-		if ids, others = a.boundIDs(h); !answered || len(ids) == 0 {
+		if ids, others = a.endpoints.boundIDs(h); !answered || len(ids) == 0 {
 			return ctx.Err() == nil && len(ids) == 0 && !others
 		}
 	}
@@ -43,28 +40,13 @@ func (a *Agent) shutDown() (told bool) {
 		a.opt.Logger.Debug("shutting down", "error", err)
 		return false
 	}
-	if n := a.streams.count(); n > 0 {
+	if n := a.streams.open.count(); n > 0 {
 		a.opt.Observer.Observe(Stopping{Connections: n, Timeout: a.opt.DrainTimeout})
 		drain, cancel := context.WithTimeout(context.Background(), a.opt.DrainTimeout)
 		defer cancel()
-		a.streams.wait(drain)
+		a.streams.open.wait(drain)
 	}
 	return !leave || err == nil
-}
-
-// boundIDs returns the ids of what the session holds. others reports whether the server may have
-// further endpoints of earlier sessions.
-func (a *Agent) boundIDs(h *sessionBinds) (ids []string, others bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, e := range a.endpoints {
-		if e.session == h {
-			ids = append(ids, e.id)
-		} else if e.session != nil {
-			others = true
-		}
-	}
-	return ids, others
 }
 
 // unbindAll unbinds concurrently, because the time is short.
@@ -76,13 +58,4 @@ func unbindAll(ctx context.Context, s *tunnel.Session, ids []string) error {
 	}
 	asking.Wait()
 	return errors.Join(errs...)
-}
-
-func (a *Agent) isShuttingDown() bool {
-	select {
-	case <-a.shuttingDown:
-		return true
-	default:
-		return false
-	}
 }

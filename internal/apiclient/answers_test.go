@@ -315,8 +315,8 @@ func TestUnreachable_EqualCausesHaveEqualTexts(t *testing.T) {
 		_ = conn.(*tls.Conn).NetConn().(*net.TCPConn).SetLinger(0)
 		_ = conn.(*tls.Conn).NetConn().Close()
 	}))
-	_, first := c.ListOperators(t.Context())
-	_, second := c.ListOperators(t.Context())
+	_, first := c.ListObjects(t.Context(), "/kubernetes_operators", "operators", nil)
+	_, second := c.ListObjects(t.Context(), "/kubernetes_operators", "operators", nil)
 	if first == nil || second == nil || first.Error() != second.Error() || !strings.Contains(first.Error(), "reset") {
 		t.Errorf("errors %q and %q", first, second)
 	}

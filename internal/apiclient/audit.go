@@ -35,12 +35,5 @@ func (c *Client) NewestAuditEvents(ctx context.Context, f account.AuditFilter, l
 }
 
 func auditQuery(f account.AuditFilter) url.Values {
-	query := url.Values{}
-	if f.Type != "" {
-		query.Set("type", string(f.Type))
-	}
-	if f.ObjectID != "" {
-		query.Set("object_id", f.ObjectID)
-	}
-	return query
+	return Query(map[string]string{"type": string(f.Type), "object_id": f.ObjectID})
 }

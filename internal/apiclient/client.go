@@ -12,6 +12,7 @@ package apiclient
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -72,18 +73,8 @@ func New(opt Options) (*Client, error) {
 	if opt.APIKey == nil {
 		return nil, errors.New("apiclient: Options.APIKey is required")
 	}
-	if opt.VersionHeader == "" {
-		opt.VersionHeader = "Service-Version"
-	}
-	if opt.UserAgent == "" {
-		opt.UserAgent = "fairlead"
-	}
-	if opt.Timeout == 0 {
-		opt.Timeout = callTimeout
-	}
-	if opt.WatchIdleTimeout == 0 {
-		opt.WatchIdleTimeout = watchIdle
-	}
+	opt.VersionHeader, opt.UserAgent = cmp.Or(opt.VersionHeader, "Service-Version"), cmp.Or(opt.UserAgent, "fairlead")
+	opt.Timeout, opt.WatchIdleTimeout = cmp.Or(opt.Timeout, callTimeout), cmp.Or(opt.WatchIdleTimeout, watchIdle)
 	// HTTP/1.1: each watch has a connection of its own, and a dead connection ends what runs on it
 	// and nothing else.
 	config := &tls.Config{MinVersion: tls.VersionTLS13}
@@ -228,14 +219,10 @@ func contentType(res *http.Response) string {
 
 // badAnswer returns CodeBadAnswer with the status and content type of the answer.
 func badAnswer(res *http.Response, cause error, what string) error {
-	kind := res.Header.Get("Content-Type")
-	if kind == "" {
-		kind = "no content type"
-	}
+	kind := cmp.Or(res.Header.Get("Content-Type"), "no content type")
 	return &account.Error{Code: account.CodeBadAnswer, Status: res.StatusCode, Cause: cause,
 		Msg: fmt.Sprintf("%s answered %d with %s %s; is it a fairlead-server, or a proxy before it?",
-			res.Request.URL.Host,
-			res.StatusCode, account.Shorten(kind), what)}
+			res.Request.URL.Host, res.StatusCode, account.Shorten(kind), what)}
 }
 
 // readError maps an error's body back to a domain error.

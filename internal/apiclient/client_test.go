@@ -8,6 +8,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -192,26 +193,31 @@ func TestClient_OperatorsAndSessions(t *testing.T) {
 	again, created, err := c.UpsertOperator(t.Context(), o)
 	storetest.Must(t, err)
 	storetest.Equal(t, "again", fmt.Sprint(created, again.ID == made.ID), "false true")
-	read, err := c.Operator(t.Context(), made.ID)
+	path := "/kubernetes_operators/" + made.ID
+	raw, err := c.Object(t.Context(), path)
 	storetest.Must(t, err)
+	var read account.Operator
+	storetest.Must(t, json.Unmarshal(raw, &read))
 	storetest.Equal(t, "deployment", read.Deployment, o.Deployment)
-	all, err := c.ListOperators(t.Context())
+	all, err := c.ListObjects(t.Context(), "/kubernetes_operators", "operators", nil)
 	storetest.Must(t, err)
 	storetest.Equal(t, "operators", len(all), 1)
-	storetest.Must(t, c.DeleteOperator(t.Context(), made.ID))
-	storetest.MustCode(t, c.DeleteOperator(t.Context(), made.ID), account.CodeNotFound)
+	storetest.Must(t, c.DeleteObject(t.Context(), path))
+	storetest.MustCode(t, c.DeleteObject(t.Context(), path), account.CodeNotFound)
 	o.Description = strings.Repeat("x", 300)
 	_, _, err = c.UpsertOperator(t.Context(), o)
 	storetest.MustCode(t, err, account.CodeInvalid)
 	storetest.Equal(t, "field", account.FieldsOf(err)[0].Field, "description")
 	session := f.Session()
-	sessions, err := c.ListTunnelSessions(t.Context())
+	sessions, err := c.ListObjects(t.Context(), "/tunnel_sessions", "tunnel_sessions", nil)
 	storetest.Must(t, err)
 	storetest.Equal(t, "sessions", len(sessions), 1)
-	one, err := c.TunnelSession(t.Context(), session)
+	var one account.TunnelSession
+	raw, err = c.Object(t.Context(), "/tunnel_sessions/"+session)
 	storetest.Must(t, err)
+	storetest.Must(t, json.Unmarshal(raw, &one))
 	storetest.Equal(t, "session", one.ID, session)
-	_, err = c.TunnelSession(t.Context(), "a/../b?c")
+	_, err = c.Endpoint(t.Context(), "a/../b?c")
 	storetest.MustCode(t, err, account.CodeNotFound)
 }
 

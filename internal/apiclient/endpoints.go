@@ -47,8 +47,7 @@ func (c *Client) PatchEndpoint(
 // DeleteEndpoint deletes an endpoint of type cloud, or one of an agent with an owner, which must be
 // offline.
 func (c *Client) DeleteEndpoint(ctx context.Context, id string) error {
-	_, err := c.call(ctx, http.MethodDelete, "/endpoints/"+url.PathEscape(id), nil, nil, nil)
-	return err
+	return c.DeleteObject(ctx, "/endpoints/"+url.PathEscape(id))
 }
 
 func (c *Client) writeEndpoint(

@@ -28,7 +28,7 @@ type EndpointSnapshot struct {
 // ListEndpoints reads every page, or fails: it never returns a part of a list.
 func (c *Client) ListEndpoints(ctx context.Context, f account.EndpointFilter) (*EndpointSnapshot, error) {
 	var all *EndpointSnapshot
-	err := c.eachPage(ctx, "/endpoints", filterQuery(f), func(p *listPage) error {
+	err := eachPage(ctx, c, "/endpoints", EndpointQuery(f), func(p *endpointPage) error {
 		switch {
 		case p.Endpoints == nil:
 			return errNoList
@@ -50,48 +50,6 @@ func (c *Client) ListEndpoints(ctx context.Context, f account.EndpointFilter) (*
 // Endpoint reads one endpoint.
 func (c *Client) Endpoint(ctx context.Context, id string) (*account.Endpoint, error) {
 	return get[account.Endpoint](ctx, c, "/endpoints/"+url.PathEscape(id))
-}
-
-// ListTunnelSessions reads all live sessions, newest first.
-func (c *Client) ListTunnelSessions(ctx context.Context) ([]account.TunnelSession, error) {
-	all := []account.TunnelSession{}
-	err := c.eachPage(ctx, "/tunnel_sessions", url.Values{}, func(p *listPage) error {
-		if p.Sessions == nil {
-			return errNoList
-		}
-		all = append(all, *p.Sessions...)
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	return all, nil
-}
-
-// TunnelSession reads one live session.
-func (c *Client) TunnelSession(ctx context.Context, id string) (*account.TunnelSession, error) {
-	return get[account.TunnelSession](ctx, c, "/tunnel_sessions/"+url.PathEscape(id))
-}
-
-// ListOperators reads all operators that the key may see, newest first.
-func (c *Client) ListOperators(ctx context.Context) ([]account.Operator, error) {
-	all := []account.Operator{}
-	err := c.eachPage(ctx, "/kubernetes_operators", url.Values{}, func(p *listPage) error {
-		if p.Operators == nil {
-			return errNoList
-		}
-		all = append(all, *p.Operators...)
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	return all, nil
-}
-
-// Operator reads one operator.
-func (c *Client) Operator(ctx context.Context, id string) (*account.Operator, error) {
-	return get[account.Operator](ctx, c, "/kubernetes_operators/"+url.PathEscape(id))
 }
 
 // operatorBody is what a registration sends.
@@ -134,12 +92,6 @@ func (c *Client) UpsertOperator(
 	return registered, status == http.StatusCreated, nil
 }
 
-// DeleteOperator removes the registration of an installation.
-func (c *Client) DeleteOperator(ctx context.Context, id string) error {
-	_, err := c.call(ctx, http.MethodDelete, "/kubernetes_operators/"+url.PathEscape(id), nil, nil, nil)
-	return err
-}
-
 func get[T any](ctx context.Context, c *Client, path string) (*T, error) {
 	out := new(T)
 	if _, err := c.call(ctx, http.MethodGet, path, nil, nil, out); err != nil {
@@ -148,37 +100,38 @@ func get[T any](ctx context.Context, c *Client, path string) (*T, error) {
 	return out, nil
 }
 
-func filterQuery(f account.EndpointFilter) url.Values {
+// Query returns the parameters that have a value.
+func Query(given map[string]string) url.Values {
 	q := url.Values{}
-	if len(f.Bindings) > 0 {
-		q.Set("binding", strings.Join(f.Bindings, ","))
-	}
-	if f.Type != "" {
-		q.Set("type", f.Type)
-	}
-	if f.URL != "" {
-		q.Set("url", f.URL)
-	}
-	if f.OwnerCluster != "" {
-		q.Set("owner_cluster", f.OwnerCluster)
+	for name, value := range given {
+		if value != "" {
+			q.Set(name, value)
+		}
 	}
 	return q
 }
 
-// listPage is a page of any list; the list that was asked for must be there.
-type listPage struct {
-	Endpoints       *[]account.Endpoint      `json:"endpoints"`
-	Operators       *[]account.Operator      `json:"operators"`
-	Sessions        *[]account.TunnelSession `json:"tunnel_sessions"`
-	NextPageURI     *string                  `json:"next_page_uri"`
-	ResourceVersion account.ResourceVersion  `json:"resource_version"`
-	AccountID       string                   `json:"account_id"`
-	StoreID         string                   `json:"store_id"`
+// EndpointQuery returns the parameters of a list or a watch of the endpoints that the filter selects.
+func EndpointQuery(f account.EndpointFilter) url.Values {
+	q := Query(map[string]string{"type": f.Type, "url": f.URL, "owner_cluster": f.OwnerCluster})
+	if len(f.Bindings) > 0 {
+		q.Set("binding", strings.Join(f.Bindings, ","))
+	}
+	return q
 }
 
-var errNoList = errors.New("it is not the list that was asked for")
+// endpointPage is a page of a list of endpoints, which must be there.
+type endpointPage struct {
+	Endpoints       *[]account.Endpoint     `json:"endpoints"`
+	NextPageURI     *string                 `json:"next_page_uri"`
+	ResourceVersion account.ResourceVersion `json:"resource_version"`
+	AccountID       string                  `json:"account_id"`
+	StoreID         string                  `json:"store_id"`
+}
 
-func (p *listPage) next() *string { return p.NextPageURI }
+func (p *endpointPage) next() *string { return p.NextPageURI }
+
+var errNoList = errors.New("it is not the list that was asked for")
 
 // Cluster reads a cluster whose ServiceAccounts act for the account.
 func (c *Client) Cluster(ctx context.Context, id string) (*account.Cluster, error) {
@@ -203,27 +156,6 @@ func (c *Client) User(ctx context.Context, id string) (*account.User, error) {
 // AppSession reads a session of a person.
 func (c *Client) AppSession(ctx context.Context, id string) (*account.AppSession, error) {
 	return get[account.AppSession](ctx, c, "/app/sessions/"+url.PathEscape(id))
-}
-
-// RevokeUser deletes a person with all that is known of them. When it returns, their sessions are
-// dead.
-func (c *Client) RevokeUser(ctx context.Context, id string) error {
-	return c.DeleteObject(ctx, "/app/users/"+url.PathEscape(id))
-}
-
-// EndAppSessions ends all sessions of a person, who stays known. When it returns, they are dead.
-func (c *Client) EndAppSessions(ctx context.Context, userID string) error {
-	return c.DeleteObject(ctx, "/app/users/"+url.PathEscape(userID)+"/sessions")
-}
-
-// RevokeAppSession ends one session. When it returns, it is dead.
-func (c *Client) RevokeAppSession(ctx context.Context, id string) error {
-	return c.DeleteObject(ctx, "/app/sessions/"+url.PathEscape(id))
-}
-
-// eachPage calls add for each page of a list of endpoints, operators or sessions.
-func (c *Client) eachPage(ctx context.Context, path string, query url.Values, add func(*listPage) error) error {
-	return eachPage(ctx, c, path, query, add)
 }
 
 // eachPage calls add for each page of a list. It uses only the query of a next page's address: the

@@ -12,6 +12,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -48,7 +49,7 @@ func (c *Client) WatchEndpoints(
 	ctx context.Context, f account.EndpointFilter, v account.ResourceVersion,
 ) (*Watch, error) {
 	w := &Watch{}
-	if err := c.openWatch(ctx, &w.watchLines, "/endpoints", filterQuery(f), v); err != nil {
+	if err := c.openWatch(ctx, &w.watchLines, "/endpoints", EndpointQuery(f), v); err != nil {
 		return nil, err
 	}
 	return w, nil
@@ -97,7 +98,7 @@ func checkWatch(res *http.Response) error {
 	case res.StatusCode != http.StatusOK:
 		return readError(res)
 	case kind == "application/json":
-		var list listPage
+		var list endpointPage
 		if err := decode(res.Body, &list); err != nil || list.Endpoints == nil {
 			return badAnswer(res, err, "instead of a watch or a list")
 		}
@@ -126,40 +127,44 @@ func (w *watchLines) Close() {
 // io.EOF) when the service ended it, CodeUnreachable when it broke off or was silent for too long,
 // CodeBadAnswer when a line was no event.
 func (w *Watch) Next() (e account.EndpointEvent, err error) {
-	if err = w.next(&e); err == nil {
-		err = w.check(&e)
-	}
-	if err != nil {
-		w.Close()
-	}
+	err = w.next(&e, func() error {
+		known := []account.EventType{account.Added, account.Modified, account.Deleted}
+		return checkEvent(e.Type, known, "endpoint", e.Endpoint != nil && e.Endpoint.ID != "", e.ResourceVersion)
+	})
 	return e, err
 }
 
 // Next is Watch.Next for audit events: ADDED, or BOOKMARK.
 func (w *AuditWatch) Next() (l account.AuditWatchEvent, err error) {
-	if err = w.next(&l); err == nil {
-		err = w.check(&l)
-	}
-	if err != nil {
-		w.Close()
-	}
+	err = w.next(&l, func() error {
+		known := []account.EventType{account.Added}
+		return checkEvent(l.Type, known, "event", l.Event != nil && l.Event.ID != "", l.ResourceVersion)
+	})
 	return l, err
 }
 
-func (w *AuditWatch) check(l *account.AuditWatchEvent) error {
+// checkEvent checks the type of an event, the object that types but BOOKMARK have, and the version.
+func checkEvent(
+	kind account.EventType, known []account.EventType, object string, hasObject bool, v account.ResourceVersion,
+) error {
 	switch {
-	case l.Type != account.Added && l.Type != account.Bookmark:
-		return w.badLine(fmt.Errorf("its type %q is unknown", account.Shorten(string(l.Type))))
-	case l.Type == account.Added && (l.Event == nil || l.Event.ID == ""):
-		return w.badLine(errors.New("it has no event"))
-	case l.ResourceVersion == (account.ResourceVersion{}):
-		return w.badLine(errors.New("it has no resource_version"))
+	case kind != account.Bookmark && !slices.Contains(known, kind):
+		return fmt.Errorf("its type %q is unknown", account.Shorten(string(kind)))
+	case kind != account.Bookmark && !hasObject:
+		return errors.New("it has no " + object)
+	case v == (account.ResourceVersion{}):
+		return errors.New("it has no resource_version")
 	}
 	return nil
 }
 
-// next decodes the next line.
-func (w *watchLines) next(into any) error {
+// next decodes the next line, which check looks at. An error closes the watch.
+func (w *watchLines) next(into any, check func() error) (err error) {
+	defer func() {
+		if err != nil {
+			w.Close()
+		}
+	}()
 	w.timer.Reset(w.idleTimeout)
 	line, err := w.readLine()
 	w.timer.Stop()
@@ -180,21 +185,8 @@ func (w *watchLines) next(into any) error {
 	if err := json.Unmarshal(line, into); err != nil {
 		return w.badLine(errors.New(printable.DecodeError(err.Error())))
 	}
-	return nil
-}
-
-func (w *Watch) check(e *account.EndpointEvent) error {
-	switch e.Type {
-	case account.Added, account.Modified, account.Deleted:
-		if e.Endpoint == nil || e.Endpoint.ID == "" {
-			return w.badLine(errors.New("it has no endpoint"))
-		}
-	case account.Bookmark:
-	default:
-		return w.badLine(fmt.Errorf("its type %q is unknown", account.Shorten(string(e.Type))))
-	}
-	if e.ResourceVersion == (account.ResourceVersion{}) {
-		return w.badLine(errors.New("it has no resource_version"))
+	if err := check(); err != nil {
+		return w.badLine(err)
 	}
 	return nil
 }

@@ -4,6 +4,7 @@
 package cli
 
 import (
+	"cmp"
 	"io"
 	"os"
 	"strconv"
@@ -39,19 +40,13 @@ func TerminalColumns(out io.Writer, env func(string) string) int {
 
 // help returns a command's whole help, in lines of at most columns; 0 = DefaultColumns.
 func help(cmd *cobra.Command, columns int) string {
-	if columns == 0 {
-		columns = DefaultColumns
-	}
-	columns = max(min(columns, maxColumns), minColumns)
+	columns = max(min(cmp.Or(columns, DefaultColumns), maxColumns), minColumns)
 	cmd.SetUsageTemplate(usageTemplate(columns))
 	for _, flags := range []*pflag.FlagSet{cmd.LocalFlags(), cmd.InheritedFlags()} {
 		flags.VisitAll(func(f *pflag.Flag) { f.Usage = strings.ReplaceAll(f.Usage, "\n", " ") })
 	}
-	text := cmd.Long
-	if text == "" {
-		text = cmd.Short
-	}
-	if text = strings.TrimSpace(text); text != "" {
+	text := strings.TrimSpace(cmp.Or(cmd.Long, cmd.Short))
+	if text != "" {
 		text = printable.Wrap(text, columns) + "\n\n"
 	}
 	if cmd.Runnable() || cmd.HasSubCommands() {

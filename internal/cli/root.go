@@ -36,14 +36,23 @@ func Setup(root *cobra.Command, columns int) {
 	addManpages(root)
 	root.InitDefaultCompletionCmd("completion")
 	if completion, _, err := root.Find([]string{"completion"}); err == nil && completion != root {
-		completion.Args = SubcommandsOnly
-		completion.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 		completion.Example = fmt.Sprintf("  source <(%s completion bash)", root.Name())
 		for _, shell := range completion.Commands() {
 			shell.Example = fmt.Sprintf("  %s completion %s", root.Name(), shell.Name())
 		}
 	}
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { _, _ = fmt.Fprint(cmd.OutOrStdout(), help(cmd, columns)) })
+	setUpGroups(root)
+}
+
+// setUpGroups makes the commands that only have subcommands print their help, and refuse arguments.
+func setUpGroups(cmd *cobra.Command) {
+	if cmd.HasSubCommands() && !cmd.Runnable() {
+		cmd.Args, cmd.RunE = SubcommandsOnly, func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	}
+	for _, sub := range cmd.Commands() {
+		setUpGroups(sub)
+	}
 }
 
 func newHelp(root *cobra.Command) *cobra.Command {

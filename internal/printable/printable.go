@@ -33,6 +33,14 @@ func Escape(s string, most int) string {
 	return b.String()
 }
 
+// Count returns the number with the noun that fits it.
+func Count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return strconv.Itoa(n) + " " + many
+}
+
 // EscapeInvisible returns s for a web page: characters that are invisible or reorder others are
 // escaped as Go does it (bidirectional controls, fillers, tags, joiners that join nothing). Spaces,
 // line breaks and right-to-left text stay.

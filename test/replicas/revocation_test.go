@@ -27,7 +27,7 @@ func (p *person) openEverywhere() []*stream {
 func (p *person) revoke(server int) (began, answered time.Time) {
 	p.s.t.Helper()
 	began = time.Now()
-	if err := p.s.replicas[server].api.RevokeUser(p.s.t.Context(), p.userID); err != nil {
+	if err := p.s.replicas[server].api.DeleteObject(p.s.t.Context(), "/app/users/"+p.userID); err != nil {
 		p.s.t.Fatalf("revoking: %v", err)
 	}
 	return began, time.Now()

@@ -4,6 +4,7 @@
 package agentconfig
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -50,10 +51,7 @@ type SpecError struct {
 // Error names the file, the line, the item and the problem. For a field that the item does not have
 // the line is the item's.
 func (e *SpecError) Error() string {
-	line := e.Spec.lines[e.Field]
-	if line == 0 {
-		line = e.Spec.Line
-	}
+	line := cmp.Or(e.Spec.lines[e.Field], e.Spec.Line)
 	return fmt.Sprintf("config file %q line %d: %s: %s", e.Spec.file.path, line, e.Spec.Title(), e.Msg)
 }
 

@@ -5,6 +5,7 @@ package doctor
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -153,10 +154,7 @@ func (c *cluster) call(ctx context.Context, args ...string) ([]byte, *refusal) {
 	case errors.Is(err, exec.ErrNotFound):
 		return nil, &refusal{noKubectl, "kubectl is not in PATH: install it, or put it there"}
 	}
-	words := lastLine(stderr)
-	if words == "" {
-		words = err.Error()
-	}
+	words := cmp.Or(lastLine(stderr), err.Error())
 	return nil, &refusal{kindOf(words), words}
 }
 

@@ -6,9 +6,10 @@ package doctor
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/fairlead-dev/fairlead/internal/printable"
 )
 
 // exportHops checks the cluster that exports: the ServiceExport, the exporters, and the Service.
@@ -112,16 +113,5 @@ func (c *clustersetChecks) checkExportedService(ctx context.Context) Hop {
 		return broken("export a Service with a cluster IP", "Service %s is headless: it is imported as a name "+
 			"without addresses, and is not carried", place)
 	}
-	n, err := e.countReady(ctx, c.namespace, c.name)
-	switch {
-	case err != nil:
-		return refusedHop("the EndpointSlices of Service "+place, err)
-	case n == 0:
-		return broken("see why the pods that it selects are not ready:\n"+
-			e.command("--namespace %s describe service %s", c.namespace, c.name), "Service %s has no ready endpoint",
-			place)
-	}
-	return ok("%s, %s: %s", place, pluralize(len(s.Spec.Ports), "port", "ports"),
-		pluralize(n, "endpoint is ready", "endpoints are ready")).
-		with(fmt.Sprintf("Service %s: type %s, ports %s", place, s.Spec.Type, s.portList()))
+	return e.checkReady(ctx, c.namespace, c.name, &s, printable.Count(len(s.Spec.Ports), "port", "ports"))
 }

@@ -24,7 +24,9 @@ func (c *clustersetChecks) importHops(ctx context.Context) {
 		{HopOperator, nil, c.checkImports},
 		{HopServiceImport, []string{HopCRDs, HopNamespace, HopOperator}, c.checkServiceImport},
 		{HopDerivedService, []string{HopServiceImport}, c.checkDerivedService},
-		{HopDNS, []string{HopServiceImport}, c.checkImportDNS},
+		{HopDNS, []string{HopServiceImport}, func(ctx context.Context) Hop {
+			return c.dns.resolved(ctx, c.corefile(ctx), c.host(), c.host()+".", c.derived)
+		}},
 		{HopEndpointSlices, []string{HopServiceImport}, c.checkEndpointSlices},
 		{HopForwarders, []string{HopOperator}, c.forwarders.check},
 		{HopListener, []string{HopForwarders, HopEndpointSlices}, c.checkListeners},
@@ -183,17 +185,10 @@ func (c *clustersetChecks) checkDerivedService(ctx context.Context) Hop {
 		return refusedHop("Service "+place, err)
 	case !found:
 		return broken(c.op.managerRemedy(), "Service %s, whose addresses the import has, does not exist", place)
-	case !slices.Contains(s.Spec.ClusterIPs, firstOf(c.imported.Spec.IPs)):
+	case len(c.imported.Spec.IPs) == 0 || !slices.Contains(s.Spec.ClusterIPs, c.imported.Spec.IPs[0]):
 		return broken(c.op.managerRemedy(), "Service %s has the addresses %v, and the import %v", place,
 			s.Spec.ClusterIPs, c.imported.Spec.IPs)
 	}
 	c.derived = &s
 	return ok("%s, %s", place, strings.Join(s.Spec.ClusterIPs, ", ")).with("ports " + s.portList())
-}
-
-func firstOf(list []string) string {
-	if len(list) == 0 {
-		return ""
-	}
-	return list[0]
 }

@@ -10,6 +10,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/fairlead-dev/fairlead/internal/printable"
 )
 
 // checkEndpointSlices checks the forwarders' addresses and ports for each cluster that exports.
@@ -46,7 +48,7 @@ func (c *clustersetChecks) checkEndpointSlices(ctx context.Context) Hop {
 		case ready[id] == 0:
 			text = append(text, id+": not ready")
 		default:
-			text = append(text, fmt.Sprintf("%s: %s for %s", id, pluralize(ready[id], "forwarder", "forwarders"),
+			text = append(text, fmt.Sprintf("%s: %s for %s", id, printable.Count(ready[id], "forwarder", "forwarders"),
 				strings.Join(ports[id], ", ")))
 		}
 	}
@@ -85,8 +87,8 @@ func (c *clustersetChecks) checkListeners(context.Context) Hop {
 			"details:\n"+c.command("--namespace %s logs -l app.kubernetes.io/name=fairlead-forwarder --tail 20",
 			c.services.forwarderNamespace), "not every forwarder listens: %s", bad)
 	}
-	return ok("%s open in %s", pluralize(len(ports), "port is", "ports are"),
-		pluralize(len(known), "forwarder", "forwarders"))
+	return ok("%s open in %s", printable.Count(len(ports), "port is", "ports are"),
+		printable.Count(len(known), "forwarder", "forwarders"))
 }
 
 // checkBoundEndpoints checks the operator's record of each cluster's ports.
@@ -134,13 +136,8 @@ func without(format string, list []string) string {
 	return fmt.Sprintf(format, strings.Join(list, ", "))
 }
 
-// checkImportDNS checks that the cluster's DNS serves the domain of imports, as far as CoreDNS'
-// usual ConfigMap shows it, and with FromPod resolves the name in that pod.
-func (c *clustersetChecks) checkImportDNS(ctx context.Context) Hop {
-	return c.dns.resolved(ctx, c.corefile(ctx), c.host(), c.host()+".", c.derived)
-}
-
-// corefile looks for the domain in the configuration of CoreDNS.
+// corefile checks that the cluster's DNS serves the domain of imports, as far as CoreDNS' usual
+// ConfigMap shows it.
 func (c *clustersetChecks) corefile(ctx context.Context) Hop {
 	const place = "ConfigMap kube-system/coredns"
 	domain := cmp.Or(c.o.ClustersetDomain, defaultClustersetDomain)

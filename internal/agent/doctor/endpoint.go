@@ -4,6 +4,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/printable"
 )
 
 // Account has the endpoints of the account that an API key belongs to.
@@ -62,7 +64,7 @@ func (ac *accountCheck) checkEndpoint(ctx context.Context) Hop {
 			"the account has %s, but the operator does not project it; %s", found[0].ID,
 			joinNonEmpty(", ", ac.op.selector(), "its account is "+ac.op.operator.Status.AccountID))
 	}
-	return ok("%s in the account", pluralize(len(found), "endpoint has the URL", "endpoints have the URL")).
+	return ok("%s in the account", printable.Count(len(found), "endpoint has the URL", "endpoints have the URL")).
 		with(endpointFacts(found)...)
 }
 
@@ -118,10 +120,7 @@ func (ac *accountCheck) endpointByOperator() Hop {
 		}
 		return h
 	}
-	has := joinNonEmpty(", ", ac.op.boundURLs()...)
-	if has == "" {
-		has = "none"
-	}
+	has := cmp.Or(joinNonEmpty(", ", ac.op.boundURLs()...), "none")
 	return broken(ac.startAgent("start its agent"), "the hostname has no endpoint %s; it has %s", ac.url.String(), has)
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/printable"
 )
 
 // agentEndpointKind is what kubectl is asked for.
@@ -173,7 +174,7 @@ func (e *exportChecks) checkExporter(ctx context.Context) Hop {
 		return broken("see why: its log names a key that is refused, or a service that is not reached:\n"+logs,
 			"no exporter is ready: %s", waiting)
 	}
-	h := ok("%s", pluralize(ready, "exporter is ready", "exporters are ready"))
+	h := ok("%s", printable.Count(ready, "exporter is ready", "exporters are ready"))
 	h.Detail = joinNonEmpty("; ", h.Detail, waiting)
 	return h
 }
@@ -213,28 +214,25 @@ func (e *exportChecks) checkService(ctx context.Context) Hop {
 		return broken(remedyForExport("PortNotFound"), "Service %s has no port %d; it has %s", place, port,
 			s.portList())
 	}
-	n, err := e.countReady(ctx, ns, name)
-	if err != nil {
-		return refusedHop("the EndpointSlices of Service "+place, err)
-	}
-	if n == 0 {
-		return broken("see why the pods that it selects are not ready:\n"+
-			e.command("--namespace %s describe service %s", ns, name), "Service %s has no ready endpoint", place)
-	}
-	return ok("%s, port %d: %s", place, port, pluralize(n, "endpoint is ready", "endpoints are ready")).
-		with(fmt.Sprintf("Service %s: type %s, ports %s", place, s.Spec.Type, s.portList()))
+	return e.checkReady(ctx, ns, name, &s, fmt.Sprintf("port %d", port))
 }
 
-// countReady counts the ready addresses behind a Service.
-func (e *exportChecks) countReady(ctx context.Context, namespace, name string) (int, *refusal) {
+// checkReady checks that there is a ready address behind a Service, whose ports are described.
+func (e *exportChecks) checkReady(ctx context.Context, namespace, name string, s *service, ports string) Hop {
+	place := namespace + "/" + name
 	var slices list[endpointSlice]
 	if _, err := e.get(ctx, &slices, "endpointslices.discovery.k8s.io", "--namespace", namespace, "-l",
 		"kubernetes.io/service-name="+name); err != nil {
-		return 0, err
+		return refusedHop("the EndpointSlices of Service "+place, err)
 	}
 	n := 0
 	for _, slice := range slices.Items {
 		n += slice.ready()
 	}
-	return n, nil
+	if n == 0 {
+		return broken("see why the pods that it selects are not ready:\n"+
+			e.command("--namespace %s describe service %s", namespace, name), "Service %s has no ready endpoint", place)
+	}
+	return ok("%s, %s: %s", place, ports, printable.Count(n, "endpoint is ready", "endpoints are ready")).
+		with(fmt.Sprintf("Service %s: type %s, ports %s", place, s.Spec.Type, s.portList()))
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/printable"
 	"github.com/fairlead-dev/fairlead/internal/statustoken"
 )
 
@@ -126,7 +127,7 @@ func (fw *forwarders) pods(ctx context.Context) ([]pod, *refusal) {
 
 // behindService checks that the EndpointSlices of the upstream Service lead to the ready pods.
 func (fw *forwarders) behindService(ctx context.Context, ready []pod) Hop {
-	good := ok("%s", pluralize(len(ready), "forwarder is ready", "forwarders are ready"))
+	good := ok("%s", printable.Count(len(ready), "forwarder is ready", "forwarders are ready"))
 	if fw.services.upstream == nil {
 		return good
 	}
@@ -241,7 +242,7 @@ func (fw *forwarders) checkListener(context.Context) Hop {
 					fw.services.forwarderNamespace),
 			"port %d is not open in every forwarder: %s", fw.services.targetPort, bad)
 	}
-	return ok("port %d is open in %s", fw.services.targetPort, pluralize(len(known), "forwarder", "forwarders"))
+	return ok("port %d is open in %s", fw.services.targetPort, printable.Count(len(known), "forwarder", "forwarders"))
 }
 
 // listenerByConditions is for users who may not read the forwarders' status.
@@ -293,9 +294,9 @@ func (fw *forwarders) checkEdge(context.Context) Hop {
 		return broken(
 			"see that fairlead-server runs, that pods reach it (api.url, edge.address, proxy) and that the authtoken "+
 				"is good",
-			"%s no session with the edge: %s", pluralize(len(known)-up, "forwarder has", "forwarders have"), bad)
+			"%s no session with the edge: %s", printable.Count(len(known)-up, "forwarder has", "forwarders have"), bad)
 	}
-	h := ok("%s a session with the edge", pluralize(up, "forwarder has", "forwarders have"))
+	h := ok("%s a session with the edge", printable.Count(up, "forwarder has", "forwarders have"))
 	h = fw.withLegs(h, known)
 	if s := known[0].status.Session; !s.Since.IsZero() {
 		h = h.with(fmt.Sprintf("%s: with %s since %s", known[0].pod.Metadata.Name, s.Address,
@@ -321,11 +322,4 @@ func (fw *forwarders) edgeByConditions(why *refusal) Hop {
 			c.Message, c.Reason).with(h.Detail)
 	}
 	return h
-}
-
-func pluralize(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
 }

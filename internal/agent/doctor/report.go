@@ -3,7 +3,10 @@
 
 package doctor
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // Status is the result of checking a hop.
 type Status string
@@ -108,9 +111,7 @@ func (r *Report) Conclude() {
 		if h.Status != Broken {
 			continue
 		}
-		if first == "" {
-			first = h.Name
-		}
+		first = cmp.Or(first, h.Name)
 		if !h.symptom {
 			r.Broken, r.OK = h.Name, false
 			return

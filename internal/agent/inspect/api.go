@@ -5,6 +5,7 @@ package inspect
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -105,12 +106,7 @@ func (a *api) online() []tunnelJSON {
 }
 
 // tunnelName names an endpoint in the API.
-func tunnelName(e Endpoint) string {
-	if e.Name != "" {
-		return e.Name
-	}
-	return e.ID
-}
+func tunnelName(e Endpoint) string { return cmp.Or(e.Name, e.ID) }
 
 type exchangeJSON struct {
 	URI        string       `json:"uri"`
@@ -125,7 +121,7 @@ type exchangeJSON struct {
 	// What other agents do not have.
 	EndpointID  string      `json:"endpoint_id,omitempty"`
 	EndpointURL string      `json:"endpoint_url,omitempty"`
-	Caller      *callerJSON `json:"caller,omitempty"`
+	Caller      *Caller     `json:"caller,omitempty"`
 	FirstByte   int64       `json:"first_byte,omitempty"` // in nanoseconds
 	Frames      []frameJSON `json:"frames,omitempty"`
 	Dropped     int         `json:"frames_dropped,omitempty"`
@@ -134,15 +130,6 @@ type exchangeJSON struct {
 	Error       string      `json:"error,omitempty"`
 	ReplayOf    string      `json:"replay_of,omitempty"`
 	Done        bool        `json:"done"`
-}
-
-type callerJSON struct {
-	IP             string `json:"ip,omitempty"`
-	Pod            string `json:"pod,omitempty"`
-	Namespace      string `json:"namespace,omitempty"`
-	ServiceAccount string `json:"service_account,omitempty"`
-	Cluster        string `json:"cluster,omitempty"`
-	Person         string `json:"person,omitempty"`
 }
 
 type messageJSON struct {
@@ -287,8 +274,7 @@ func (a *api) exchange(e *Exchange, unmasked, whole bool) exchangeJSON {
 		Error: mask.Text(e.Error), ReplayOf: e.ReplayOf, Done: e.Done, Request: messageForm(&mask.Request),
 	}
 	if e.Caller != (Caller{}) {
-		c := callerJSON(e.Caller)
-		out.Caller = &c
+		out.Caller = &e.Caller
 	}
 	if e.Response != nil {
 		response := messageForm(mask.Response)

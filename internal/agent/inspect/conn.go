@@ -48,7 +48,7 @@ func (r *Recorder) newConn(info Info) *conn {
 		c.parser = newHTTP2(c)
 		c.client.frames, c.server.frames = &frameTracker{preface: len(h2Preface)}, &frameTracker{}
 	} else {
-		c.parser = newHTTP1(c)
+		c.parser = &http1{conn: c}
 	}
 	return c
 }

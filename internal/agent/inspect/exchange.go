@@ -64,12 +64,12 @@ func (e *Exchange) GRPCStatus() (code int, message string) {
 
 // Caller is who sent a request. Empty fields are unknown.
 type Caller struct {
-	IP             string
-	Pod            string
-	Namespace      string
-	ServiceAccount string
-	Cluster        string
-	Person         string
+	IP             string `json:"ip,omitempty"`
+	Pod            string `json:"pod,omitempty"`
+	Namespace      string `json:"namespace,omitempty"`
+	ServiceAccount string `json:"service_account,omitempty"`
+	Cluster        string `json:"cluster,omitempty"`
+	Person         string `json:"person,omitempty"`
 }
 
 // Message is a request or an answer.

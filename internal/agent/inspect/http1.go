@@ -5,6 +5,7 @@ package inspect
 
 import (
 	"bytes"
+	"cmp"
 	"math"
 	"slices"
 	"strconv"
@@ -35,8 +36,6 @@ type http1 struct {
 	upgraded *record    // the exchange that the whole connection belongs to now
 	sockets  *webSocket // the reader of upgraded's frames
 }
-
-func newHTTP1(c *conn) *http1 { return &http1{conn: c} }
 
 type readState int
 
@@ -121,9 +120,7 @@ func (p *http1) step(rd *reader, ch *chunk, data []byte) int {
 		if x == nil {
 			return len(data) // an answer that no request asked for
 		}
-		if x.first == 0 {
-			x.first = ch.at
-		}
+		x.first = cmp.Or(x.first, ch.at)
 	}
 	switch rd.state {
 	case readHead:

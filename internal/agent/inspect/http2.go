@@ -4,6 +4,7 @@
 package inspect
 
 import (
+	"cmp"
 	"encoding/binary"
 	"math"
 	"strings"
@@ -269,9 +270,7 @@ func (p *http2Conn) answerFields(ch *chunk, id uint32, fields []field, size int6
 	if s == nil {
 		return
 	}
-	if s.record.first == 0 {
-		s.record.first = ch.at
-	}
+	s.record.first = cmp.Or(s.record.first, ch.at)
 	s.record.changed(ch.at)
 	switch {
 	case s.record.answered:

@@ -4,6 +4,7 @@
 package inspect
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -170,9 +171,7 @@ func (x *record) finish(at time.Duration, err string) {
 	}
 	x.changed(at)
 	x.done = true
-	if x.err == "" {
-		x.err = err
-	}
+	x.err = cmp.Or(x.err, err)
 }
 
 // exchange returns the record as readers get it, with or without bodies and data of frames.

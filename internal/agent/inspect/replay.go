@@ -5,6 +5,7 @@ package inspect
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -92,13 +93,8 @@ func (r *Recorder) replayable(id string, c Change) (*Exchange, *Info, error) {
 
 // newReplay returns the request, changed.
 func newReplay(ctx context.Context, e *Exchange, c Change) (*http.Request, error) {
-	method, target, body := e.Request.Method, e.Request.URL, e.Request.Body
-	if c.Method != "" {
-		method = c.Method
-	}
-	if c.Path != "" {
-		target = c.Path
-	}
+	method, target := cmp.Or(c.Method, e.Request.Method), cmp.Or(c.Path, e.Request.URL)
+	body := e.Request.Body
 	if c.Body != nil {
 		body = c.Body
 	}
@@ -121,13 +117,8 @@ func newReplay(ctx context.Context, e *Exchange, c Change) (*http.Request, error
 		request.Body, request.GetBody = http.NoBody, nil
 	}
 	u.Scheme, u.Host = "http", "upstream"
-	request.URL, request.Header, request.Host = u, header, e.Request.Header.Get("Host")
-	if host := c.Header.Get("Host"); host != "" {
-		request.Host = host
-	}
-	if request.Host == "" {
-		request.Host = "upstream"
-	}
+	request.URL, request.Header = u, header
+	request.Host = cmp.Or(c.Header.Get("Host"), e.Request.Header.Get("Host"), "upstream")
 	return request, nil
 }
 

@@ -4,6 +4,7 @@
 package inspect
 
 import (
+	"cmp"
 	"encoding/binary"
 	"time"
 )
@@ -137,10 +138,7 @@ func (w *webSocket) frameEnded(s *socketReader, at time.Duration) {
 }
 
 func kindOf(opcode, messageOf byte) string {
-	if opcode == 0 {
-		opcode = messageOf
-	}
-	switch opcode {
+	switch cmp.Or(opcode, messageOf) {
 	case 1:
 		return FrameText
 	case 8:

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/term"
+
 	"github.com/fairlead-dev/fairlead/internal/agent"
 )
 
@@ -64,6 +66,15 @@ type Live struct {
 	lines   *Screen       // after Leave
 }
 
+// sizeOf returns the size of a terminal, or what most have.
+func sizeOf(f *os.File) (columns, rows int) {
+	columns, rows, err := term.GetSize(int(f.Fd()))
+	if err != nil || columns <= 0 || rows <= 0 {
+		return 80, 24
+	}
+	return columns, rows
+}
+
 // NewLive starts a status screen on out. ok is false where out is no terminal that it could draw
 // on; then there is no Live.
 func NewLive(out io.Writer, opt Options) (l *Live, ok bool) {
@@ -71,11 +82,11 @@ func NewLive(out io.Writer, opt Options) (l *Live, ok bool) {
 	if !isFile {
 		return nil, false
 	}
-	term, ok := openTerminal(f)
+	t, ok := openTerminal(f)
 	if !ok {
 		return nil, false
 	}
-	return newLive(term, opt), true
+	return newLive(t, opt), true
 }
 
 func newLive(term terminal, opt Options) *Live {

@@ -33,13 +33,7 @@ func openTerminal(f *os.File) (terminal, bool) {
 	return t, true
 }
 
-func (t *tty) size() (columns, rows int) {
-	columns, rows, err := term.GetSize(int(t.Fd()))
-	if err != nil || columns <= 0 || rows <= 0 {
-		return 80, 24
-	}
-	return columns, rows
-}
+func (t *tty) size() (columns, rows int) { return sizeOf(t.File) }
 
 // foreground compares process groups. A terminal that does not control the process has no
 // foreground group to compare with.

@@ -30,14 +30,7 @@ func openTerminal(f *os.File) (terminal, bool) {
 	return c, true
 }
 
-func (c *console) size() (columns, rows int) {
-	columns, rows, err := term.GetSize(int(c.Fd()))
-	if err != nil || columns <= 0 || rows <= 0 {
-		return 80, 24
-	}
-	return columns, rows
-}
-
+func (c *console) size() (columns, rows int) { return sizeOf(c.File) }
 func (c *console) foreground() bool          { return true }
 func (c *console) changes() <-chan os.Signal { return nil }
 func (c *console) stops() <-chan os.Signal   { return nil }

@@ -125,11 +125,8 @@ func (t *text) sentence(event agent.Event) string {
 	case agent.UpstreamUp:
 		return t.paint(green, "upstream reachable") + ": " + Escape(e.Upstream)
 	case agent.Stopping:
-		open := fmt.Sprintf("%d connections", e.Connections)
-		if e.Connections == 1 {
-			open = "1 connection"
-		}
-		return fmt.Sprintf("stopping: %s may finish within %s; Ctrl-C again ends at once", open, seconds(e.Timeout))
+		return fmt.Sprintf("stopping: %s may finish within %s; Ctrl-C again ends at once",
+			printable.Count(e.Connections, "connection", "connections"), seconds(e.Timeout))
 	case agent.Stopped:
 		if !e.ServerTold {
 			return t.paint(yellow, "stopped") + ", but the server could not be told: it keeps " + t.theEndpoints() +
@@ -159,10 +156,7 @@ func (t *text) replicas(e agent.Replicas) string {
 }
 
 func replicaCount(e agent.Replicas) string {
-	if e.Wanted == 1 {
-		return fmt.Sprintf("%d of 1 replica", e.Connected)
-	}
-	return fmt.Sprintf("%d of %d replicas", e.Connected, e.Wanted)
+	return strconv.Itoa(e.Connected) + " of " + printable.Count(e.Wanted, "replica", "replicas")
 }
 
 func replicasColor(e agent.Replicas) string {

@@ -8,6 +8,7 @@
 package manpage
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -59,11 +60,7 @@ func page(cmd *cobra.Command, date time.Time) string {
 	if cmd.HasAvailableSubCommands() {
 		fmt.Fprintf(&b, ".br\n.B %s\n", escape(cmd.CommandPath()+" [command]"))
 	}
-	long := cmd.Long
-	if long == "" {
-		long = cmd.Short + "."
-	}
-	b.WriteString(".SH DESCRIPTION\n" + text(long))
+	b.WriteString(".SH DESCRIPTION\n" + text(cmp.Or(cmd.Long, cmd.Short+".")))
 	if subs := available(cmd); len(subs) > 0 {
 		b.WriteString(".SH COMMANDS\n")
 		for _, sub := range subs {

@@ -33,10 +33,12 @@ func (c *call) writeBody(status int, body []byte) error {
 	return nil
 }
 
-// writeNoContent answers 204.
-func (c *call) writeNoContent() error {
-	c.Writer.WriteHeader(http.StatusNoContent)
-	return nil
+// noContent answers 204, or returns the error.
+func (c *call) noContent(err error) error {
+	if err == nil {
+		c.Writer.WriteHeader(http.StatusNoContent)
+	}
+	return err
 }
 
 // writeError answers with the error body. The cause of a domain error, and every other error, is

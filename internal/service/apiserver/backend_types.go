@@ -95,7 +95,10 @@ func (h *backendHandlers) show(b *account.Backend, online []account.LabelledTunn
 		UpdatedAt: b.UpdatedAt, Description: b.Description, Metadata: b.Metadata}
 	switch h.kind {
 	case account.BackendFailover:
-		return failoverBackend{f, b.Children, showHealth(b), h.edge.ActiveChild(b.AccountID, b.ID)}
+		rule := b.HealthRule
+		health := backendHealth{append([]int{}, b.HealthStatus...), rule.WindowSeconds, rule.MinAnswers,
+			rule.FailurePercent, rule.MinClients}
+		return failoverBackend{f, b.Children, health, h.edge.ActiveChild(b.AccountID, b.ID)}
 	case account.BackendWeighted:
 		return weightedBackend{f, b.Weights}
 	case account.BackendTunnelGroup:
@@ -107,10 +110,4 @@ func (h *backendHandlers) show(b *account.Backend, online []account.LabelledTunn
 	default:
 		return staticBackend{f, b.Static.Address, staticTLS{b.Static.TLS}}
 	}
-}
-
-func showHealth(b *account.Backend) backendHealth {
-	rule := b.HealthRule
-	return backendHealth{append([]int{}, b.HealthStatus...), rule.WindowSeconds, rule.MinAnswers, rule.FailurePercent,
-		rule.MinClients}
 }

@@ -44,22 +44,16 @@ func (h *backendHandlers) list(c *call, page account.Page) ([]account.Backend, b
 
 func (h *backendHandlers) one(c *call, b *account.Backend) (any, error) {
 	online, err := h.onlineTunnels(c)
-	if err != nil {
-		return nil, err
-	}
-	return h.show(b, online), nil
+	return h.show(b, online), err
 }
 
 func (h *backendHandlers) page(c *call, backends []account.Backend, links pageLinks) (any, error) {
 	online, err := h.onlineTunnels(c)
-	if err != nil {
-		return nil, err
-	}
 	list := backendList[any]{[]any{}, links}
 	for i := range backends {
 		list.Backends = append(list.Backends, h.show(&backends[i], online))
 	}
-	return list, nil
+	return list, err
 }
 
 // onlineTunnels reads the labelled tunnels of the account for tunnel groups.

@@ -56,11 +56,8 @@ func (c *call) readBody() (*body, error) {
 	return parseBody(raw)
 }
 
-// readRequest reads the body of a request that creates or updates an object, which has no query.
+// readRequest reads the body of a request that creates or updates an object.
 func (c *call) readRequest() (*body, error) {
-	if err := c.noQuery(); err != nil {
-		return nil, err
-	}
 	b, err := c.readBody()
 	if err != nil {
 		return nil, err

@@ -82,10 +82,7 @@ func (h *endpointHandlers) create(c *call) error {
 		return err
 	}
 	created, err := h.store.CreateEndpoint(c.Context(), e, facts)
-	if err != nil {
-		return err
-	}
-	return h.kind(nil).answer(c, http.StatusCreated, created)
+	return h.kind(nil).answer(c, http.StatusCreated, created, err)
 }
 
 // complete sets the fields of a new endpoint. The error lists rules that are not among the
@@ -129,10 +126,7 @@ func (h *endpointHandlers) update(c *call) error {
 			break
 		}
 	}
-	if err != nil {
-		return err
-	}
-	return h.kind(nil).answer(c, http.StatusOK, patched)
+	return h.kind(nil).answer(c, http.StatusOK, patched, err)
 }
 
 // maxPolicyAttempts limits how often a patch is applied when the policy, whose secrets its

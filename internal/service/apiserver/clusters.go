@@ -80,9 +80,6 @@ func readSubject(o *object) account.SubjectPatch {
 
 // handOverKeys adds the keys that the operator of a cluster hands over to that cluster.
 func (h *clusterHandlers) handOverKeys(c *call) error {
-	if err := c.noQuery(); err != nil {
-		return err
-	}
 	b, err := c.readBody()
 	if err != nil {
 		return err

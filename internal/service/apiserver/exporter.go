@@ -105,9 +105,6 @@ func (h *endpointHandlers) admitExport(c *call, e *account.Endpoint, facts accou
 // remove deletes an endpoint that the key may know. A key of the scope exporter needs a
 // rule for its owner, not for its URL: what it does not admit any more can still be removed.
 func (h *endpointHandlers) remove(c *call) error {
-	if err := c.noQuery(); err != nil {
-		return err
-	}
 	if c.Key.IsExporter() {
 		e, err := h.read(c, c.ID())
 		if err == nil {
@@ -117,8 +114,5 @@ func (h *endpointHandlers) remove(c *call) error {
 			return err
 		}
 	}
-	if err := h.store.DeleteEndpoint(c.Context(), c.Caller(), c.ID()); err != nil {
-		return err
-	}
-	return c.writeNoContent()
+	return c.noContent(h.store.DeleteEndpoint(c.Context(), c.Caller(), c.ID()))
 }

@@ -59,8 +59,11 @@ func newKind[T any](
 	}
 }
 
-// answer answers with an object.
-func (k kind[T]) answer(c *call, status int, o *T) error {
+// answer answers with an object, or returns the error.
+func (k kind[T]) answer(c *call, status int, o *T, err error) error {
+	if err != nil {
+		return err
+	}
 	shown, err := k.one(c, o)
 	if err != nil {
 		return err
@@ -100,14 +103,8 @@ func (k kind[T]) writePage(c *call, q *query, objects []T, more bool, extra url.
 // getHandler answers with the object that read returns.
 func (k kind[T]) getHandler(read func(c *call, id string) (*T, error)) handler {
 	return func(c *call) error {
-		if err := c.noQuery(); err != nil {
-			return err
-		}
 		found, err := read(c, c.ID())
-		if err != nil {
-			return err
-		}
-		return k.answer(c, http.StatusOK, found)
+		return k.answer(c, http.StatusOK, found, err)
 	}
 }
 
@@ -159,10 +156,7 @@ func (w writable[T, P]) createHandler(c *call) error {
 		return b.err(broken)
 	}
 	created, err := w.create(c.Context(), c.Caller(), patch)
-	if err != nil {
-		return err
-	}
-	return w.answer(c, http.StatusCreated, created)
+	return w.answer(c, http.StatusCreated, created, err)
 }
 
 // updateHandler answers with the object as it is after the update. Errors are as in createHandler.
@@ -180,31 +174,19 @@ func (w writable[T, P]) updateHandler(c *call) error {
 		return b.err(broken)
 	}
 	updated, err := w.update(c.Context(), c.Caller(), c.ID(), patch)
-	if err != nil {
-		return err
-	}
-	return w.answer(c, http.StatusOK, updated)
+	return w.answer(c, http.StatusOK, updated, err)
 }
 
 // deleteHandler deletes an object and answers nothing.
 func deleteHandler(remove func(ctx context.Context, by account.Caller, id string) error) handler {
 	return func(c *call) error {
-		if err := c.noQuery(); err != nil {
-			return err
-		}
-		if err := remove(c.Context(), c.Caller(), c.ID()); err != nil {
-			return err
-		}
-		return c.writeNoContent()
+		return c.noContent(remove(c.Context(), c.Caller(), c.ID()))
 	}
 }
 
 // actionHandler does something with an object and answers nothing. The request has no fields.
 func actionHandler(act func(ctx context.Context, by account.Caller, id string) error) handler {
 	return func(c *call) error {
-		if err := c.noQuery(); err != nil {
-			return err
-		}
 		if err := c.noFields(); err != nil {
 			return err
 		}

@@ -115,9 +115,6 @@ func checkIDPrefix(id, prefix string) error {
 }
 
 func (h *identityHandlers) listAccessed(c *call) error {
-	if err := c.noQuery(); err != nil {
-		return err
-	}
 	if err := checkIDPrefix(c.ID(), account.PrefixUser); err != nil {
 		return err
 	}
@@ -134,16 +131,11 @@ func (h *identityHandlers) listAccessed(c *call) error {
 // revokeMethod answers when nothing of the selected sessions is served any more.
 func (h *identityHandlers) revokeMethod(prefix string, selectBy func(id string) account.RevokeSelector) method {
 	return method{scopes: revokeScopes, whileDraining: true, handle: func(c *call) error {
-		if err := c.noQuery(); err != nil {
-			return err
-		}
 		if err := checkIDPrefix(c.ID(), prefix); err != nil {
 			return err
 		}
-		if _, err := h.revoker.Revoke(c.Context(), c.Caller(), selectBy(c.ID()), account.RevokedByAdmin); err != nil {
-			return err
-		}
-		return c.writeNoContent()
+		_, err := h.revoker.Revoke(c.Context(), c.Caller(), selectBy(c.ID()), account.RevokedByAdmin)
+		return c.noContent(err)
 	}}
 }
 

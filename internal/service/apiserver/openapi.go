@@ -32,9 +32,6 @@ type operation struct {
 func (s *server) descriptionHandler() handler {
 	describe := sync.OnceValues(s.describe)
 	return func(c *call) error {
-		if err := c.noQuery(); err != nil {
-			return err
-		}
 		text, err := describe()
 		if err != nil {
 			return err
@@ -46,7 +43,7 @@ func (s *server) descriptionHandler() handler {
 // describe returns the OpenAPI 3.1 document, made of the routes, the operations and the types of
 // the answers.
 func (s *server) describe() ([]byte, error) {
-	types := newSchemas()
+	types := &schemas{all: schema{}}
 	paths := schema{}
 	for pattern, methods := range s.routes() {
 		path := schema{}

@@ -20,8 +20,6 @@ func reference(kind, name string) schema { return schema{"$ref": "#/components/"
 // schemas are the types of answers, by name.
 type schemas struct{ all schema }
 
-func newSchemas() *schemas { return &schemas{all: schema{}} }
-
 var bindings = []string{account.BindingKubernetes, account.BindingInternal, account.BindingPublic,
 	account.BindingClusterset}
 

@@ -88,9 +88,6 @@ func (h *operatorHandlers) withScopes(c *call, id string, scopes ...account.Scop
 // upsert registers an installation. A key that knows the cluster UID, namespace and name of
 // a registered installation takes it over.
 func (h *operatorHandlers) upsert(c *call) error {
-	if err := c.noQuery(); err != nil {
-		return err
-	}
 	b, err := c.readBody()
 	if err != nil {
 		return err
@@ -106,14 +103,11 @@ func (h *operatorHandlers) upsert(c *call) error {
 		return err
 	}
 	registered, created, err := h.store.UpsertOperator(c.Context(), o)
-	if err != nil {
-		return err
-	}
 	status := http.StatusOK
 	if created {
 		status = http.StatusCreated
 	}
-	return h.kind().answer(c, status, registered)
+	return h.kind().answer(c, status, registered, err)
 }
 
 func (h *operatorHandlers) update(c *call) error {
@@ -131,24 +125,15 @@ func (h *operatorHandlers) update(c *call) error {
 		return err
 	}
 	updated, err := h.store.PatchOperator(c.Context(), c.Caller(), existing.ID, patch)
-	if err != nil {
-		return err
-	}
-	return h.kind().answer(c, http.StatusOK, updated)
+	return h.kind().answer(c, http.StatusOK, updated, err)
 }
 
 func (h *operatorHandlers) remove(c *call) error {
-	if err := c.noQuery(); err != nil {
-		return err
-	}
 	o, err := h.withScopes(c, c.ID())
-	if err != nil {
-		return err
+	if err == nil {
+		err = h.store.DeleteOperator(c.Context(), c.Caller(), o.ID)
 	}
-	if err := h.store.DeleteOperator(c.Context(), c.Caller(), o.ID); err != nil {
-		return err
-	}
-	return c.writeNoContent()
+	return c.noContent(err)
 }
 
 // checkSelectors adds the patch's selectors that do not compile to the field errors of err, which

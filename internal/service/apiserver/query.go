@@ -155,6 +155,3 @@ func (q *query) nextPage(lastID string, extra url.Values) url.Values {
 	values.Del("watch")
 	return values
 }
-
-// noQuery rejects every query parameter.
-func (c *call) noQuery() error { return c.parseQuery().err() }

@@ -31,7 +31,8 @@ type call struct {
 func (c *call) now() time.Time { return c.server.opt.Clock() }
 
 // ServeHTTP checks in this order: key (401), rate (429), version (400), scope (403), route (404,
-// 405), whether the server is about to stop (503); all else is the handler's.
+// 405), whether the server is about to stop (503), a query where the operation has none (400); all
+// else is the handler's.
 func (rt *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s := rt.server
 	c := &call{Call: httpkit.NewCall(w, r, s.opt.Clock()), server: s}
@@ -76,6 +77,11 @@ func (rt *route) handle(c *call) error {
 			allowed)
 	case method != http.MethodGet && !m.whileDraining && s.opt.Draining.Load():
 		return account.Errorf(account.CodeUnavailable, "the server is about to stop; try again in a moment")
+	}
+	if operations[method+" "+rt.pattern].query == nil {
+		if err := c.parseQuery().err(); err != nil {
+			return err
+		}
 	}
 	return m.handle(c)
 }

@@ -20,14 +20,11 @@ type agentHandlers struct {
 // agentsByID returns the newest account.MaxPageLimit agents that are online.
 func agentsByID(c *call, sessions account.TunnelSessions) (map[string]account.TunnelSession, error) {
 	found, _, err := sessions.ListTunnelSessions(c.Context(), c.AccountID(), account.Page{Limit: account.MaxPageLimit})
-	if err != nil {
-		return nil, err
-	}
 	byID := make(map[string]account.TunnelSession, len(found))
 	for _, t := range found {
 		byID[t.ID] = t
 	}
-	return byID, nil
+	return byID, err
 }
 
 type agentsPage struct {
@@ -130,15 +127,11 @@ func (h *agentHandlers) confirmRestart(c *call) error {
 }
 
 func (h *agentHandlers) stop(c *call) error {
-	if err := h.ender.StopSession(c.Context(), c.Caller(), c.ID()); err != nil {
-		return err
-	}
-	return c.redirect(Path+"agents", notice{Code: noticeStopped})
+	err := h.ender.StopSession(c.Context(), c.Caller(), c.ID())
+	return c.finish(err, Path+"agents", notice{Code: noticeStopped})
 }
 
 func (h *agentHandlers) restart(c *call) error {
-	if err := h.ender.RestartSession(c.Context(), c.Caller(), c.ID()); err != nil {
-		return err
-	}
-	return c.redirect(Path+"agents", notice{Code: noticeRestarted})
+	err := h.ender.RestartSession(c.Context(), c.Caller(), c.ID())
+	return c.finish(err, Path+"agents", notice{Code: noticeRestarted})
 }

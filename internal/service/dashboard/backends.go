@@ -181,9 +181,7 @@ func (h *backendHandlers) show(c *call) error {
 		p.ChildRows = append(p.ChildRows, child)
 	}
 	if b.Response != nil {
-		for _, name := range slices.Sorted(maps.Keys(b.Response.Headers)) {
-			p.Headers = append(p.Headers, name+": "+b.Response.Headers[name])
-		}
+		p.Headers = pairList(b.Response.Headers, ": ")
 	}
 	if b.Kind == account.BackendTunnelGroup {
 		page, _, err := h.tunnels.ListLabelledTunnels(c.Context(), c.AccountID(), b.Labels,

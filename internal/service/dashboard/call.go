@@ -140,6 +140,14 @@ func (c *call) parseExpiry() (account.ExpiryPatch, string, error) {
 		"choose one of the lifetimes of the form")
 }
 
+// finish answers an action with its error, or else as redirect does.
+func (c *call) finish(err error, to string, n notice) error {
+	if err != nil {
+		return err
+	}
+	return c.redirect(to, n)
+}
+
 // redirect answers a form with the path of the next page, which shows the notice once.
 func (c *call) redirect(to string, n notice) error {
 	if n.Code != "" {

@@ -118,8 +118,6 @@ func (h *clusterHandlers) confirmDelete(c *call) error {
 }
 
 func (h *clusterHandlers) delete(c *call) error {
-	if err := h.clusters.DeleteCluster(c.Context(), c.Caller(), c.ID()); err != nil {
-		return err
-	}
-	return c.redirect(c.returnPath(Path+"clusters", Path+"clusters/"+c.ID()), notice{Code: noticeClusterDeleted})
+	err := h.clusters.DeleteCluster(c.Context(), c.Caller(), c.ID())
+	return c.finish(err, c.returnPath(Path+"clusters", Path+"clusters/"+c.ID()), notice{Code: noticeClusterDeleted})
 }

@@ -67,13 +67,10 @@ func showAPIKey(k *account.APIKey, now time.Time) *credential {
 
 func (s apiKeyStore) list(c *call, p account.Page) (all []credential, more bool, err error) {
 	found, more, err := s.keys.ListAPIKeys(c.Context(), c.AccountID(), p)
-	if err != nil {
-		return nil, false, err
-	}
 	for i := range found {
 		all = append(all, *showAPIKey(&found[i], c.now()))
 	}
-	return all, more, nil
+	return all, more, err
 }
 
 func (s apiKeyStore) get(c *call, id string) (*credential, error) {
@@ -127,13 +124,10 @@ func showAuthtoken(a *account.Authtoken, now time.Time) *credential {
 
 func (s authtokenStore) list(c *call, p account.Page) (all []credential, more bool, err error) {
 	found, more, err := s.tokens.ListAuthtokens(c.Context(), c.AccountID(), p)
-	if err != nil {
-		return nil, false, err
-	}
 	for i := range found {
 		all = append(all, *showAuthtoken(&found[i], c.now()))
 	}
-	return all, more, nil
+	return all, more, err
 }
 
 func (s authtokenStore) get(c *call, id string) (*credential, error) {
@@ -326,8 +320,5 @@ func (k *credentialKind) confirmDelete(c *call) error {
 }
 
 func (k *credentialKind) delete(c *call) error {
-	if err := k.store.remove(c, c.ID()); err != nil {
-		return err
-	}
-	return c.redirect(Path+k.path, notice{Code: k.deleted})
+	return c.finish(k.store.remove(c, c.ID()), Path+k.path, notice{Code: k.deleted})
 }

@@ -157,11 +157,7 @@ func backendValues(b *account.Backend) values {
 	case account.BackendHTTPResponse:
 		response := cmp.Or(b.Response, &account.HTTPResponse{StatusCode: http.StatusOK})
 		v["status_code"], v["body"] = strconv.Itoa(response.StatusCode), response.Body
-		var lines []string
-		for _, name := range slices.Sorted(maps.Keys(response.Headers)) {
-			lines = append(lines, name+": "+response.Headers[name])
-		}
-		v["headers"] = strings.Join(lines, "\n")
+		v["headers"] = strings.Join(pairList(response.Headers, ": "), "\n")
 	case account.BackendStatic:
 		static := cmp.Or(b.Static, &account.StaticAddress{})
 		if v["address"] = static.Address; static.TLS {

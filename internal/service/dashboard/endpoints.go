@@ -255,8 +255,6 @@ func (h *endpointHandlers) pool(c *call, e *account.Endpoint, limit int) ([]acco
 }
 
 func (h *endpointHandlers) delete(c *call) error {
-	if err := h.store.DeleteEndpoint(c.Context(), c.Caller(), c.ID()); err != nil {
-		return err
-	}
-	return c.redirect(c.returnPath(Path+"endpoints", Path+"endpoints/"+c.ID()), notice{Code: noticeEndpointDeleted})
+	err := h.store.DeleteEndpoint(c.Context(), c.Caller(), c.ID())
+	return c.finish(err, c.returnPath(Path+"endpoints", Path+"endpoints/"+c.ID()), notice{Code: noticeEndpointDeleted})
 }

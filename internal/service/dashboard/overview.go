@@ -197,9 +197,6 @@ func (m *summary) addFailing(e *account.Endpoint, rate rateText) {
 
 func (h *overviewHandlers) addOperators(c *call, m *summary) error {
 	page, more, err := h.store.ListOperators(c.Context(), c.AccountID(), account.Page{Limit: account.MaxPageLimit})
-	if err != nil {
-		return err
-	}
 	m.Operators = objectCount{len(page), more}
 	for _, o := range page {
 		row := newOperatorRow(o, c.now())
@@ -217,7 +214,7 @@ func (h *overviewHandlers) addOperators(c *call, m *summary) error {
 				Detail: sentence(account.FirstRule(err)), Serious: true})
 		}
 	}
-	return nil
+	return err
 }
 
 func (h *overviewHandlers) addBackends(c *call, m *summary) error {
@@ -251,25 +248,19 @@ func (h *overviewHandlers) addBackends(c *call, m *summary) error {
 func (h *overviewHandlers) addAgents(c *call, m *summary) error {
 	page := account.Page{Limit: account.MaxPageLimit}
 	agents, more, err := h.store.ListTunnelSessions(c.Context(), c.AccountID(), page)
-	if err != nil {
-		return err
-	}
 	m.Agents = objectCount{len(agents), more}
-	return nil
+	return err
 }
 
 func (h *overviewHandlers) addIdentities(c *call, m *summary) error {
 	users, more, err := h.store.Users(c.Context(), c.AccountID(), account.UserFilter{},
 		account.Page{Limit: account.MaxPageLimit})
-	if err != nil {
-		return err
-	}
 	m.Identities = objectCount{len(users), more}
 	m.LiveSessions.More = more
 	for _, u := range users {
 		m.LiveSessions.N += u.Sessions
 	}
-	return nil
+	return err
 }
 
 // addCredentials adds the credentials that expire soon as problems.

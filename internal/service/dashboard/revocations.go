@@ -86,18 +86,14 @@ func (h *identityHandlers) endSessions(c *call, selector account.RevokeSelector)
 
 func (h *identityHandlers) revoke(c *call) error {
 	n, err := h.endSessions(c, account.RevokeSelector{UserID: c.ID()})
-	if err != nil {
-		return c.explainNotFound(err, h.missingIdentity)
-	}
-	return c.redirect(c.returnPath(identitiesPath, identitiesPath+"/"+c.ID()), notice{noticeRevokedUser, n})
+	err = c.explainNotFound(err, h.missingIdentity)
+	return c.finish(err, c.returnPath(identitiesPath, identitiesPath+"/"+c.ID()), notice{noticeRevokedUser, n})
 }
 
 func (h *identityHandlers) signOut(c *call) error {
 	n, err := h.endSessions(c, account.RevokeSelector{SessionsOf: c.ID()})
-	if err != nil {
-		return c.explainNotFound(err, h.missingIdentity)
-	}
-	return c.redirect(c.returnPath(identitiesPath+"/"+c.ID(), sessionsPath), notice{noticeSignedOutUser, n})
+	err = c.explainNotFound(err, h.missingIdentity)
+	return c.finish(err, c.returnPath(identitiesPath+"/"+c.ID(), sessionsPath), notice{noticeSignedOutUser, n})
 }
 
 func (h *identityHandlers) confirmRevokeSession(c *call) error {

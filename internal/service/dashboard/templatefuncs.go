@@ -80,10 +80,13 @@ func thousands(n int) string {
 	return text
 }
 
-func labelList(labels map[string]string) []string {
-	list := make([]string, 0, len(labels))
-	for _, key := range slices.Sorted(maps.Keys(labels)) {
-		list = append(list, key+"="+labels[key])
+func labelList(labels map[string]string) []string { return pairList(labels, "=") }
+
+// pairList returns the names with their values, sorted.
+func pairList(pairs map[string]string, separator string) []string {
+	list := make([]string, 0, len(pairs))
+	for _, name := range slices.Sorted(maps.Keys(pairs)) {
+		list = append(list, name+separator+pairs[name])
 	}
 	return list
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/agent/inspect"
+	"github.com/fairlead-dev/fairlead/internal/printable"
 )
 
 // revealAll is what the form asks for that shows every secret of a page.
@@ -279,7 +280,7 @@ func framesOf(e *inspect.Exchange, mask *masker) *framesView {
 		v.Rows = append(v.Rows, r)
 	}
 	if before := first + e.FramesDropped; before > 0 {
-		v.Note = "The first " + formatCount(int64(before), "frame is", "frames are") + " not shown."
+		v.Note = "The first " + printable.Count(before, "frame is", "frames are") + " not shown."
 	}
 	return v
 }

@@ -62,14 +62,6 @@ func formatDuration(d time.Duration) string {
 	return fmt.Sprintf("%d h %d min", int(d.Hours()), int(d.Minutes())%60)
 }
 
-// formatCount returns the number with the noun that fits it.
-func formatCount(n int64, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return strconv.FormatInt(n, 10) + " " + many
-}
-
 // callerName returns the most telling name of a caller.
 func callerName(c inspect.Caller) string {
 	switch {

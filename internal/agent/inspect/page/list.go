@@ -72,7 +72,8 @@ type listQuery struct {
 // listQueryOf reads the query of a URL. What is not understood is left out.
 func listQueryOf(q url.Values) listQuery {
 	text := func(name string) string {
-		return shortenPlain(strings.TrimSpace(strings.ToValidUTF8(q.Get(name), "")), maxQuery)
+		given := strings.TrimSpace(strings.ToValidUTF8(q.Get(name), ""))
+		return strings.TrimSuffix(shorten(given, maxQuery), "…")
 	}
 	l := listQuery{Endpoint: text("endpoint"), Method: text("method"), Status: text("status"), Path: text("path"),
 		Caller: text("caller"), Text: text("text"), Rows: defaultRows}
@@ -95,11 +96,6 @@ func isStatusFilter(text string) bool {
 	}
 	_, err := strconv.Atoi(text)
 	return err == nil || text[1:] == "xx"
-}
-
-// shortenPlain is shorten without the ellipsis.
-func shortenPlain(text string, most int) string {
-	return strings.TrimSuffix(shorten(text, most), "…")
 }
 
 // encode returns the query of a URL that asks for the list, with the number of rows.
@@ -208,7 +204,7 @@ func rowCount(n int, more bool) string {
 	if more {
 		return "The newest " + strconv.Itoa(n) + " requests"
 	}
-	return formatCount(int64(n), "request", "requests")
+	return printable.Count(n, "request", "requests")
 }
 
 // dropped returns what the recorder did not record, "" if that is nothing.

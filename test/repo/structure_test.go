@@ -27,14 +27,14 @@ const (
 // ceilings are how many exceed a limit, or there are of a kind, at most. A change that lowers a
 // figure lowers its ceiling; none raises one.
 var ceilings = map[string]int{
-	"types in more than 6 files":       2,
-	"types with more than 40 methods":  3,
+	"types in more than 6 files":       0,
+	"types with more than 40 methods":  0,
 	"structs of more than 15 options":  8,
 	"packages of more than 40 files":   1,
 	"struct fields that are functions": 141,
 	"comments that begin with \"of\"":  35,
 	"files that name UpstreamProtocol": 23,
-	"lines of product":                 120_979,
+	"lines of product":                 120_968,
 	"pages of docs over 25 kB":         0,
 }
 

@@ -41,12 +41,15 @@ func TestMember_RelaysManyStreamsAtOnce(t *testing.T) {
 	asks, _ := newCluster(t).pair(echo)
 	m := asks.choose(t)
 	const streams = 1000
+	opening := make(chan struct{}, 50) // all at once keep a busy machine from answering within a second
 	var all, opened sync.WaitGroup
 	opened.Add(streams)
 	for i := range streams {
 		all.Go(func() {
+			opening <- struct{}{}
 			st, err := m.Open(t.Context(), tunnel.OpenHeader{EndpointID: "ep-1", BytesFollow: true})
 			if err != nil {
+				<-opening
 				opened.Done()
 				t.Error(err)
 				return
@@ -56,6 +59,7 @@ func TestMember_RelaysManyStreamsAtOnce(t *testing.T) {
 			_, _ = st.Write(text)
 			got := make([]byte, len(text))
 			_, err = io.ReadFull(st, got)
+			<-opening
 			opened.Done()
 			opened.Wait() // all are open together
 			_ = st.CloseWrite()

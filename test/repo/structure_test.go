@@ -34,7 +34,7 @@ var ceilings = map[string]int{
 	"struct fields that are functions": 141,
 	"comments that begin with \"of\"":  35,
 	"files that name UpstreamProtocol": 23,
-	"lines of product":                 120_968,
+	"lines of product":                 120_971,
 	"pages of docs over 25 kB":         0,
 }
 

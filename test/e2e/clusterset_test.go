@@ -111,7 +111,7 @@ func (f *clusterSetRig) failover(t *testing.T) {
 		return time.Now()
 	}
 	loads := map[*member]*load{}
-	f.both(func(c *member) { loads[c] = c.startLoad(t, c.nettool, "-rate", "50", f.url("hello", 8080)) })
+	f.both(func(c *member) { loads[c] = c.startLoad(t, c.nettool, "-rate", callRate, f.url("hello", 8080)) })
 	began := label("none")
 	f.both(func(c *member) { f.waitAnsweredBy(t, c, 8080, "cluster-b") })
 	label("hello")

@@ -17,6 +17,11 @@ import (
 // under way is lost, and addresses of a pod that is gone stay until Kubernetes has told all.
 const killWindow = 5 * time.Second
 
+// callRate is how many calls a second a pod makes in each cluster. Many more leave two cores no time
+// beside two clusters, and then a stream may take longer to open than the forwarder waits;
+// TestRollout_LosesNoRequest makes 200 a second on one cluster.
+const callRate = "20"
+
 // setLoad is pods of both clusters that call Service hello, with a connection for each call: those
 // that are kept are reset after the drain, whether or not something is under way, as they are tcp.
 type setLoad struct {
@@ -24,14 +29,11 @@ type setLoad struct {
 	seen  map[string]int // failures that were judged, by load
 }
 
-// startLoads starts it with few calls a second: 200 take all of two cores beside two clusters, and
-// then a stream may take longer to open than the forwarder waits. TestRollout_LosesNoRequest has
-// more of them.
 func (f *clusterSetRig) startLoads(t *testing.T) *setLoad {
 	t.Helper()
 	l := &setLoad{loads: map[string]*load{}, seen: map[string]int{}}
 	url := f.url("hello", 8080)
-	f.both(func(c *member) { l.loads[c.name] = c.startLoad(t, c.nettool, "-rate", "20", url) })
+	f.both(func(c *member) { l.loads[c.name] = c.startLoad(t, c.nettool, "-rate", callRate, url) })
 	return l
 }
 

@@ -83,14 +83,15 @@ func (r *Release) owns(resource schema.GroupVersionResource, o *metav1.PartialOb
 	return o.Name != "kube-root-ca.crt" && (resource.Resource != "serviceaccounts" || o.Name != "default")
 }
 
-// waitNothingLeft waits until there is no object of the release in the cluster, of whatever kind.
+// waitNothingLeft waits until there is no object of the release in the cluster, of whatever kind. It
+// looks every two seconds, as listing every kind keeps the API server busy.
 func (r *Release) waitNothingLeft(t testing.TB, timeout time.Duration) {
 	t.Helper()
 	r.c.Eventually(t, timeout, "nothing left of "+r.Namespace, func(ctx context.Context) error {
 		left, err := r.c.listAll(ctx, r.owns)
 		if err == nil && len(left) > 0 {
 			err = fmt.Errorf("%d objects: %v", len(left), left[:min(len(left), 20)])
-			_ = pause(ctx, 2*time.Second) // listing every kind keeps the API server busy
+			_ = pause(ctx, 2*time.Second)
 		}
 		return err
 	})

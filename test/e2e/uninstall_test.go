@@ -18,12 +18,26 @@ import (
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 )
 
-const bindingDisabled = "binding.enabled=false"
+// Names of removals that take another course than the others.
+const (
+	bindingDisabled  = "binding.enabled=false"
+	namespaceDeleted = "kubectl delete namespace"
+)
 
 // removal is a way to remove an installation, or a state in which it is removed.
 type removal struct {
 	name   string
 	remove func(t *testing.T, r *Release, targets ...string)
+}
+
+// values returns what the chart gets for the removal, and how long the removal may take. Where the
+// pods of a deleted namespace are not gone within about 5 s, as on a busy node, Kubernetes waits for
+// half of their grace period before it goes on: eight minutes by default, 160 s with these values.
+func (w *removal) values() (values []string, timeout time.Duration) {
+	if strings.HasPrefix(w.name, namespaceDeleted) {
+		return []string{"--set", "forwarder.drainTimeout=5s"}, 4 * time.Minute
+	}
+	return nil, collectionTimeout
 }
 
 // TestUninstall_LeavesNothing checks promise 8: whatever way an installation is removed, in
@@ -41,7 +55,7 @@ func TestUninstall_LeavesNothing(t *testing.T) {
 		{"helm uninstall --no-hooks", func(t *testing.T, r *Release, _ ...string) {
 			c.Helm(t, "uninstall", r.Name, "--namespace", r.Namespace, "--no-hooks")
 		}},
-		{"kubectl delete namespace", func(t *testing.T, r *Release, _ ...string) {
+		{namespaceDeleted, func(t *testing.T, r *Release, _ ...string) {
 			c.Kubectl(t, "delete", "namespace", r.Namespace, "--wait=false")
 		}},
 		{bindingDisabled, func(t *testing.T, r *Release, _ ...string) { r.Upgrade(t, "--set", bindingDisabled) }},
@@ -49,7 +63,7 @@ func TestUninstall_LeavesNothing(t *testing.T) {
 			r.crashManager(t)
 			uninstall(t, r)
 		}},
-		{"kubectl delete namespace while the manager crash-loops", func(t *testing.T, r *Release, _ ...string) {
+		{namespaceDeleted + " while the manager crash-loops", func(t *testing.T, r *Release, _ ...string) {
 			r.crashManager(t)
 			c.Kubectl(t, "delete", "namespace", r.Namespace, "--wait=false")
 		}},
@@ -74,18 +88,14 @@ func TestUninstall_LeavesNothing(t *testing.T) {
 }
 
 // collectionTimeout is how long the garbage collector may take. It deletes 20 objects a second of
-// the whole cluster, and a test beside this one leaves it a thousand. Where the pods of a deleted
-// namespace are not gone within about 5 s, as on a busy node, Kubernetes waits for half of their
-// grace period before it goes on: 160 s with a drain of shortDrain.
-const (
-	collectionTimeout = 4 * time.Minute
-	shortDrain        = "forwarder.drainTimeout=5s"
-)
+// the whole cluster, and a test beside this one leaves it a thousand.
+const collectionTimeout = 3 * time.Minute
 
 func testLeavesNothing(t *testing.T, s *Service, w removal) {
 	c, ns := s.c, s.c.Namespace(t, "gone")
 	sliced := c.ProjectedNamespace(t, "gone", v1alpha1.ProjectionEndpointSlice)
-	r := s.Install(t, "--set", shortDrain, "--set-string", "binding.endpointSelector="+inNamespaces(ns, sliced))
+	values, timeout := w.values()
+	r := s.Install(t, append(values, "--set-string", "binding.endpointSelector="+inNamespaces(ns, sliced))...)
 	s.Agent(t, "http", "8401", "http://web."+ns)
 	s.Agent(t, "tcp", "8402", "tcp://web."+ns+":5432")
 	s.Agent(t, "http", "8401", "http://web."+sliced)
@@ -102,7 +112,7 @@ func testLeavesNothing(t *testing.T, s *Service, w removal) {
 	w.remove(t, r, ns, sliced)
 	returned := time.Now()
 	for _, service := range services {
-		c.Gone(t, collectionTimeout, service.Namespace, service.Name, &corev1.Service{})
+		c.Gone(t, timeout, service.Namespace, service.Name, &corev1.Service{})
 	}
 	servicesGone := time.Since(start)
 	if w.name == bindingDisabled { // the release is still there, and ports rest for a minute
@@ -112,7 +122,7 @@ func testLeavesNothing(t *testing.T, s *Service, w removal) {
 		t.Logf("no Service of ours in the cluster %v after %s began", servicesGone.Round(time.Millisecond), w.name)
 		return
 	}
-	r.waitNothingLeft(t, collectionTimeout)
+	r.waitNothingLeft(t, timeout)
 	t.Logf("%s: the command took %v; no Service of ours after %v, nothing of ours at all, pods included, after %v",
 		w.name, returned.Sub(start).Round(time.Millisecond), servicesGone.Round(time.Millisecond),
 		time.Since(start).Round(time.Millisecond))
@@ -145,8 +155,8 @@ func (r *Release) runCleanup(t *testing.T) {
 // crashManager makes every manager end at its start, and waits until none runs.
 func (r *Release) crashManager(t *testing.T) {
 	t.Helper()
-	patch :=
-		`{"spec": {"strategy": {"type": "Recreate", "rollingUpdate": null}, "template": {"spec": {"containers": [{"name": "manager", "args": ["manager", "--no-such-flag"]}]}}}}`
+	patch := `{"spec": {"strategy": {"type": "Recreate", "rollingUpdate": null}, "template": {"spec": {
+		"containers": [{"name": "manager", "args": ["manager", "--no-such-flag"]}]}}}}`
 	r.c.Kubectl(t, "--namespace", r.Namespace, "patch", "deployment", r.Name+"-manager", "--patch", patch)
 	r.c.Eventually(t, podTimeout, "managers crash-loop", func(ctx context.Context) error {
 		pods := &corev1.PodList{}
@@ -210,13 +220,14 @@ func TestUninstall_ManyEndpoints(t *testing.T) {
 			r.runCleanup(t)
 			uninstall(t, r)
 		}},
-		{"kubectl delete namespace", func(t *testing.T, r *Release, _ ...string) {
+		{namespaceDeleted, func(t *testing.T, r *Release, _ ...string) {
 			c.Kubectl(t, "delete", "namespace", r.Namespace, "--wait=false")
 		}},
 		{"helm uninstall", uninstall},
 	} {
 		t.Run(w.name, func(t *testing.T) {
-			r := s.Install(t, "--set", shortDrain, "--set-string", "binding.endpointSelector=ep.namespace == '"+ns+"'")
+			values, _ := w.values()
+			r := s.Install(t, append(values, "--set-string", "binding.endpointSelector=ep.namespace == '"+ns+"'")...)
 			c.Eventually(t, 2*time.Minute, "all Services", func(ctx context.Context) error {
 				return r.countServices(ctx, 2*endpoints)
 			})

@@ -103,7 +103,7 @@ recording: ## Renew docs/recording.svg, the main job in two terminals (needs tmu
 	@hack/recording.sh
 
 .PHONY: soak soak-load soak-replicas
-SOAK ?= FAIRLEAD_E2E_OUTAGE=10m FAIRLEAD_E2E_ROLLOUTS=20 FAIRLEAD_E2E_ENDPOINTS=1000 FAIRLEAD_E2E_CHURN=2 FAIRLEAD_E2E_REST=15m
+SOAK ?= FAIRLEAD_E2E_OUTAGE=10m FAIRLEAD_E2E_ROLLOUTS=20 FAIRLEAD_E2E_ENDPOINTS=1000 FAIRLEAD_E2E_CHURN=2 FAIRLEAD_E2E_CALLS=200 FAIRLEAD_E2E_REST=15m
 soak: build cluster-build soak-load soak-replicas ## soak-load, soak-replicas, then outages, rollouts and rest for two hours, at 1,000 endpoints (root on Linux; see docs/build/testing.md)
 	FAIRLEAD_CLUSTER_BIN=$(CLUSTER) $(SOAK) go test -count=1 -timeout 4h -v ./test/e2e \
 		-run 'TestOutage_KeepsServicesAndTraffic|TestRollout_LosesNoRequest|TestServer_RestartKeepsTraffic|AbsenceKeepsTraffic|TestManager_WritesNothingAtRest'

@@ -18,8 +18,7 @@ import (
 const killWindow = 5 * time.Second
 
 // callRate is how many calls a second a pod makes in each cluster. Many more leave two cores no time
-// beside two clusters, and then a stream may take longer to open than the forwarder waits;
-// TestRollout_LosesNoRequest makes 200 a second on one cluster.
+// beside two clusters, and then a stream may take longer to open than the forwarder waits.
 const callRate = "20"
 
 // setLoad is pods of both clusters that call Service hello, with a connection for each call: those

@@ -6,6 +6,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -25,8 +26,8 @@ const drainTimeout = 20 * time.Second
 // EndpointSlices for that long.
 const oldPodTimeout = forwarder.DeregistrationTimeout + drainTimeout + time.Minute
 
-// traffic is an installation with ten endpoints, and pods that call them 200 times a second. Half
-// of the endpoints are in a namespace with projection by EndpointSlices.
+// traffic is an installation with ten endpoints, and a pod that calls them. Half of the endpoints are
+// in a namespace with projection by EndpointSlices.
 type traffic struct {
 	c          *Cluster
 	service    *Service
@@ -68,9 +69,10 @@ func (f *traffic) waitAnswers(t *testing.T) {
 // request.
 func (f *traffic) startLoads(t *testing.T) {
 	t.Helper()
+	args := append([]string{"-rate", strconv.Itoa(numberOf(t, variableCalls, 50) / 2)}, f.urls...)
 	f.loads = map[string]*load{
-		"kept connections":         f.c.startLoad(t, f.pod, append([]string{"-rate", "100", "-keep"}, f.urls...)...),
-		"a connection per request": f.c.startLoad(t, f.pod, append([]string{"-rate", "100"}, f.urls...)...),
+		"kept connections":         f.c.startLoad(t, f.pod, append([]string{"-keep"}, args...)...),
+		"a connection per request": f.c.startLoad(t, f.pod, args...),
 	}
 }
 

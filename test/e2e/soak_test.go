@@ -23,6 +23,7 @@ const (
 	variableRollouts  = "FAIRLEAD_E2E_ROLLOUTS"  // how often the forwarders are rolled
 	variableEndpoints = "FAIRLEAD_E2E_ENDPOINTS" // how many endpoints there are while they are
 	variableChurn     = "FAIRLEAD_E2E_CHURN"     // how many of those come and go in a second
+	variableCalls     = "FAIRLEAD_E2E_CALLS"     // how many calls a second there are while something is rolled
 )
 
 const (

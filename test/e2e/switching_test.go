@@ -60,7 +60,7 @@ func (f *traffic) loadRememberedAddress(t *testing.T) (address string) {
 	bep := f.release.BoundEndpoint(t, "web-0."+f.ns, v1alpha1.ConditionReady, "True", v1alpha1.ReasonReady)
 	upstream, _ := f.release.Services(t, bep)
 	address = upstream.Spec.ClusterIP
-	f.loads["the address "+address] = f.c.startLoad(t, f.pod, "-rate", "50", "http://"+address)
+	f.loads["the address "+address] = f.c.startLoad(t, f.pod, "-rate", "20", "http://"+address)
 	return address
 }
 

@@ -22,7 +22,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
 	"github.com/fairlead-dev/fairlead/internal/service"
 	"github.com/fairlead-dev/fairlead/internal/service/lease"
-	"github.com/fairlead-dev/fairlead/internal/service/store"
+	"github.com/fairlead-dev/fairlead/internal/service/store/membership"
 	"github.com/fairlead-dev/fairlead/internal/trust"
 	"github.com/fairlead-dev/fairlead/test/support/logbuffer"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
@@ -114,7 +114,8 @@ func (h *history) newHistoryReplica(i int) *historyReplica {
 			TLSCerts: []string{filepath.Join(h.dir, "tls.crt")}, TLSKeys: []string{filepath.Join(h.dir, "tls.key")}},
 		OnReady: r.ready,
 	}
-	r.options.SetBeatTimes(store.BeatTimes{Interval: historyBeat, Timeout: 2 * time.Second, FenceAfter: historyFence})
+	r.options.SetBeatTimes(membership.BeatTimes{Interval: historyBeat, Timeout: 2 * time.Second,
+		FenceAfter: historyFence})
 	r.options.SetDialPeer(r)
 	r.options.SetSessionSweepInterval(time.Second)
 	started := time.Now()

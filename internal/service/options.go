@@ -28,6 +28,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/seal"
 	"github.com/fairlead-dev/fairlead/internal/service/sqldb"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
+	"github.com/fairlead-dev/fairlead/internal/service/store/membership"
 	"github.com/fairlead-dev/fairlead/internal/service/traffic"
 )
 
@@ -95,7 +96,7 @@ type Options struct {
 	// wraps the revoker of sessions; nil = not wrapped; tests cancel requests in it
 	wrapRevoker func(account.Revoker) account.Revoker
 
-	beatTimes store.BeatTimes // a replica's; zero = the defaults; tests shorten them
+	beatTimes membership.BeatTimes // a replica's; zero = the defaults; tests shorten them
 	// clocks of the lease; nil = the system's; tests step them
 	leaseClock *lease.Clock
 	// dials other replicas; nil = a net.Dialer; tests cut what it returns

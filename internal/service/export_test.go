@@ -29,9 +29,6 @@ func (o *Options) SetOnStoreOpen(f func(*store.Store)) { o.onStoreOpen = f }
 // SetStoreClock sets the clock of the store.
 func (o *Options) SetStoreClock(now func() time.Time) { o.storeClock = now }
 
-// SetDropDeletedInterval sets how often metrics of deleted objects are dropped.
-func (o *Options) SetDropDeletedInterval(d time.Duration) { o.dropDeletedInterval = d }
-
 // SetMaxUnauthenticated limits the connections of one client without a credential.
 func (o *Options) SetMaxUnauthenticated(n int) { o.maxUnauthenticated = n }
 

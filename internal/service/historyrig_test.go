@@ -104,9 +104,12 @@ func (h *history) newHistoryReplica(i int) *historyReplica {
 		}
 	})
 	r.options = service.Options{
-		Addr: host + ":0", MetricsAddr: host + ":0", MetricsSeries: 2000, AccessLogSample: 1,
-		BaseURL: "https://127.0.0.1:8443", DataDir: filepath.Join(h.t.TempDir(), "data"),
-		DatabaseURL: withHosts(h.t, h.databaseURL, dirs...), SecretKeyFile: h.keyFile, EndpointGrace: 2 * time.Second,
+		ListenOptions: service.ListenOptions{Addr: host + ":0", BaseURL: "https://127.0.0.1:8443"},
+		DataOptions: service.DataOptions{DataDir: filepath.Join(h.t.TempDir(), "data"),
+			DatabaseURL: withHosts(h.t, h.databaseURL, dirs...), SecretKeyFile: h.keyFile,
+			EndpointGrace: 2 * time.Second},
+		ObservabilityOptions: service.ObservabilityOptions{MetricsAddr: host + ":0", MetricsSeries: 2000,
+			AccessLogSample: 1},
 		LoginAllow: []string{"127.0.0.1"},
 		Logger:     slog.New(slog.NewTextHandler(&r.log, &slog.HandlerOptions{Level: slog.LevelInfo})),
 		Replica:    service.ReplicaOptions{RelayAddress: host + ":0", Lease: historyLease},

@@ -132,10 +132,9 @@ func (b *beater) disconnect() {
 // fenceDead fences a dead replica and ends its sessions. What fails is tried again at the next
 // beat, or by the next sweep.
 func (b *beater) fenceDead(ctx context.Context, id string, beats int64) {
-	if fenced, err := b.m.fence(ctx, id, beats); err != nil || !fenced {
-		return
+	if fenced, err := b.m.fence(ctx, id, beats); err == nil && fenced {
+		_ = b.m.sessions.EndLost(ctx, fmt.Sprintf("its server %s was lost", id))
 	}
-	_ = b.m.sessions.EndLost(ctx, fmt.Sprintf("its server %s was lost", id))
 }
 
 // rejoin adds the replica's row again, which a standby that was promoted may lack if the replica

@@ -142,7 +142,8 @@ func newService(b *testing.B) *service {
 	dir := b.TempDir()
 	s := &service{b: b, keyFile: filepath.Join(dir, "key"), caFile: filepath.Join(dir, "ca"), hold: map[string]string{}}
 	var err error
-	s.store, err = store.Open(ctx, store.Options{DataDir: filepath.Join(dir, "data"), MaxEndpoints: 1_000_000})
+	s.store, err = store.Open(ctx, store.Options{DataDir: filepath.Join(dir, "data"),
+		Limits: store.Limits{MaxEndpoints: 1_000_000}})
 	must(b, err)
 	b.Cleanup(func() { must(b, s.store.Close()) })
 	must(b, s.store.BeginServerTerm(ctx))

@@ -29,12 +29,12 @@ const (
 var ceilings = map[string]int{
 	"types in more than 6 files":       0,
 	"types with more than 40 methods":  0,
-	"structs of more than 15 options":  8,
+	"structs of more than 15 options":  7,
 	"packages of more than 40 files":   1,
-	"struct fields that are functions": 141,
+	"struct fields that are functions": 139,
 	"comments that begin with \"of\"":  35,
-	"files that name UpstreamProtocol": 23,
-	"lines of product":                 120_968,
+	"files that name UpstreamProtocol": 15,
+	"lines of product":                 120_962,
 	"pages of docs over 25 kB":         0,
 }
 

@@ -31,7 +31,7 @@ var ceilings = map[string]int{
 	"types with more than 40 methods":  0,
 	"structs of more than 15 options":  7,
 	"packages of more than 40 files":   1,
-	"struct fields that are functions": 139,
+	"struct fields that are functions": 126,
 	"comments that begin with \"of\"":  35,
 	"files that name UpstreamProtocol": 15,
 	"lines of product":                 120_962,

@@ -26,7 +26,7 @@ type dataLocation struct {
 	dataDir string
 	urlFlag string // --database-url
 	urlFile string // --database-url-file
-	urlText string // databaseURLVariable
+	urlText string // value of databaseURLVariable
 }
 
 func (p *dataLocation) addFlags(f *pflag.FlagSet, env func(string) string) {

@@ -37,7 +37,7 @@ type timedEvent struct {
 	dropped int
 }
 
-// lines are the form of a Screen's lines: *text or jsonLines.
+// lines makes a line of an event: *text for people, jsonLines for programs.
 type lines interface {
 	line(e timedEvent) []byte // none for an event without a line
 }

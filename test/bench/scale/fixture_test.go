@@ -194,8 +194,9 @@ func (s *service) bind(raw string) string {
 	must(s.b, err)
 	result, err := s.store.Bind(s.b.Context(), account.BindRequest{AccountID: s.account, CredentialID: s.token,
 		SessionID: s.session,
-		Binding:   account.BindingKubernetes, URL: u, UpstreamURL: "http://localhost:8080", UpstreamProtocol: "http1",
-		HostMode: account.HostPassthrough})
+		Binding:   account.BindingKubernetes, URL: u,
+		EndpointSettings: account.EndpointSettings{UpstreamURL: "http://localhost:8080",
+			UpstreamProtocol: "http1", HostMode: account.HostPassthrough}})
 	must(s.b, err)
 	s.hold[raw] = result.Endpoint.ID
 	return result.Endpoint.ID

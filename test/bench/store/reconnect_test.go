@@ -96,8 +96,9 @@ func (r *reconnect) connect(ctx context.Context, agent int) error {
 		return err
 	}
 	_, err = home.Bind(ctx, account.BindRequest{AccountID: r.account, SessionID: id,
-		Binding: account.BindingKubernetes, URL: u, UpstreamURL: "http://localhost:8080", UpstreamProtocol: "http1",
-		HostMode: account.HostPassthrough})
+		Binding: account.BindingKubernetes, URL: u,
+		EndpointSettings: account.EndpointSettings{UpstreamURL: "http://localhost:8080",
+			UpstreamProtocol: "http1", HostMode: account.HostPassthrough}})
 	for other := 1; other < len(r.stores) && err == nil; other++ {
 		_, err = r.stores[(agent+other)%len(r.stores)].JoinSession(ctx, id, joinHash)
 	}

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs a command in this checkout so that Go's test cache knows what has not changed, from one checkout to the next: at one
 # path, and with times of files that follow from their content, as the cache compares path, size and time.
-# Without root, or in a checkout with changes, it runs the command as it is.
+# In a checkout with changes the times stay; without root, or where git does not trust that path, it runs the command here.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 at=/var/lib/fairlead-checkout
@@ -14,6 +14,6 @@ fi
 if [ "$(id -u)" = 0 ] && unshare --mount true 2>/dev/null; then
 	mkdir -p "$at"
 	# shellcheck disable=SC2016 # the inner shell's variables
-	exec unshare --mount bash -euc 'mount --bind "$PWD" "$0"; cd "$0"; exec "$@"' "$at" "$@"
+	exec unshare --mount bash -euc 'if mount --bind "$PWD" "$0" && git -C "$0" rev-parse --verify --quiet HEAD >/dev/null; then cd "$0"; fi; exec "$@"' "$at" "$@"
 fi
 exec "$@"

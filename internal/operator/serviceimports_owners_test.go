@@ -104,7 +104,8 @@ var _ = Describe("the manager that imports Services", func() {
 		manager, err := client.New(r.kubernetes, client.Options{Scheme: kube.Scheme()})
 		Expect(err).NotTo(HaveOccurred())
 		for _, o := range []client.Object{foreign, beside} {
-			Expect(manager.Delete(ctx, o, client.DryRunAll)).To(
+			// the API server takes a moment to read policies that are new
+			Eventually(func() error { return manager.Delete(ctx, o, client.DryRunAll) }).Should(
 				MatchError(ContainSubstring("is not of this Fairlead installation")))
 		}
 

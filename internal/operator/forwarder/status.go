@@ -208,7 +208,7 @@ func (a *accessControl) latest() []Denial {
 type SessionStatus struct {
 	Up         bool      `json:"up"`
 	Since      time.Time `json:"since"`   // when it was established or lost
-	Address    string    `json:"address"` // of the edge
+	Address    string    `json:"address"` // the HOST:PORT of the edge
 	ID         string    `json:"id,omitempty"`
 	OperatorID string    `json:"operator_id,omitempty"`
 	AccountID  string    `json:"account_id,omitempty"`

@@ -177,7 +177,10 @@ func (c *projectionChange) swap(ctx context.Context) *problem {
 	if err != nil {
 		return problemFromError(err)
 	}
-	_, found := c.p.services.repair(ctx, made, transition)
+	var found *problem
+	if c.p.services.isOurs(made, c.b) { // else another owner has taken the name
+		_, found = c.p.services.repair(ctx, made, transition)
+	}
 	c.state.done = found == nil
 	return found
 }

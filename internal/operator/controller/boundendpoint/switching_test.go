@@ -52,6 +52,20 @@ func (h *harness) step(ctx context.Context, b *v1alpha1.BoundEndpoint) time.Dura
 	return result.RequeueAfter
 }
 
+// nameTaker is a client beside another one that makes a Service as soon as its name is free.
+type nameTaker struct {
+	client.Client
+	service *corev1.Service
+}
+
+func (c nameTaker) Delete(ctx context.Context, o client.Object, opts ...client.DeleteOption) error {
+	err := c.Client.Delete(ctx, o, opts...)
+	if err == nil && o.GetName() == c.service.Name {
+		return c.Create(ctx, c.service)
+	}
+	return err
+}
+
 var _ = Describe("Reconciler: a change of the projection", func() {
 	var h *harness
 	var b *v1alpha1.BoundEndpoint
@@ -146,6 +160,27 @@ var _ = Describe("Reconciler: a change of the projection", func() {
 		h.counter.takeWrites()
 		Expect(h.reconcile(ctx, b).RequeueAfter).To(BeZero())
 		Expect(h.counter.takeWrites()).To(BeEmpty())
+	})
+
+	It("to ExternalName leaves a Service alone that another owner makes at the name meanwhile", func(ctx SpecContext) {
+		h.switchTo(v1alpha1.ProjectionEndpointSlice)
+		b = h.object(ctx, "api", h.Target)
+		h.reconcile(ctx, b)
+		h.switchTo(v1alpha1.ProjectionExternalName)
+		h.step(ctx, b)
+		h.fillSlices(ctx)
+		h.step(ctx, b)
+		h.Clock.Step(3 * time.Second)
+		h.step(ctx, b)
+		name := transition(ctx).Name
+		foreign := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: h.Installation.Namespace, Name: name},
+			Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 9}}}}
+		h.counter.Client = nameTaker{h.counter.Client, foreign}
+
+		h.Clock.Step(200 * time.Millisecond)
+		h.reconcile(ctx, b)
+		Expect(h.target(ctx, b).Spec.Type).To(Equal(corev1.ServiceTypeExternalName))
+		Expect(h.service(ctx, foreign.Namespace, name).Spec).To(Equal(foreign.Spec))
 	})
 
 	It("that is taken back, or interrupted by a restart, leaves nothing behind", func(ctx SpecContext) {

@@ -169,7 +169,7 @@ func (c *claim) refused(id string, now time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err == nil || c.id != id || !now.Before(c.at) {
-		c.at = now.Add(claimRetry) // of other exports, until this one is answered
+		c.at = now.Add(claimRetry) // another export asks then, unless this one is answered before
 		return nil
 	}
 	return c.err

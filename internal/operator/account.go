@@ -37,7 +37,7 @@ func newAccountClients(o ManagerOptions, log logr.Logger) (accountClients, error
 		return accountClients{}, fmt.Errorf("reading the authorities to trust for the account's API: %w", err)
 	}
 	options := apiclient.Options{BaseURL: o.APIURL, TLS: tls, VersionHeader: o.VersionHeader,
-		APIKey:    serviceaccounttoken.Credential(o.ServiceAccountTokenFile, o.APIKeyFile, o.Logger),
+		APIKey:    serviceaccounttoken.NewCredential(o.ServiceAccountTokenFile, o.APIKeyFile, o.Logger).Read,
 		UserAgent: "fairlead-operator/" + version.String()}
 	api, err := apiclient.New(options)
 	if err != nil {

@@ -60,9 +60,7 @@ func RunManager(ctx context.Context, o ManagerOptions) error {
 	defer stop(nil)
 	second := newSecondReleaseDetector(direct.anchors.Installation, logger.WithName("lease"))
 	ready := &readiness{log: logger}
-	mgr, err := newManager(o, parsed, ready, direct.anchors, leaseObserver{
-		onRead: second.observeLease, onLost: func() { stop(errLeaseTaken) },
-	})
+	mgr, err := newManager(o, parsed, ready, direct.anchors, second, stop)
 	if err != nil {
 		return err
 	}
@@ -114,9 +112,10 @@ func newDirectClients(o ManagerOptions) (directClients, error) {
 }
 
 func newManager(
-	o ManagerOptions, s settings, ready *readiness, anchors *installation.Anchors, lease leaseObserver,
+	o ManagerOptions, s settings, ready *readiness, anchors *installation.Anchors, second *secondReleaseDetector,
+	stop context.CancelCauseFunc,
 ) (ctrl.Manager, error) {
-	lock, err := newLock(clientConfig(o.Kubernetes), anchors.Installation, anchors.Known, lease)
+	lock, err := newLock(clientConfig(o.Kubernetes), anchors, second, stop)
 	if err != nil {
 		return nil, err
 	}
@@ -167,7 +166,7 @@ func addRunnables(
 		TakeoverDelay: o.TakeoverDelay, OrphanDelay: orphanDelay,
 	})
 	register.Endpoints = accountEndpoints{feed, set}
-	feed.RecordedSource, second.report, second.elected = register.Recorded, register.ReportSecondRelease, mgr.Elected()
+	feed.RecordedSource, second.registration, second.elected = register.Recorded, register, mgr.Elected()
 	imports := newServiceImports(ctx, mgr, direct, o, s, set, addresses, importChanges, recorder)
 	if o.BindingEnabled {
 		register.Forwarders = forwarders

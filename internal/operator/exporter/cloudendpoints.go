@@ -26,7 +26,7 @@ func (e *exporter) newAccount() (*apiclient.Client, *accountclient.Client, error
 	}
 	api, err := apiclient.New(apiclient.Options{
 		BaseURL: e.APIURL, TLS: tls, VersionHeader: e.VersionHeader, UserAgent: "fairlead-exporter/" + version.String(),
-		APIKey: e.readCredential,
+		APIKey: e.credential.Read,
 	})
 	if err != nil {
 		return nil, nil, fmt.Errorf("preparing the client of the account: %w", err)

@@ -68,8 +68,7 @@ type exporter struct {
 	answered atomic.Bool   // every object of the first list had its answer
 	stopping atomic.Bool
 
-	// readCredential reads the API key or the ServiceAccount token.
-	readCredential func() (string, error)
+	credential serviceaccounttoken.Credential // the API key or the ServiceAccount token
 }
 
 // Run exports until ctx ends. It then lets open connections finish within Options.DrainTimeout.
@@ -116,12 +115,12 @@ func newExporter(ctx context.Context, o Options, rules rules) (*exporter, error)
 	}
 	e := &exporter{Options: o, manager: mgr, live: mgr.GetAPIReader(), set: newEndpointSet(),
 		traffic: newTrafficMetrics(), synced: make(chan struct{}),
-		readCredential: serviceaccounttoken.Credential(o.ServiceAccountTokenFile, o.APIKeyFile, o.Logger)}
+		credential: serviceaccounttoken.NewCredential(o.ServiceAccountTokenFile, o.APIKeyFile, o.Logger)}
 	e.orphans = &orphans.Collector{Cached: mgr.GetClient(), Live: e.live, Soon: notify.NewSignal(),
 		Log: mgr.GetLogger().WithName("orphans")}
 	e.deployment = &deployment{client: e.live, key: client.ObjectKey{Namespace: o.Namespace, Name: o.Deployment},
 		recorder: mgr.GetEventRecorder("fairlead-exporter")}
-	if e.lead, err = newLeadership(&o, e.deployment.owner.Load); err != nil {
+	if e.lead, err = newLeadership(&o, e.deployment); err != nil {
 		return nil, err
 	}
 	e.orphans.Replica = e.lead

@@ -46,24 +46,32 @@ func New(path string, log *slog.Logger) *File {
 	return &File{path: path, log: log, now: time.Now}
 }
 
-// Credential returns a function that reads what a process presents to the service: the
-// ServiceAccount token in tokenFile, or, without one, the secret in secretFile, without the white
-// space around it.
-func Credential(tokenFile, secretFile string, log *slog.Logger) func() (string, error) {
+// Credential reads what a process presents to the service.
+type Credential interface{ Read() (string, error) }
+
+// NewCredential returns the ServiceAccount token in tokenFile, or, without one, the secret in the
+// file at secret.
+func NewCredential(tokenFile, secret string, log *slog.Logger) Credential {
 	if tokenFile != "" {
-		return New(tokenFile, log).Read
+		return New(tokenFile, log)
 	}
-	return func() (string, error) {
-		text, err := os.ReadFile(secretFile)
-		if err != nil {
-			return "", fmt.Errorf("reading the credential: %w", err)
-		}
-		secret := strings.TrimSpace(string(text))
-		if secret == "" {
-			return "", fmt.Errorf("the credential's file %s is empty", secretFile)
-		}
-		return secret, nil
+	return secretFile(secret)
+}
+
+// secretFile is the path of a file with a secret.
+type secretFile string
+
+// Read returns the secret without the white space around it.
+func (f secretFile) Read() (string, error) {
+	text, err := os.ReadFile(string(f))
+	if err != nil {
+		return "", fmt.Errorf("reading the credential: %w", err)
 	}
+	secret := strings.TrimSpace(string(text))
+	if secret == "" {
+		return "", fmt.Errorf("the credential's file %s is empty", string(f))
+	}
+	return secret, nil
 }
 
 // Read returns the token. While the file is missing, empty or holds no token, that is the one it

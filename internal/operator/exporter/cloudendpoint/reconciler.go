@@ -157,8 +157,9 @@ func (r *Reconciler) desired(ctx context.Context, o *v1alpha1.CloudEndpoint) (ac
 	}
 	e := account.Endpoint{
 		URL: u.String(), Scheme: u.Scheme, Host: u.Host, Port: u.Port, Bindings: []string{binding},
-		Description: o.Spec.Description, Metadata: o.Spec.Metadata, PoolingEnabled: o.Spec.PoolingEnabled,
-		TrafficPolicy: text, Owner: r.owner(client.ObjectKeyFromObject(o), o.UID),
+		EndpointSettings: account.EndpointSettings{Description: o.Spec.Description, Metadata: o.Spec.Metadata,
+			PoolingEnabled: o.Spec.PoolingEnabled}, TrafficPolicy: text,
+		Owner: r.owner(client.ObjectKeyFromObject(o), o.UID),
 	}
 	if o.Spec.Backend != nil {
 		e.BackendID = o.Spec.Backend.ID

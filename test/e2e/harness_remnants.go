@@ -90,6 +90,7 @@ func (r *Release) waitNothingLeft(t testing.TB, timeout time.Duration) {
 		left, err := r.c.listAll(ctx, r.owns)
 		if err == nil && len(left) > 0 {
 			err = fmt.Errorf("%d objects: %v", len(left), left[:min(len(left), 20)])
+			_ = pause(ctx, 2*time.Second) // listing every kind keeps the API server busy
 		}
 		return err
 	})

@@ -23,14 +23,15 @@ const ConditionCarried = "fairlead.dev/Carried"
 const (
 	ReasonCarried     = "Carried"
 	ReasonPartial     = "PartlyCarried" // some ports are not carried
-	ReasonNotCarried  = "NotCarried"    // no port is
+	ReasonNotCarried  = "NotCarried"    // no port is carried
 	ReasonHeadless    = "Headless"
 	ReasonNoPorts     = "NoPorts"
 	ReasonUnusable    = "EndpointsNotUsed" // of the Service; no connection reaches one
 	ReasonTypeIgnored = "TypeConflict"     // an older export is of another type
 )
 
-// carried returns the condition. merged is the import; nil while it is not known.
+// carried returns the ConditionCarried of an export. merged is what the account made of the exports
+// of all clusters; nil while it is not known.
 func carried(found *resolution, merged *clusterset.Import) metav1.Condition {
 	no := func(reason, format string, args ...any) metav1.Condition {
 		return metav1.Condition{Status: metav1.ConditionFalse, Reason: reason, Message: fmt.Sprintf(format, args...)}

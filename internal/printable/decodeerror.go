@@ -17,9 +17,7 @@ var (
 	// notJSON matches the text of json.SyntaxError.
 	notJSON = regexp.MustCompile(`invalid character ('(?:\\?.)[^']*') (?:looking for|after|in) [a-z" :\-]+`)
 
-	// embedded matches the name of an embedded struct in a field's path: JSON has no such level.
-	embedded = regexp.MustCompile(`\b[A-Z]\w*\.`)
-
+	embedded    = regexp.MustCompile(`\b[A-Z]\w*\.`) // an embedded struct in a field's path: JSON has no such level
 	wholeNumber = regexp.MustCompile(`^u?int\d*$`)
 
 	libraryWords = strings.NewReplacer("failed to unmarshal", "cannot read", "failed to decode", "cannot read",

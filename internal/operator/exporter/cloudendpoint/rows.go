@@ -57,8 +57,7 @@ func (r *Reconciler) ensure(
 	return changed, nil
 }
 
-// findOrDelete returns the object's endpoint with its policy, or nil. An endpoint that has another
-// URL than want is deleted.
+// findOrDelete returns the object's endpoint with its policy; one of another URL it deletes.
 func (r *Reconciler) findOrDelete(
 	ctx context.Context, key types.NamespacedName, statusID string, want *account.Endpoint,
 ) (*account.Endpoint, error) {

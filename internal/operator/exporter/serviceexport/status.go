@@ -112,7 +112,7 @@ func (r *Reconciler) setConditions(o *v1beta1.ServiceExport, found *resolution, 
 }
 
 // notExported returns the message of Ready for an export without a Service.
-func notExported(invalid *problem, removal error) string {
+func notExported(invalid *status.Problem, removal error) string {
 	if removal != nil {
 		return invalid.Message + "; what was exported cannot be taken back yet: " + removal.Error()
 	}
@@ -161,26 +161,26 @@ func (r *Reconciler) setMerged(o *v1beta1.ServiceExport, found *resolution, set 
 // the service is missing; wait > 0 is by when it is due.
 func (r *Reconciler) notReady(
 	name types.NamespacedName, found *resolution, applyErr error,
-) (p *problem, unsure bool, wait time.Duration) {
+) (p *status.Problem, unsure bool, wait time.Duration) {
 	const pending, failed = v1beta1.ServiceExportReasonPending, v1beta1.ServiceExportReasonFailed
 	unreachable := r.Ports.Unreachable()
 	switch {
 	case found.refused != nil:
 		return found.refused, false, 0
 	case unreachable != "":
-		return problemf(pending, "the exporter has no session with the service: %s", unreachable), false, 0
+		return status.Problemf(pending, "the exporter has no session with the service: %s", unreachable), false, 0
 	case applyErr != nil && accountclient.Unanswered(applyErr):
-		return problemf(pending, "the account has not taken the export yet: %s", applyErr), true, 0
+		return status.Problemf(pending, "the account has not taken the export yet: %s", applyErr), true, 0
 	case applyErr != nil:
-		return problemf(failed, "the account refuses the export: %s", messageOf(applyErr)), false, 0
+		return status.Problemf(failed, "the account refuses the export: %s", messageOf(applyErr)), false, 0
 	}
 	for _, port := range slices.Sorted(maps.Keys(found.ports)) {
 		switch state := r.Ports.State(name, port); {
 		case state.Bound:
 		case state.Reason != "":
-			return problemf(failed, "tcp port %d is not carried: %s", port, state.Message), false, 0
+			return status.Problemf(failed, "tcp port %d is not carried: %s", port, state.Message), false, 0
 		default:
-			p, unsure = problemf(pending, "tcp port %d is being bound", port), true
+			p, unsure = status.Problemf(pending, "tcp port %d is being bound", port), true
 			wait = max(wait, answerWait-time.Since(state.Asked))
 		}
 	}

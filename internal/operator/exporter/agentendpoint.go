@@ -205,7 +205,7 @@ func (r *agentEndpoints) report(ctx context.Context, o *v1alpha1.AgentEndpoint, 
 	if retry, err := status.Write(ctx, r.client, account.KindAgentEndpoint, o, now); retry > 0 || err != nil {
 		return reconcile.Result{RequeueAfter: retry}, err
 	}
-	if c := readyChanged(o.Status.Conditions, now.Status.Conditions); c != nil {
+	if _, c := status.Changed(o.Status.Conditions, now.Status.Conditions, v1alpha1.ConditionReady); c != nil {
 		status.Event(r.recorder, now, "Export", *c, c.Status != metav1.ConditionTrue)
 	}
 	return reconcile.Result{}, nil
@@ -237,15 +237,4 @@ func (r *agentEndpoints) bound(o *v1alpha1.AgentEndpoint, found resolution) (c m
 		return metav1.Condition{}, true
 	}
 	return result(status.Problemf(v1alpha1.ReasonPending, "the endpoint is being bound"))
-}
-
-// readyChanged returns the condition Ready when its status or reason is another one than before,
-// else nil.
-func readyChanged(before, now []metav1.Condition) *metav1.Condition {
-	was, is := meta.FindStatusCondition(before, v1alpha1.ConditionReady),
-		meta.FindStatusCondition(now, v1alpha1.ConditionReady)
-	if is == nil || was != nil && was.Status == is.Status && was.Reason == is.Reason {
-		return nil
-	}
-	return is
 }

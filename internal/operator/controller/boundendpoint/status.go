@@ -140,9 +140,8 @@ func (w *statusWriter) settle(hostname string) {
 // is ready at once gets none.
 func (w *statusWriter) emitEvent(b *v1alpha1.BoundEndpoint, before []metav1.Condition) {
 	for _, typ := range []string{v1alpha1.ConditionServicesReady, v1alpha1.ConditionReady} {
-		old, now := meta.FindStatusCondition(before, typ), meta.FindStatusCondition(b.Status.Conditions, typ)
-		if now == nil || old != nil && old.Reason == now.Reason || old == nil && now.Status == metav1.ConditionTrue ||
-			installationWide(old, now) {
+		old, now := status.Changed(before, b.Status.Conditions, typ)
+		if now == nil || old == nil && now.Status == metav1.ConditionTrue || installationWide(old, now) {
 			continue
 		}
 		status.Event(w.recorder, b, "Project", *now,

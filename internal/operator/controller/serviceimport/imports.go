@@ -8,9 +8,9 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -98,18 +98,14 @@ func (r *Reconciler) reportStatus(
 		return cmp.Compare(a.Cluster, b.Cluster)
 	})
 	c := r.readyCondition(i, found)
-	c.ObservedGeneration = live.Generation
 	if found == nil || !found.Quiet || meta.FindStatusCondition(next.Status.Conditions, c.Type) == nil {
-		meta.SetStatusCondition(&next.Status.Conditions, c)
+		status.Set(&next.Status.Conditions, live.Generation, time.Now(), c)
 	}
-	if equality.Semantic.DeepEqual(live.Status, next.Status) {
-		return nil
+	retry, err := status.Write(ctx, r.Client, mcsv1beta1.ServiceImportKindName, live, next)
+	if retry > 0 {
+		return &status.Problem{Quiet: true, RetryAfter: retry}
 	}
-	if err := r.Client.Status().Update(ctx, next); err != nil {
-		return problemOf(fmt.Errorf("writing the status of ServiceImport %s: %w", client.ObjectKeyFromObject(live),
-			err))
-	}
-	return nil
+	return problemOf(err)
 }
 
 // readyCondition returns the condition Ready of a ServiceImport.

@@ -69,12 +69,9 @@ func isBound(o *v1alpha1.CloudEndpoint) bool {
 // emitEvent emits an event if the reason of Ready changed. A new object that is ready at once gets
 // none, and an outage of the service is no object's event.
 func (r *Reconciler) emitEvent(o *v1alpha1.CloudEndpoint, before []metav1.Condition) {
-	old := meta.FindStatusCondition(before, v1alpha1.ConditionReady)
-	now := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ConditionReady)
-	switch {
-	case now == nil, old == nil && now.Status == metav1.ConditionTrue, old != nil && old.Reason == now.Reason,
-		now.Reason == v1alpha1.ReasonUnreachable, old != nil && old.Reason == v1alpha1.ReasonUnreachable &&
-			now.Status == metav1.ConditionTrue:
+	old, now := status.Changed(before, o.Status.Conditions, v1alpha1.ConditionReady)
+	if now == nil || now.Reason == v1alpha1.ReasonUnreachable ||
+		now.Status == metav1.ConditionTrue && (old == nil || old.Reason == v1alpha1.ReasonUnreachable) {
 		return
 	}
 	status.Event(r.Recorder, o, "Export", *now, now.Status == metav1.ConditionFalse)

@@ -22,6 +22,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/status"
 )
 
 var update = flag.Bool("update", false, "write the golden files instead of comparing with them")
@@ -136,12 +137,12 @@ func TestProblemFromError(t *testing.T) {
 			true},
 	} {
 		p := problemFromError(tc.err)
-		if p.reason != tc.reason || (p.retryAfter > 0) != tc.after || (p.err != nil) != tc.retry || p.stale {
+		if p.Reason != tc.reason || (p.RetryAfter > 0) != tc.after || (p.Err != nil) != tc.retry || p.Quiet {
 			t.Errorf("%s: got %+v", tc.name, p)
 		}
 	}
-	if p := problemFromError(errors.Join(nil,
-		apierrors.NewConflict(services, "api", errors.New("changed")))); !p.stale {
+	p := problemFromError(errors.Join(nil, apierrors.NewConflict(services, "api", errors.New("changed"))))
+	if !p.Quiet || p.RetryAfter != status.ConflictRetry {
 		t.Errorf("a conflict: got %+v", p)
 	}
 }

@@ -30,8 +30,8 @@ import (
 // allocates; GOGC overrides it.
 const gcPercent = 40
 
-// useCluster sets the cluster that the process runs in, or that of KUBECONFIG, and a JSON logger that
-// also receives client-go's messages.
+// useCluster sets the cluster that the process runs in, or that of KUBECONFIG, and a JSON logger
+// that also receives client-go's messages.
 func useCluster(o *options.Process, errOut io.Writer) (err error) {
 	if o.Kubernetes, err = clientconfig.GetConfig(); err != nil {
 		return fmt.Errorf("finding the Kubernetes cluster (run in a pod, or set KUBECONFIG): %w", err)

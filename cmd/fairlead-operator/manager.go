@@ -46,7 +46,8 @@ func newManager(getenv func(string) string, errOut io.Writer) *cobra.Command {
 
 func managerFlags(f *pflag.FlagSet, o *operator.ManagerOptions) {
 	apiFlags(f, &o.API)
-	credentialFlags(f, &o.Credentials, "api-key-file", "`FILE` with the API key; read again for every request", "the API")
+	credentialFlags(f, &o.Credentials, "api-key-file", "`FILE` with the API key; read again for every request",
+		"the API")
 	releaseFlags(f, &o.Installation, "")
 	f.StringVar(&o.Description, "description", "", "`TEXT` that describes this installation in the account")
 	f.StringVar(&o.ClusterName, "cluster-name", "", "`TEXT`: name of this cluster for people, shown in the account")

@@ -154,8 +154,8 @@ func (w *cleaner) checkNoManager(ctx context.Context) error {
 	return fmt.Errorf(
 		"a manager of %s still runs (%s holds Lease %s/%s) and would re-create what is deleted: stop it first, "+
 			"with `helm uninstall %s --namespace %s` or with its "+
-			"Deployment scaled to 0, and try again after 15 s; or give --force", w.Installation, holder, w.Namespace, leaseName,
-		w.Release, w.Namespace)
+			"Deployment scaled to 0, and try again after 15 s; or give --force", w.Installation, holder, w.Namespace,
+		leaseName, w.Release, w.Namespace)
 }
 
 // leaseHolder returns the holder of a Lease that has not expired. Clocks may differ, so a Lease

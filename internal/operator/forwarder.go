@@ -47,11 +47,18 @@ type ForwarderOptions struct {
 
 // Validate checks every option and returns all errors as one *account.Error.
 func (o *ForwarderOptions) Validate() error {
+	_, err := o.parse()
+	return err
+}
+
+// parse returns the pod's addresses.
+func (o *ForwarderOptions) parse() ([]netip.Addr, error) {
 	var c options.Checker
 	o.Session.CheckAddress(&c)
 	o.Credentials.Check(&c, "--authtoken-file")
 	o.Installation.Check(&c)
-	if _, err := parseIPs(o.PodIPs); err != nil {
+	ips, err := parseIPs(o.PodIPs)
+	if err != nil {
 		c.Reject("POD_IPS", o.PodIPs, "give the pod's IP addresses, from status.podIPs")
 	}
 	o.Process.Check(&c)
@@ -64,12 +71,13 @@ func (o *ForwarderOptions) Validate() error {
 			"give --pod-identity, too: without it no pod is known")
 	}
 	o.Access.Check(&c)
-	return c.Err()
+	return ips, c.Err()
 }
 
 // RunForwarder runs a forwarder until the context ends and its connections are drained.
 func RunForwarder(ctx context.Context, o ForwarderOptions) error {
-	if err := o.Validate(); err != nil {
+	ips, err := o.parse()
+	if err != nil {
 		return err
 	}
 	tls, err := trust.Options{CAFile: o.CAFile}.ClientConfig()
@@ -79,10 +87,6 @@ func RunForwarder(ctx context.Context, o ForwarderOptions) error {
 	dial, err := o.Dialer()
 	if err != nil {
 		return err
-	}
-	ips, err := parseIPs(o.PodIPs)
-	if err != nil {
-		return fmt.Errorf("reading POD_IPS: %w", err)
 	}
 	pods, access, stop, err := callers(ctx, o)
 	if err != nil {

@@ -17,7 +17,6 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/boundendpoint"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/forwarderaddresses"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/forwarderstatus"
-	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/networkpolicy"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/notify"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/registration"
@@ -74,13 +73,12 @@ func (i installedObjects) OperatorUID(ctx context.Context) string {
 // newForwarderAddresses returns the tracker of the addresses that EndpointSlices list, and the
 // source that it notifies of hostnames; imports is notified of ServiceImports.
 func newForwarderAddresses(
-	mgr ctrl.Manager, o settings, own installation.Installation, register *registration.Registration,
-	imports *notify.Source,
+	mgr ctrl.Manager, o settings, register *registration.Registration, imports *notify.Source,
 ) (*forwarderaddresses.Tracker, *notify.Source) {
-	changes := notify.New(own.Namespace, 0)
+	changes := notify.New(o.Namespace, 0)
 	return forwarderaddresses.New(forwarderaddresses.Options{
 		Cluster: &forwarderaddresses.EndpointSlices{Config: mgr.GetConfig(), Service: o.ForwarderService,
-			Live: mgr.GetAPIReader(), Installation: own, Namespaces: o.AllowNamespaces},
+			Live: mgr.GetAPIReader(), Installation: o.Installation, Namespaces: o.AllowNamespaces},
 		Record: register, Holders: sliceHolders{changes, imports}, Log: mgr.GetLogger().WithName("addresses"),
 	}), changes
 }

@@ -137,7 +137,7 @@ func addRunnables(
 		return err
 	}
 	anchors, own, recorder := direct.anchors, direct.anchors.Installation, mgr.GetEventRecorder("fairlead-operator")
-	targets, uninstall := newTargetInformers(mgr, direct.client, own, o.namespaces, o.NamespaceRetry)
+	targets, uninstall := newTargetInformers(mgr, direct.client, o)
 	set, latency := newSet(o)
 	report := endpointsync.NewReporter(recorder,
 		func() runtime.Object { return operatorObject(ctx, mgr.GetClient(), o) })
@@ -148,11 +148,11 @@ func addRunnables(
 		return err
 	}
 	feed := &endpointsync.Feed{Source: api.Source, Set: set, Log: mgr.GetLogger().WithName("feed"),
-		OnChange: notifyOf(report, changes, availability, importChanges)}
+		Report: report, Hostnames: changes, Availability: availability, Imports: importChanges}
 	sync := newEndpointSync(mgr, o, anchors, set, report)
 	sync.Approvals, sync.Latency = &endpointsync.Approvals{Changes: forwarderChanges}, latency
 	register := newRegistration(mgr, o, anchors, recorder, api)
-	addresses, addressChanges := newForwarderAddresses(mgr, o, own, register, importChanges)
+	addresses, addressChanges := newForwarderAddresses(mgr, o, register, importChanges)
 	services := boundendpoint.New(boundendpoint.Options{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Anchors: anchors, Account: set,
 		Forwarders: forwarders, Addresses: addresses, NetworkPolicies: access.policies, Approvals: sync.Approvals,
@@ -226,8 +226,8 @@ func newRegistration(
 ) *registration.Registration {
 	r := &registration.Registration{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Account: api, Anchors: anchors,
-		Recorder: recorder, Clock: clock.RealClock{},
-		Spec: o.KubernetesOperatorSpec, Version: version.String(), ClusterName: o.ClusterName, Log: mgr.GetLogger().WithName("registration"),
+		Recorder: recorder, Clock: clock.RealClock{}, Spec: o.KubernetesOperatorSpec,
+		Version: version.String(), ClusterName: o.ClusterName, Log: mgr.GetLogger().WithName("registration"),
 	}
 	if api.keys != nil {
 		r.Keys = api.keys
@@ -239,18 +239,6 @@ func newRegistration(
 type accountEndpoints struct {
 	*endpointsync.Feed
 	*endpointsync.Set
-}
-
-// notifyOf returns a function that reports changes of the account as events and to the controllers.
-func notifyOf(
-	report *endpointsync.Reporter, changes, availability, imports *notify.Source,
-) func(endpointsync.Change) {
-	return func(c endpointsync.Change) {
-		report.ReportProblems(c.Problems)
-		changes.NotifyAll(c.Hostnames)
-		availability.NotifyAll(c.Availability)
-		imports.NotifyObjects(c.Exports)
-	}
 }
 
 // addReplicaRunnables adds what every replica runs, leading or not.

@@ -53,7 +53,7 @@ type ProjectionOptions struct {
 // ImportOptions say whether Services of other clusters are imported.
 type ImportOptions struct {
 	Clusterset bool // Clusterset imports what clusters export by ServiceExports.
-	// ClustersetDomain is the DNS domain of imported Services, for messages; empty: clusterset.local.
+	// ClustersetDomain is imported Services' DNS domain, for messages; empty: clusterset.local.
 	ClustersetDomain string
 }
 

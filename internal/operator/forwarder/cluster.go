@@ -65,8 +65,8 @@ func (s *clusterSource) Watch(ctx context.Context, update func(Objects)) error {
 	if err != nil {
 		return err
 	}
-	operators, err := s.addInformer(set, "kubernetesoperators", fields.OneTermEqualSelector("metadata.name", s.own.Release),
-		&v1alpha1.KubernetesOperator{})
+	operators, err := s.addInformer(set, "kubernetesoperators",
+		fields.OneTermEqualSelector("metadata.name", s.own.Release), &v1alpha1.KubernetesOperator{})
 	if err != nil {
 		return err
 	}

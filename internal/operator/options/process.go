@@ -33,8 +33,8 @@ func (o *Process) Check(c *Checker) {
 
 // Access is who may call the endpoints.
 type Access struct {
-	// DefaultAccess holds for endpoints that no EndpointAccess selects; empty: EndpointAccess objects
-	// are not read, every caller is admitted, and no NetworkPolicies are written or deleted.
+	// DefaultAccess holds for endpoints that no EndpointAccess selects; empty: EndpointAccess
+	// objects are not read, all callers are admitted, and no NetworkPolicies are written or deleted.
 	DefaultAccess endpointaccess.Default
 	// NetworkPolicies makes the manager write the forwarders' NetworkPolicies; without it, earlier
 	// ones are deleted. A forwarder without pod identity leaves the decision about callers to them.

@@ -13,19 +13,19 @@ import (
 
 // Roles are names of what the chart made for an installation, each of a role and of its binding.
 type Roles struct {
-	// ClusterRole and Role are the anchors. With listed namespaces, ClusterRole is the name of a Role
-	// in each of them.
+	// ClusterRole and Role are the anchors. With listed namespaces, ClusterRole is the name of a
+	// Role in each of them.
 	ClusterRole, Role string
-	// Rights are the manager's ClusterRole and ClusterRoleBinding, or with listed namespaces a Role and
-	// a RoleBinding in each of them; empty if it has neither. They are deleted with the namespace, as
-	// the anchor is: a binding that outlives its ServiceAccount would give its rights to a new
-	// ServiceAccount of that name.
+	// Rights are the manager's ClusterRole and ClusterRoleBinding, or with listed namespaces a Role
+	// and a RoleBinding in each of them; empty if it has neither. They are deleted with the
+	// namespace, as the anchor is: a binding that outlives its ServiceAccount would give its rights
+	// to a new ServiceAccount of that name.
 	Rights string
 	// ForwarderRights is the same for the forwarders; empty if they have no rights in the cluster.
 	ForwarderRights string
 	// ExporterRights are further ClusterRoles, each with a ClusterRoleBinding of its name or none,
-	// that are deleted with the namespace. They may be missing, or not to be read: the manager works
-	// without them.
+	// that are deleted with the namespace. They may be missing, or not to be read: the manager
+	// works without them.
 	ExporterRights []string
 }
 

@@ -23,6 +23,8 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/utils/clock"
+
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
@@ -31,9 +33,9 @@ const maxSize = 12 << 10
 
 // File is a file with a ServiceAccount token. It is safe for concurrent use.
 type File struct {
-	path string
-	log  *slog.Logger
-	now  func() time.Time
+	path  string
+	log   *slog.Logger
+	clock clock.PassiveClock
 
 	mu      sync.Mutex
 	last    string    // the last token that the file held; "" = none yet
@@ -43,7 +45,7 @@ type File struct {
 
 // New returns the file at path. It need not exist yet.
 func New(path string, log *slog.Logger) *File {
-	return &File{path: path, log: log, now: time.Now}
+	return &File{path: path, log: log, clock: clock.RealClock{}}
 }
 
 // Credential reads what a process presents to the service.
@@ -85,13 +87,13 @@ func (f *File) Read() (string, error) {
 	defer f.mu.Unlock()
 	if err != nil {
 		f.logProblem(err.Error())
-		if f.last != "" && f.now().Before(f.expires) {
+		if f.last != "" && f.clock.Now().Before(f.expires) {
 			return f.last, nil
 		}
 		return "", account.Errorf(account.CodeNoCredential, "%v", err)
 	}
 	f.last, f.expires = token, expires
-	if f.now().Before(expires) {
+	if f.clock.Now().Before(expires) {
 		f.logProblem("")
 		return token, nil
 	}

@@ -32,7 +32,7 @@ func TestLayout_Services(t *testing.T) {
 	t.Parallel()
 	l := Layout{Installation: installation.Installation{Namespace: "fairlead", Release: "fairlead"},
 		ClusterDomain: "cluster.local",
-		ForwarderName: "fairlead-forwarder", ForwarderInstance: "fairlead"}
+		ForwarderPods: installation.ForwarderPods{ForwarderName: "fairlead-forwarder", ForwarderInstance: "fairlead"}}
 	owner := func(kind string) []metav1.OwnerReference {
 		return []metav1.OwnerReference{{APIVersion: "rbac.authorization.k8s.io/v1", Kind: kind,
 			Name: "fairlead-operator-anchor",

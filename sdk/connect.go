@@ -62,13 +62,10 @@ func (o *endpointOptions) agentOptions() (agent.Options, error) {
 	if err != nil {
 		return agent.Options{}, err
 	}
-	token := o.authtoken
-	if token == nil {
-		token = s.settings.Authtoken
-	}
+	a := o.agent
 	switch {
-	case o.authtoken != nil:
-		err = agentconfig.CheckAuthtoken("the authtoken", token())
+	case a.Token != nil:
+		err = agentconfig.CheckAuthtoken("the authtoken", a.Token())
 	case s.settings.AuthtokenSource() == "":
 		err = &agentconfig.CredentialError{Msg: "no authtoken is configured: give WithAuthtoken, set " +
 			agentconfig.EnvAuthtoken + ", or run `fairlead config add-authtoken -`"}
@@ -76,14 +73,16 @@ func (o *endpointOptions) agentOptions() (agent.Options, error) {
 	if err != nil {
 		return agent.Options{}, err
 	}
-	dial, err := connectproxy.Dialer(os.Getenv, account.ServerAddress(s.url), nil)
+	a.DialServer, err = connectproxy.Dialer(os.Getenv, account.ServerAddress(s.url), nil)
 	if err != nil {
 		return agent.Options{}, fmt.Errorf("reading the proxy's address: %w", err)
 	}
-	instance := agentconfig.NewInstance()
-	return agent.Options{Server: s.url.String(), Address: account.ServerAddress(s.url), TLS: s.tls, Token: token,
-		InstanceID: instance.ID, Logger: o.log(), DialServer: dial, Dial: o.dialUpstream, UpstreamTLS: o.upstreamTLS,
-		MaxBackoff: o.maxReconnectGap, DrainTimeout: o.drainTimeout}, nil
+	if a.Token == nil {
+		a.Token = s.settings.Authtoken
+	}
+	a.Server, a.Address, a.TLS = s.url.String(), account.ServerAddress(s.url), s.tls
+	a.InstanceID, a.Logger = agentconfig.NewInstance().ID, o.log()
+	return a, nil
 }
 
 func (o *connectionOptions) log() *slog.Logger {
@@ -93,23 +92,18 @@ func (o *connectionOptions) log() *slog.Logger {
 	return o.logger
 }
 
-// endpoint returns the endpoint at the URL, without what serves it. Errors list every broken rule.
-func (o *endpointOptions) endpoint(rawURL string) (agent.Endpoint, error) {
-	o.binding = cmp.Or(o.binding, account.BindingKubernetes)
-	if o.binding == account.BindingClusterset {
-		return agent.Endpoint{}, account.Invalid("binding", o.binding, "must be kubernetes, internal or public")
+// endpointAt returns the endpoint at the URL, without what serves it. Errors list all broken rules.
+func (o *endpointOptions) endpointAt(rawURL string) (e agent.Endpoint, err error) {
+	e = o.endpoint
+	e.Binding = cmp.Or(e.Binding, account.BindingKubernetes)
+	if e.Binding == account.BindingClusterset {
+		return e, account.Invalid("binding", e.Binding, "must be kubernetes, internal or public")
 	}
-	u, err := account.ParseBindingURL(o.binding, rawURL)
-	if err != nil {
-		return agent.Endpoint{}, err
+	e.URL, err = account.ParseBindingURL(e.Binding, rawURL)
+	if err == nil && e.Upstream.Protocol != "" && e.URL.Scheme == "tcp" {
+		err = account.Invalid("url", rawURL, "HTTP/2 is for http and https URLs; leave out WithHTTP2")
 	}
-	if o.upstreamProtocol != "" && u.Scheme == "tcp" {
-		return agent.Endpoint{}, account.Invalid("url", rawURL,
-			"HTTP/2 is for http and https URLs; leave out WithHTTP2")
-	}
-	return agent.Endpoint{URL: u, Binding: o.binding, Name: o.name, Description: o.description, Metadata: o.metadata,
-		HostMode: o.hostHeader, PoolingEnabled: o.pooling, TrafficPolicy: o.trafficPolicy,
-		ReplacePoolPolicy: o.replacePoolPolicy}, nil
+	return e, err
 }
 
 // errNotYet is what Listen and Forward return when they stopped waiting for the service.

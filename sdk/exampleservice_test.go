@@ -28,8 +28,10 @@ func startExampleService() (stop func()) {
 	}
 	up, ended := make(chan service.Addresses, 1), make(chan error, 1)
 	ctx, cancel := context.WithCancel(context.Background())
-	o := service.Options{Addr: "127.0.0.1:0", DataDir: dir, AccessLogSample: 1, EndpointGrace: time.Minute,
-		DrainTimeout: time.Second, Public: service.PublicOptions{HTTPAddr: "127.0.0.1:0"},
+	o := service.Options{ListenOptions: service.ListenOptions{Addr: "127.0.0.1:0"},
+		DataOptions:          service.DataOptions{DataDir: dir, EndpointGrace: time.Minute},
+		ObservabilityOptions: service.ObservabilityOptions{AccessLogSample: 1},
+		DrainTimeout:         time.Second, Public: service.PublicOptions{HTTPAddr: "127.0.0.1:0"},
 		Logger: slog.New(slog.DiscardHandler), OnReady: func(a service.Addresses) { up <- a }}
 	go func() { ended <- service.Run(ctx, o) }()
 	var at service.Addresses

@@ -4,6 +4,7 @@
 package sdk
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -25,7 +26,7 @@ func Forward(ctx context.Context, url, upstream string, opts ...Option) (*Forwar
 	for _, o := range opts {
 		o.applyEndpoint(&opt)
 	}
-	e, err := opt.endpoint(url)
+	e, err := opt.endpointAt(url)
 	if err != nil {
 		return nil, publicError(err)
 	}
@@ -33,12 +34,11 @@ func Forward(ctx context.Context, url, upstream string, opts ...Option) (*Forwar
 	if scheme == "https" { // the callers' scheme; the upstream's is in its own URL
 		scheme = "http"
 	}
+	protocol := e.Upstream.Protocol
 	if e.Upstream, err = agent.ParseUpstream(scheme, upstream); err != nil {
 		return nil, publicError(err)
 	}
-	if opt.upstreamProtocol != "" {
-		e.Upstream.Protocol = opt.upstreamProtocol
-	}
+	e.Upstream.Protocol = cmp.Or(protocol, e.Upstream.Protocol)
 	r, err := start(ctx, opt, e)
 	if err != nil {
 		return nil, err

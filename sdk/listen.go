@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/agent"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
@@ -46,8 +45,8 @@ func Listen(ctx context.Context, url string, opts ...Option) (net.Listener, erro
 	for _, o := range opts {
 		o.applyEndpoint(&opt)
 	}
-	opt.drainTimeout = math.MaxInt64 / 2 // the connections are their owner's to end
-	e, err := opt.endpoint(url)
+	opt.agent.DrainTimeout = math.MaxInt64 / 2 // the connections are their owner's to end
+	e, err := opt.endpointAt(url)
 	if err == nil && opt.backlog < 1 {
 		err = account.Errorf(account.CodeInvalid, "backlog %d: must be at least 1", opt.backlog)
 	}
@@ -56,7 +55,6 @@ func Listen(ctx context.Context, url string, opts ...Option) (net.Listener, erro
 	}
 	l := &Listener{addr: Addr(e.URL.HostPort()), slots: make(chan struct{}, opt.backlog), arriving: make(chan *Conn)}
 	ready := make(chan struct{})
-	e.Upstream = agent.Upstream{Protocol: opt.upstreamProtocol}
 	e.Serve = func(ctx context.Context, st *tunnel.Stream) {
 		<-ready
 		if l.running == nil { // Listen has failed meanwhile

@@ -10,6 +10,8 @@ import (
 	"log/slog"
 	"net"
 	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/agent"
 )
 
 // Option configures [Listen] and [Forward]. Of two options for the same setting the last one counts.
@@ -40,15 +42,11 @@ type clientOptions struct {
 type endpointOptions struct {
 	connectionOptions
 
-	authtoken                                     func() string
-	binding, name, description, metadata          string
-	trafficPolicy, hostHeader, upstreamProtocol   string
-	pooling, replacePoolPolicy                    bool
-	connectTimeout, drainTimeout, maxReconnectGap time.Duration
-	backlog                                       int
-	onEvent                                       func(Event)
-	dialUpstream                                  func(ctx context.Context, network, address string) (net.Conn, error)
-	upstreamTLS                                   *tls.Config
+	agent          agent.Options  // agent is without the server, which resolve finds.
+	endpoint       agent.Endpoint // endpoint is without its URL.
+	connectTimeout time.Duration
+	backlog        int
+	onEvent        func(Event)
 }
 
 type endpointOption func(*endpointOptions)
@@ -109,13 +107,13 @@ func WithAuthtoken(token string) Option { return WithAuthtokenFunc(func() string
 // WithAuthtokenFunc calls f for the authtoken, once for each session: at the start and at every
 // reconnect, so that a rotated token is used. f must be safe for concurrent use.
 func WithAuthtokenFunc(f func() string) Option {
-	return endpointOption(func(o *endpointOptions) { o.authtoken = f })
+	return endpointOption(func(o *endpointOptions) { o.agent.Token = f })
 }
 
 // WithBinding sets where the endpoint can be called from: [BindingKubernetes], which is the default,
 // [BindingInternal] or [BindingPublic].
 func WithBinding(binding string) Option {
-	return endpointOption(func(o *endpointOptions) { o.binding = binding })
+	return endpointOption(func(o *endpointOptions) { o.endpoint.Binding = binding })
 }
 
 // The bindings, which decide on the URLs that an endpoint can have.
@@ -127,45 +125,49 @@ const (
 
 // WithName sets the name of the endpoint, at most 128 bytes. The members of a pool keep their ids by
 // it.
-func WithName(name string) Option { return endpointOption(func(o *endpointOptions) { o.name = name }) }
+func WithName(name string) Option {
+	return endpointOption(func(o *endpointOptions) { o.endpoint.Name = name })
+}
 
 // WithDescription sets a text for people, at most 255 bytes.
 func WithDescription(text string) Option {
-	return endpointOption(func(o *endpointOptions) { o.description = text })
+	return endpointOption(func(o *endpointOptions) { o.endpoint.Description = text })
 }
 
 // WithMetadata sets a text for programs, at most 4096 bytes.
 func WithMetadata(text string) Option {
-	return endpointOption(func(o *endpointOptions) { o.metadata = text })
+	return endpointOption(func(o *endpointOptions) { o.endpoint.Metadata = text })
 }
 
 // WithTrafficPolicy sets the traffic policy, in YAML or JSON, at most 64 KiB
 // (docs/use/traffic-policy).
 func WithTrafficPolicy(policy string) Option {
-	return endpointOption(func(o *endpointOptions) { o.trafficPolicy = policy })
+	return endpointOption(func(o *endpointOptions) { o.endpoint.TrafficPolicy = policy })
 }
 
 // WithPooling shares the URL with all agents and programs of the account that allow it, too. Each new
 // call goes to the one with the fewest open.
-func WithPooling() Option { return endpointOption(func(o *endpointOptions) { o.pooling = true }) }
+func WithPooling() Option {
+	return endpointOption(func(o *endpointOptions) { o.endpoint.PoolingEnabled = true })
+}
 
 // WithReplacePoolPolicy gives the other members of the pool this endpoint's traffic policy; without
 // it, a member with another one is refused.
 func WithReplacePoolPolicy() Option {
-	return endpointOption(func(o *endpointOptions) { o.replacePoolPolicy = true })
+	return endpointOption(func(o *endpointOptions) { o.endpoint.ReplacePoolPolicy = true })
 }
 
 // WithHTTP2 makes the service speak HTTP/2 without TLS to the listener or the upstream of an http or
 // https endpoint, as gRPC needs. By default it speaks HTTP/1.1, whatever its clients speak. An
 // http.Server must allow it in its Protocols.
 func WithHTTP2() Option {
-	return endpointOption(func(o *endpointOptions) { o.upstreamProtocol = "http2" })
+	return endpointOption(func(o *endpointOptions) { o.endpoint.Upstream.Protocol = agent.ProtocolHTTP2 })
 }
 
 // WithHostHeader sets the Host of requests: "passthrough", as the caller sent it, which is the
 // default, "rewrite", the upstream's own of [Forward], or a host.
 func WithHostHeader(host string) Option {
-	return endpointOption(func(o *endpointOptions) { o.hostHeader = host })
+	return endpointOption(func(o *endpointOptions) { o.endpoint.HostMode = host })
 }
 
 // WithConnectTimeout bounds how long Listen and Forward wait for a service that does not answer. By
@@ -181,13 +183,13 @@ func WithBacklog(n int) Option { return endpointOption(func(o *endpointOptions) 
 // WithDrainTimeout sets how long [Forward] waits for open connections when it ends; the default is
 // 3 s.
 func WithDrainTimeout(d time.Duration) Option {
-	return endpointOption(func(o *endpointOptions) { o.drainTimeout = d })
+	return endpointOption(func(o *endpointOptions) { o.agent.DrainTimeout = d })
 }
 
 // WithMaxReconnectGap sets the longest pause between two attempts to reach the service; the default
 // is 10 s. Pauses begin with 0.2 s, double, and are random.
 func WithMaxReconnectGap(d time.Duration) Option {
-	return endpointOption(func(o *endpointOptions) { o.maxReconnectGap = d })
+	return endpointOption(func(o *endpointOptions) { o.agent.MaxBackoff = d })
 }
 
 // WithEventHandler calls f for every [Event]. f must not block, and is called from several
@@ -199,11 +201,11 @@ func WithEventHandler(f func(Event)) Option {
 // WithUpstreamDialer makes [Forward] connect to its upstream with dial, whose connections must have a
 // CloseWrite, as those of a net.Dialer do.
 func WithUpstreamDialer(dial func(ctx context.Context, network, address string) (net.Conn, error)) Option {
-	return endpointOption(func(o *endpointOptions) { o.dialUpstream = dial })
+	return endpointOption(func(o *endpointOptions) { o.agent.Dial = dial })
 }
 
 // WithUpstreamTLS sets the TLS settings of [Forward] for an https upstream, such as its roots.
 // ServerName and NextProtos are set for each connection.
 func WithUpstreamTLS(config *tls.Config) Option {
-	return endpointOption(func(o *endpointOptions) { o.upstreamTLS = config })
+	return endpointOption(func(o *endpointOptions) { o.agent.UpstreamTLS = config })
 }

@@ -22,7 +22,7 @@ It reads the release's KubernetesOperator and pods and changes nothing. ` + "`he
 
 func newCheck(out io.Writer) *cobra.Command {
 	o := operator.CheckOptions{Out: out}
-	cmd := installationCommand(&o.Namespace, &o.Release, func(ctx context.Context, kubernetes *rest.Config) error {
+	cmd := installationCommand(&o.Installation, func(ctx context.Context, kubernetes *rest.Config) error {
 		o.Kubernetes = kubernetes
 		return operator.Check(ctx, o)
 	})

@@ -24,7 +24,7 @@ helm's.`
 
 func newCleanup(out io.Writer) *cobra.Command {
 	o := operator.CleanupOptions{Out: out}
-	cmd := installationCommand(&o.Namespace, &o.Release, func(ctx context.Context, kubernetes *rest.Config) error {
+	cmd := installationCommand(&o.Installation, func(ctx context.Context, kubernetes *rest.Config) error {
 		o.Kubernetes = kubernetes
 		return operator.Cleanup(ctx, o)
 	})

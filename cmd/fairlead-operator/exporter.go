@@ -5,13 +5,9 @@ package main
 
 import (
 	"io"
-	"runtime/debug"
-	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/fairlead-dev/fairlead/internal/cli"
 	"github.com/fairlead-dev/fairlead/internal/operator/exporter"
@@ -33,14 +29,9 @@ func newExporter(getenv func(string) string, errOut io.Writer) *cobra.Command {
 			if err := o.Validate(); err != nil {
 				return err
 			}
-			var err error
-			if o.Kubernetes, o.Logger, err = podConfig(errOut); err != nil {
+			if err := useControllers(&o.Process, errOut, getenv); err != nil {
 				return err
 			}
-			if getenv("GOGC") == "" {
-				debug.SetGCPercent(gcPercent)
-			}
-			ctrl.SetLogger(logr.FromSlogHandler(o.Logger.Handler()))
 			return exporter.Run(cmd.Context(), o)
 		},
 	}
@@ -49,17 +40,11 @@ func newExporter(getenv func(string) string, errOut io.Writer) *cobra.Command {
 }
 
 func exporterFlags(f *pflag.FlagSet, o *exporter.Options) {
-	f.StringVar(&o.APIURL, "api-url", "", "`URL` of the account's API, https://HOST[:PORT]")
-	f.StringVar(&o.VersionHeader, "version-header", "Service-Version",
-		"`NAME` of the header that carries the API's version")
-	f.StringVar(&o.EdgeAddress, "edge-address", "",
-		"`HOST:PORT` of the service's edge, for example [fd00::1]:8443")
-	f.StringVar(&o.APIKeyFile, "api-key-file", "",
-		"`FILE` with an API key of the scope exporter; read again for every session and request")
-	tokenFlag(f, &o.ServiceAccountTokenFile, "--api-key-file")
-	f.StringVar(&o.CAFile, "ca-file", "",
-		"PEM `FILE` of the authorities to trust for API and edge; default the system's")
-	releaseFlags(f, &o.Namespace, &o.Release, "")
+	apiFlags(f, &o.API)
+	credentialFlags(f, &o.Credentials, "api-key-file",
+		"`FILE` with an API key of the scope exporter; read again for every session and request", "API and edge")
+	sessionFlags(f, &o.Session)
+	releaseFlags(f, &o.Installation, "")
 	f.StringVar(&o.Deployment, "deployment", "",
 		"`NAME` of the exporters' Deployment: when that is deleted, the endpoints go; also the name of their Lease")
 	f.StringSliceVar(&o.AllowNamespaces, "allow-namespaces", nil,
@@ -79,7 +64,5 @@ func exporterFlags(f *pflag.FlagSet, o *exporter.Options) {
 			serviceexport.PropertyName)
 	f.StringVar(&o.ClusterDomain, "cluster-domain", "",
 		"DNS `DOMAIN` of the cluster; default that of /etc/resolv.conf")
-	addressFlags(f, &o.MetricsAddr, &o.HealthAddr, "/healthz and /readyz")
-	f.DurationVar(&o.DrainTimeout, "drain-timeout", 15*time.Minute,
-		"how long live connections may go on after the order to stop")
+	addressFlags(f, &o.Process, "/healthz and /readyz")
 }

@@ -5,7 +5,6 @@ package main
 
 import (
 	"io"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -29,8 +28,7 @@ func newForwarder(getenv func(string) string, errOut io.Writer) *cobra.Command {
 			if err := o.Validate(); err != nil {
 				return err
 			}
-			var err error
-			if o.Kubernetes, o.Logger, err = podConfig(errOut); err != nil {
+			if err := useCluster(&o.Process, errOut); err != nil {
 				return err
 			}
 			defer memory.Ballast()()
@@ -38,15 +36,11 @@ func newForwarder(getenv func(string) string, errOut io.Writer) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.EdgeAddress, "edge-address", "",
-		"`HOST:PORT` of the service's edge, for example [fd00::1]:8443")
-	f.StringVar(&o.AuthtokenFile, "authtoken-file", "", "`FILE` with the authtoken; read again for every session")
-	tokenFlag(f, &o.ServiceAccountTokenFile, "--authtoken-file")
-	f.StringVar(&o.CAFile, "ca-file", "", "PEM `FILE` of the authorities to trust for the edge; default the system's")
-	releaseFlags(f, &o.Namespace, &o.Release, "")
-	addressFlags(f, &o.MetricsAddr, &o.HealthAddr, "/healthz, /readyz and /status")
-	f.DurationVar(&o.DrainTimeout, "drain-timeout", 15*time.Minute,
-		"how long live connections may go on after the order to stop")
+	sessionFlags(f, &o.Session)
+	credentialFlags(f, &o.Credentials, "authtoken-file", "`FILE` with the authtoken; read again for every session",
+		"the edge")
+	releaseFlags(f, &o.Installation, "")
+	addressFlags(f, &o.Process, "/healthz, /readyz and /status")
 	f.BoolVar(&o.PodIdentity, "pod-identity", false,
 		"know the calling pod, for EndpointAccess objects and the edge; needs the right to list and watch all pods "+
 			"and namespaces of the cluster")

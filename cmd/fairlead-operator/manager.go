@@ -5,23 +5,16 @@ package main
 
 import (
 	"io"
-	"runtime/debug"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/cli"
 	"github.com/fairlead-dev/fairlead/internal/operator"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/namespaces"
 )
-
-// gcPercent reduces the memory of a manager, which caches tens of thousands of objects and rarely
-// allocates; GOGC overrides it.
-const gcPercent = 40
 
 func newManager(getenv func(string) string, errOut io.Writer) *cobra.Command {
 	var o operator.ManagerOptions
@@ -40,30 +33,22 @@ func newManager(getenv func(string) string, errOut io.Writer) *cobra.Command {
 			if err := o.Validate(); err != nil {
 				return err
 			}
-			var err error
-			if o.Kubernetes, o.Logger, err = podConfig(errOut); err != nil {
+			if err := useControllers(&o.Process, errOut, getenv); err != nil {
 				return err
 			}
-			if getenv("GOGC") == "" {
-				debug.SetGCPercent(gcPercent)
-			}
-			ctrl.SetLogger(logr.FromSlogHandler(o.Logger.Handler()))
 			return operator.RunManager(cmd.Context(), o)
 		},
 	}
 	managerFlags(cmd.Flags(), &o)
-	tokenFlag(cmd.Flags(), &o.ServiceAccountTokenFile, "--api-key-file")
 	accessFlags(cmd.Flags(), &o)
 	return cmd
 }
 
 func managerFlags(f *pflag.FlagSet, o *operator.ManagerOptions) {
-	f.StringVar(&o.APIURL, "api-url", "", "`URL` of the account's API, https://HOST[:PORT]")
-	f.StringVar(&o.APIKeyFile, "api-key-file", "", "`FILE` with the API key; read again for every request")
-	f.StringVar(&o.CAFile, "ca-file", "", "PEM `FILE` of the authorities to trust for the API; default the system's")
-	f.StringVar(&o.VersionHeader, "version-header", "Service-Version",
-		"`NAME` of the header that carries the API's version")
-	releaseFlags(f, &o.Namespace, &o.Release, "")
+	apiFlags(f, &o.API)
+	credentialFlags(f, &o.Credentials, "api-key-file", "`FILE` with the API key; read again for every request",
+		"the API")
+	releaseFlags(f, &o.Installation, "")
 	f.StringVar(&o.Description, "description", "", "`TEXT` that describes this installation in the account")
 	f.StringVar(&o.ClusterName, "cluster-name", "", "`TEXT`: name of this cluster for people, shown in the account")
 	f.BoolVar(&o.BindingEnabled, "binding-enabled", true,
@@ -85,17 +70,17 @@ func managerFlags(f *pflag.FlagSet, o *operator.ManagerOptions) {
 		"DNS `DOMAIN` of imported Services, for messages")
 	f.StringVar(&o.ClusterDomain, "cluster-domain", "",
 		"DNS `DOMAIN` of the cluster; default that of /etc/resolv.conf")
-	f.StringVar(&o.AnchorClusterRole, "anchor-cluster-role", "fairlead-operator-anchor",
+	f.StringVar(&o.Roles.ClusterRole, "anchor-cluster-role", "fairlead-operator-anchor",
 		"`NAME` of the ClusterRole that owns target Services; with --allow-namespaces, of the Role in each of them")
-	f.StringVar(&o.AnchorRole, "anchor-role", "fairlead-operator-anchor",
+	f.StringVar(&o.Roles.Role, "anchor-role", "fairlead-operator-anchor",
 		"`NAME` of the Role that owns everything else")
-	f.StringVar(&o.ForwarderClusterRole, "forwarder-cluster-role", "",
+	f.StringVar(&o.Roles.ForwarderRights, "forwarder-cluster-role", "",
 		"`NAME` of the forwarders' ClusterRole and ClusterRoleBinding, if they have any; they are deleted with the "+
 			"namespace")
-	f.StringSliceVar(&o.ExporterClusterRoles, "exporter-cluster-roles", nil,
+	f.StringSliceVar(&o.Roles.ExporterRights, "exporter-cluster-roles", nil,
 		"`NAMES` of the ClusterRoles of exporters and their users, comma-separated, and of ClusterRoleBindings; they "+
 			"are deleted with the namespace")
-	f.StringVar(&o.ClusterRole, "cluster-role", "",
+	f.StringVar(&o.Roles.Rights, "cluster-role", "",
 		"`NAME` of the manager's ClusterRole and ClusterRoleBinding, or with --allow-namespaces of Role and "+
 			"RoleBinding in each of them; they are deleted with the namespace")
 	f.StringSliceVar(&o.AllowNamespaces, "allow-namespaces", nil,
@@ -113,7 +98,7 @@ func managerFlags(f *pflag.FlagSet, o *operator.ManagerOptions) {
 	f.StringVar(&o.ForwarderService, "forwarder-service", "",
 		"`NAME` of the Service whose EndpointSlices have the forwarders' addresses, for projection by EndpointSlices; "+
 			"empty: no EndpointSlices are read or written, as the charts before gave no right to them")
-	addressFlags(f, &o.MetricsAddr, &o.HealthAddr, "/healthz and /readyz")
+	addressFlags(f, &o.Process, "/healthz and /readyz")
 	f.BoolVar(&o.LeaderElect, "leader-elect", false,
 		"work only while holding the namespace's Lease; needed with more than one replica")
 }

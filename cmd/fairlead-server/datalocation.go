@@ -26,11 +26,12 @@ type dataLocation struct {
 	dataDir string
 	urlFlag string // --database-url
 	urlFile string // --database-url-file
-	env     func(string) string
+	urlText string // value of databaseURLVariable
 }
 
-func (p *dataLocation) addFlags(f *pflag.FlagSet) {
-	f.StringVar(&p.dataDir, "data-dir", defaultDataDir(p.env, os.Geteuid()),
+func (p *dataLocation) addFlags(f *pflag.FlagSet, env func(string) string) {
+	p.urlText = env(databaseURLVariable)
+	f.StringVar(&p.dataDir, "data-dir", defaultDataDir(env, os.Geteuid()),
 		"`DIR` of the SQLite database, its certificate authority and the lock")
 	f.StringVar(&p.urlFlag, "database-url", "",
 		"`URL` of a PostgreSQL database, without password: postgres://USER@HOST:PORT/DATABASE?sslmode=verify-full. "+
@@ -50,7 +51,7 @@ func (p *dataLocation) databaseURL() (string, error) {
 	case p.urlFile != "":
 		return readURLFile(p.urlFile)
 	}
-	return strings.TrimSpace(p.env(databaseURLVariable)), nil
+	return strings.TrimSpace(p.urlText), nil
 }
 
 // refusePassword returns an error for a URL with a password: process arguments are public.

@@ -54,7 +54,7 @@ func run(ctx context.Context, args []string, c console) int {
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
 func newRoot(c console) *cobra.Command {
-	at := &dataLocation{env: c.env}
+	at := &dataLocation{}
 	serve := newServe(c, at)
 	root := &cobra.Command{
 		Use:           "fairlead-server",
@@ -67,7 +67,7 @@ func newRoot(c console) *cobra.Command {
 		RunE:          serve.RunE,
 	}
 	root.Flags().AddFlagSet(serve.Flags())
-	at.addFlags(root.PersistentFlags())
+	at.addFlags(root.PersistentFlags(), c.env)
 	root.SetFlagErrorFunc(cli.FlagError)
 	root.AddCommand(serve, newAccount(c, at), newAPIKey(c, at), newAuthtoken(c, at), newDomain(c, at), newBackup(c, at),
 		newRestore(c, at), newStore(c, at), newCA(c, at), newBootstrap(c, at), newHealthcheck(c))

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/internal/service/store"
+	"github.com/fairlead-dev/fairlead/internal/service/store/membership"
 	"github.com/fairlead-dev/fairlead/test/support/postgrestest"
 )
 
@@ -65,7 +66,7 @@ func TestStoreSingle_EndsReplicasMode(t *testing.T) {
 // word to the others.
 func startReplica(t *testing.T, databaseURL string) (kill func()) {
 	t.Helper()
-	opt := store.Options{DataDir: t.TempDir(), DatabaseURL: databaseURL, Replica: &store.Replica{ID: "rp-1"}}
+	opt := store.Options{DataDir: t.TempDir(), DatabaseURL: databaseURL, Replica: &membership.Replica{ID: "rp-1"}}
 	must := func(err error) {
 		t.Helper()
 		if err != nil {

@@ -10,20 +10,15 @@ import (
 
 // BindRequest asks for an endpoint on behalf of a live tunnel session.
 type BindRequest struct {
-	AccountID        string
-	CredentialID     string
-	SessionID        string
-	Binding          string
-	URL              EndpointURL
-	Name             string
-	Description      string
-	Metadata         string
-	UpstreamURL      string
-	UpstreamProtocol string // "http1", "http2" or "" for tcp
-	HostMode         string
-	// share the URL with others that do; the row is then that of Name, or of the session's instance
-	// id
-	PoolingEnabled bool
+	AccountID    string
+	CredentialID string
+	SessionID    string
+	Binding      string
+	URL          EndpointURL
+	// EndpointSettings become those of the row. With PoolingEnabled the row is that of Name, or of
+	// the session's instance id.
+	EndpointSettings
+
 	// Owner is the object that the endpoint is for; nil = none. Endpoints of one owner share their
 	// URL without pooling.
 	Owner *Owner

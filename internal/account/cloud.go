@@ -17,17 +17,19 @@ const MaxTrafficPolicy = 64 << 10
 // a last forward-backend: in the result it goes with a TrafficPolicy that has no such action, and
 // with none.
 type EndpointPatch struct {
-	Description, Metadata    *string
-	TrafficPolicy, BackendID *string
-	PoolingEnabled           *bool
-	OwnerUID                 *string        // the owner's new UID, once it was made again
-	ServiceExport            *ServiceExport // ServiceExport replaces the whole one.
+	Description    *string        `json:"description,omitempty"`
+	Metadata       *string        `json:"metadata,omitempty"`
+	TrafficPolicy  *string        `json:"traffic_policy,omitempty"`
+	BackendID      *string        `json:"backend_id,omitempty"`
+	PoolingEnabled *bool          `json:"pooling_enabled,omitempty"`
+	ServiceExport  *ServiceExport `json:"service_export,omitempty"` // ServiceExport replaces the whole one.
+	OwnerUID       *string        `json:"-"`                        // the owner's new UID, once it was made again
 	// ExpectedPolicy is the policy that TrafficPolicy was made of; nil = of none. CodeChanged when
 	// the endpoint has another one by now.
-	ExpectedPolicy *string
+	ExpectedPolicy *string `json:"-"`
 	// ExpectedUpdatedAt is the UpdatedAt of the endpoint that the patch was made of; nil = of any.
 	// CodeChanged when the endpoint has another one by now.
-	ExpectedUpdatedAt *time.Time
+	ExpectedUpdatedAt *time.Time `json:"-"`
 }
 
 // PolicyFacts are the facts of a traffic policy that the store records.
@@ -84,9 +86,7 @@ func (e *Endpoint) Validate() error {
 			r.add("url", e.URL, "must be a parsed endpoint URL")
 		}
 	}
-	r.text("name", e.Name, MaxName)
-	r.text("description", e.Description, MaxDescription)
-	r.text("metadata", e.Metadata, MaxMetadata)
+	e.EndpointSettings.validate(&r)
 	r.text("traffic_policy", e.TrafficPolicy, MaxTrafficPolicy)
 	kind := KindCloudEndpoint
 	if slices.Contains(e.Bindings, BindingClusterset) {

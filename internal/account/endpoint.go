@@ -41,42 +41,63 @@ type Ref struct {
 // Endpoint is one endpoint of an account. Its id outlives its connections: a Service in every
 // cluster is named after it. URI fields are filled in by the API server. Times are UTC.
 type Endpoint struct {
-	ID               string          `json:"id"`
-	URI              string          `json:"uri"`
-	URL              string          `json:"url"`
-	PublicURL        string          `json:"public_url"` // = URL
-	Proto            string          `json:"proto"`      // = Scheme
-	Scheme           string          `json:"scheme"`
-	HostPort         string          `json:"hostport"`
-	Host             string          `json:"host"`
-	Port             int             `json:"port"`
-	Type             string          `json:"type"`
-	Bindings         []string        `json:"bindings"` // exactly one
-	Name             string          `json:"name"`
-	Description      string          `json:"description"`
-	Metadata         string          `json:"metadata"`
-	PoolingEnabled   bool            `json:"pooling_enabled"`
-	UpstreamURL      string          `json:"upstream_url"`
-	UpstreamProtocol string          `json:"upstream_protocol"`
-	TunnelSession    *Ref            `json:"tunnel_session"`
-	Principal        *Ref            `json:"principal"`
-	Owner            *Owner          `json:"owner"` // nil = none
-	Region           string          `json:"region"`
-	CreatedAt        time.Time       `json:"created_at"`
-	UpdatedAt        time.Time       `json:"updated_at"`
-	Status           string          `json:"status"`
-	OfflineSince     *time.Time      `json:"offline_since"`
-	ProjectionID     string          `json:"projection_id"`
-	BackendID        string          `json:"backend_id"`
-	TrafficPolicy    string          `json:"traffic_policy,omitempty"` // lists and watches leave it out
-	ServiceExport    *ServiceExport  `json:"service_export"`           // nil = none
-	ResourceVersion  ResourceVersion `json:"resource_version"`
+	ID        string   `json:"id"`
+	URI       string   `json:"uri"`
+	URL       string   `json:"url"`
+	PublicURL string   `json:"public_url"` // = URL
+	Proto     string   `json:"proto"`      // = Scheme
+	Scheme    string   `json:"scheme"`
+	HostPort  string   `json:"hostport"`
+	Host      string   `json:"host"`
+	Port      int      `json:"port"`
+	Type      string   `json:"type"`
+	Bindings  []string `json:"bindings"` // exactly one
+
+	EndpointSettings
+
+	TunnelSession   *Ref            `json:"tunnel_session"`
+	Principal       *Ref            `json:"principal"`
+	Owner           *Owner          `json:"owner"` // nil = none
+	Region          string          `json:"region"`
+	CreatedAt       time.Time       `json:"created_at"`
+	UpdatedAt       time.Time       `json:"updated_at"`
+	Status          string          `json:"status"`
+	OfflineSince    *time.Time      `json:"offline_since"`
+	ProjectionID    string          `json:"projection_id"`
+	BackendID       string          `json:"backend_id"`
+	TrafficPolicy   string          `json:"traffic_policy,omitempty"` // lists and watches leave it out
+	ServiceExport   *ServiceExport  `json:"service_export"`           // nil = none
+	ResourceVersion ResourceVersion `json:"resource_version"`
 
 	AccountID string `json:"-"`
-	HostMode  string `json:"-"` // what the edge does with Host: HostPassthrough, HostRewrite or a literal value
 }
 
-// Values of Endpoint.HostMode other than a literal host.
+// EndpointSettings are the fields of an endpoint that its agent states anew at each bind. A cloud
+// endpoint has no upstream.
+type EndpointSettings struct {
+	Name             string `json:"name"`
+	Description      string `json:"description"`
+	Metadata         string `json:"metadata"`
+	PoolingEnabled   bool   `json:"pooling_enabled"` // share the URL with others that do
+	UpstreamURL      string `json:"upstream_url"`
+	UpstreamProtocol string `json:"upstream_protocol"` // "http1", "http2" or "" for tcp
+	// HostMode is what the edge does with Host: HostPassthrough, HostRewrite or a literal value.
+	HostMode string `json:"-"`
+}
+
+// validate adds the broken rules of every field by itself.
+func (s *EndpointSettings) validate(r *rules) {
+	r.text("name", s.Name, MaxName)
+	r.text("description", s.Description, MaxDescription)
+	r.text("metadata", s.Metadata, MaxMetadata)
+	r.text("upstream_url", s.UpstreamURL, MaxUpstreamURL)
+	r.text("host_mode", s.HostMode, MaxHostMode)
+	if !slices.Contains([]string{"", "http1", "http2"}, s.UpstreamProtocol) {
+		r.add("upstream_protocol", s.UpstreamProtocol, "must be http1, http2 or empty")
+	}
+}
+
+// Values of EndpointSettings.HostMode other than a literal host.
 const (
 	HostPassthrough = "passthrough"
 	HostRewrite     = "rewrite"

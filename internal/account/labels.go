@@ -58,13 +58,17 @@ type TunnelResume struct {
 // Validate checks the fields of a labelled tunnel that its agent sets, and lists every broken rule
 // as CodeInvalid.
 func (t *LabelledTunnel) Validate() error {
-	r := rules(FieldsOf(ValidateLabels(t.Labels)))
-	r.text("metadata", t.Metadata, MaxMetadata)
-	r.text("upstream_url", t.ForwardsTo, MaxUpstreamURL)
-	if !slices.Contains([]string{"", "http1", "http2"}, t.UpstreamProtocol) {
-		r.add("upstream_protocol", t.UpstreamProtocol, "must be http1, http2 or empty")
-	}
+	r, e := rules(FieldsOf(ValidateLabels(t.Labels))), t.Endpoint()
+	e.EndpointSettings.validate(&r)
 	return r.err()
+}
+
+// Endpoint returns the tunnel as an endpoint that is online and has no URL.
+func (t *LabelledTunnel) Endpoint() Endpoint {
+	return Endpoint{ID: t.ID, AccountID: t.AccountID, Type: TypeAgent, Status: StatusOnline, Region: t.Region,
+		TunnelSession: &t.TunnelSession, CreatedAt: t.StartedAt, UpdatedAt: t.StartedAt,
+		EndpointSettings: EndpointSettings{Metadata: t.Metadata, UpstreamURL: t.ForwardsTo,
+			UpstreamProtocol: t.UpstreamProtocol, HostMode: HostPassthrough}}
 }
 
 // ValidateLabels checks the labels of a tunnel or of a tunnel group: 1 to MaxLabels, in characters

@@ -87,19 +87,12 @@ func (b *BindRequest) Validate() error {
 		kind = KindServiceExport
 		r.exportedPort(b)
 	}
-	r.text("name", b.Name, MaxName)
-	r.text("description", b.Description, MaxDescription)
-	r.text("metadata", b.Metadata, MaxMetadata)
-	r.text("upstream_url", b.UpstreamURL, MaxUpstreamURL)
-	r.text("host_mode", b.HostMode, MaxHostMode)
+	b.EndpointSettings.validate(&r)
 	r.text("traffic_policy", b.TrafficPolicy, MaxTrafficPolicy)
 	if (b.TrafficPolicy == "") != (b.PolicyFacts.Digest == "") {
 		r.add("traffic_policy", "", "must be checked before it is kept")
 	}
 	r.checkOwner(b.Owner, kind)
-	if !slices.Contains([]string{"", "http1", "http2"}, b.UpstreamProtocol) {
-		r.add("upstream_protocol", b.UpstreamProtocol, "must be http1, http2 or empty")
-	}
 	return r.err()
 }
 

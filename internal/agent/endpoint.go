@@ -105,16 +105,14 @@ func (e *Endpoint) info() EndpointInfo {
 
 // bindMessage returns the message that binds the endpoint, without a resume secret.
 func (e *Endpoint) bindMessage() tunnel.Bind {
-	if len(e.Labels) > 0 {
-		return tunnel.Bind{Labels: e.Labels, Metadata: e.Metadata, UpstreamURL: e.upstreamURL(),
-			UpstreamProtocol: e.Upstream.Protocol}
+	b := tunnel.Bind{Labels: e.Labels, Binding: e.Binding, Name: e.Name, Description: e.Description,
+		Metadata: e.Metadata, UpstreamURL: e.upstreamURL(), UpstreamProtocol: e.Upstream.Protocol,
+		HostMode: e.HostMode, PoolingEnabled: e.PoolingEnabled, TrafficPolicy: e.TrafficPolicy,
+		ReplacePoolPolicy: e.ReplacePoolPolicy, Owner: e.Owner}
+	if len(e.Labels) == 0 {
+		b.URL = e.URL.String()
 	}
-	return tunnel.Bind{
-		URL: e.URL.String(), Binding: e.Binding, Name: e.Name, Description: e.Description, Metadata: e.Metadata,
-		UpstreamURL: e.upstreamURL(), UpstreamProtocol: e.Upstream.Protocol, HostMode: e.HostMode,
-		PoolingEnabled: e.PoolingEnabled,
-		TrafficPolicy:  e.TrafficPolicy, ReplacePoolPolicy: e.ReplacePoolPolicy, Owner: e.Owner,
-	}
+	return b
 }
 
 // isHTTP reports whether the stream carries HTTP. The edge then reports its requests, and the agent

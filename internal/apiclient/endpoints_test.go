@@ -20,8 +20,9 @@ func TestClient_WritesEndpoints(t *testing.T) {
 	owner := account.Owner{Cluster: "c-1", Kind: account.KindCloudEndpoint, Namespace: "team-a", Name: "shop",
 		UID: "u-1"}
 	made, err := c.CreateEndpoint(t.Context(), account.Endpoint{URL: "http://shop.internal",
-		Bindings: []string{account.BindingInternal}, Name: "n", Description: "d", Metadata: "m", PoolingEnabled: true,
-		Owner: &owner})
+		Bindings: []string{account.BindingInternal},
+		EndpointSettings: account.EndpointSettings{Name: "n", Description: "d", Metadata: "m",
+			PoolingEnabled: true}, Owner: &owner})
 	storetest.Must(t, err)
 	type fields struct {
 		url, binding, name, description, metadata string

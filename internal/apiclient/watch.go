@@ -33,14 +33,12 @@ type AuditWatch struct{ watchLines }
 
 // watchLines are the lines of a watch.
 type watchLines struct {
-	res         *http.Response
-	lines       *bufio.Reader
-	idleTimeout time.Duration
-	cancel      context.CancelFunc
-	timer       *time.Timer // calls timedOut
-	isTimedOut  atomic.Bool
-	host        string
-	closeIdle   func() // closes the client's idle connections, which a dead network has likely broken as well
+	client     *Client
+	res        *http.Response
+	lines      *bufio.Reader
+	cancel     context.CancelFunc
+	timer      *time.Timer // calls timedOut
+	isTimedOut atomic.Bool
 }
 
 // WatchEndpoints opens a watch that continues after a version: of a list, or of the last event.
@@ -72,7 +70,7 @@ func (c *Client) openWatch(
 	query.Set("watch", "true")
 	query.Set("resource_version", v.String())
 	ctx, w.cancel = context.WithCancel(ctx)
-	w.idleTimeout, w.host, w.closeIdle = c.opt.WatchIdleTimeout, c.base.Host, c.CloseIdleConnections
+	w.client = c
 	w.timer = time.AfterFunc(c.opt.Timeout, w.timedOut)       // for the beginning
 	res, err := c.send(ctx, http.MethodGet, path, query, nil) //nolint:bodyclose // Close does
 	if err == nil {
@@ -165,21 +163,22 @@ func (w *watchLines) next(into any, check func() error) (err error) {
 			w.Close()
 		}
 	}()
-	w.timer.Reset(w.idleTimeout)
+	w.timer.Reset(w.client.opt.WatchIdleTimeout)
 	line, err := w.readLine()
 	w.timer.Stop()
 	switch {
 	case w.isTimedOut.Load():
-		w.closeIdle()
+		w.client.CloseIdleConnections() // a dead network has likely broken them as well
 		return &account.Error{Code: account.CodeUnreachable,
-			Msg: fmt.Sprintf("the service at %s sent nothing for %s", w.host, w.idleTimeout)}
+			Msg: fmt.Sprintf("the service at %s sent nothing for %s", w.client.base.Host,
+				w.client.opt.WatchIdleTimeout)}
 	case errors.Is(err, errLineTooLong):
 		return w.badLine(err)
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return &account.Error{Code: account.CodeUnreachable, Msg: "the watch of " + w.host + " ended",
+		return &account.Error{Code: account.CodeUnreachable, Msg: "the watch of " + w.client.base.Host + " ended",
 			Cause: connectionLost{err}}
 	case err != nil:
-		return &account.Error{Code: account.CodeUnreachable, Msg: "the watch of " + w.host + " ended",
+		return &account.Error{Code: account.CodeUnreachable, Msg: "the watch of " + w.client.base.Host + " ended",
 			Cause: withoutPort(err)}
 	}
 	if err := json.Unmarshal(line, into); err != nil {
@@ -193,7 +192,7 @@ func (w *watchLines) next(into any, check func() error) (err error) {
 
 func (w *watchLines) badLine(cause error) error {
 	return &account.Error{Code: account.CodeBadAnswer, Status: http.StatusOK,
-		Msg: "a line of the watch of " + w.host + " is no event", Cause: cause}
+		Msg: "a line of the watch of " + w.client.base.Host + " is no event", Cause: cause}
 }
 
 var errLineTooLong = fmt.Errorf("it has more than %d bytes", maxLine)

@@ -4,6 +4,7 @@
 package clusterset
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -23,45 +24,37 @@ const (
 	maxClusters = 4       // clusters of one value
 )
 
-// attribute is what exports of one name should agree on.
-type attribute struct {
-	reason v1beta1.ServiceExportConditionReason
-	// values returns an export's values by what they are of; a missing one is a value too. nil =
-	// the export is not compared.
-	values func(i *Import, e *account.ServiceExport) map[string]string
-	// effect completes the message: what follows from the conflict. May be nil.
-	effect func(i *Import) string
+// attributes are the reasons for what exports of one name should agree on, sorted. Families of IP
+// addresses are not among them: each cluster's forwarders serve both families, whatever the
+// Services have.
+var attributes = []v1beta1.ServiceExportConditionReason{
+	v1beta1.ServiceExportReasonAnnotationsConflict, v1beta1.ServiceExportReasonInternalTrafficPolicyConflict,
+	v1beta1.ServiceExportReasonLabelsConflict, v1beta1.ServiceExportReasonPortConflict,
+	v1beta1.ServiceExportReasonSessionAffinityConfigConflict, v1beta1.ServiceExportReasonSessionAffinityConflict,
+	v1beta1.ServiceExportReasonTrafficDistributionConflict, v1beta1.ServiceExportReasonTypeConflict,
 }
 
-// attributes are sorted by reason. Families of IP addresses are not among them: each cluster's
-// forwarders serve both families, whatever the Services have.
-var attributes = []attribute{
-	{reason: v1beta1.ServiceExportReasonAnnotationsConflict,
-		values: func(_ *Import, e *account.ServiceExport) map[string]string {
-			return quoted("annotation ", e.Annotations)
-		}},
-	{reason: v1beta1.ServiceExportReasonInternalTrafficPolicyConflict,
-		values: func(_ *Import, e *account.ServiceExport) map[string]string {
-			if e.InternalTrafficPolicy == "" {
-				return single("internalTrafficPolicy", "Cluster") // Kubernetes' default
-			}
-			return single("internalTrafficPolicy", e.InternalTrafficPolicy)
-		}},
-	{reason: v1beta1.ServiceExportReasonLabelsConflict,
-		values: func(_ *Import, e *account.ServiceExport) map[string]string { return quoted("label ", e.Labels) }},
-	{reason: v1beta1.ServiceExportReasonPortConflict, values: portValues, effect: portsLeftOut},
-	{reason: v1beta1.ServiceExportReasonSessionAffinityConfigConflict, values: affinityTimeout},
-	{reason: v1beta1.ServiceExportReasonSessionAffinityConflict,
-		values: func(_ *Import, e *account.ServiceExport) map[string]string {
-			return single("sessionAffinity", e.SessionAffinity)
-		}},
-	{reason: v1beta1.ServiceExportReasonTrafficDistributionConflict,
-		values: func(_ *Import, e *account.ServiceExport) map[string]string {
-			return single("trafficDistribution", e.TrafficDistribution)
-		}},
-	{reason: v1beta1.ServiceExportReasonTypeConflict,
-		values: func(_ *Import, e *account.ServiceExport) map[string]string { return single("type", e.Type) },
-		effect: func(i *Import) string { return "only exports of type " + i.Spec.Type + " are served" }},
+// values returns an export's values of an attribute by what they are of; a missing one is a value,
+// too. nil means that the export is not compared.
+func (i *Import) values(attribute v1beta1.ServiceExportConditionReason, e *account.ServiceExport) map[string]string {
+	switch attribute {
+	case v1beta1.ServiceExportReasonAnnotationsConflict:
+		return quoted("annotation ", e.Annotations)
+	case v1beta1.ServiceExportReasonInternalTrafficPolicyConflict:
+		return single("internalTrafficPolicy", cmp.Or(e.InternalTrafficPolicy, "Cluster")) // Kubernetes' default
+	case v1beta1.ServiceExportReasonLabelsConflict:
+		return quoted("label ", e.Labels)
+	case v1beta1.ServiceExportReasonPortConflict:
+		return portValues(e)
+	case v1beta1.ServiceExportReasonSessionAffinityConfigConflict:
+		return affinityTimeout(i, e)
+	case v1beta1.ServiceExportReasonSessionAffinityConflict:
+		return single("sessionAffinity", e.SessionAffinity)
+	case v1beta1.ServiceExportReasonTrafficDistributionConflict:
+		return single("trafficDistribution", e.TrafficDistribution)
+	default:
+		return single("type", e.Type)
+	}
 }
 
 // Conflict returns the reason and the message of the condition Conflict, the same for every export
@@ -74,14 +67,15 @@ func (i *Import) Conflict() (reason, message string) {
 		if len(differences) == 0 {
 			continue
 		}
-		reasons = append(reasons, string(a.reason))
-		text := list(differences, maxListed, "; ", "")
-		if a.effect != nil {
-			if effect := a.effect(i); effect != "" {
-				text += "; " + effect
+		reasons, found = append(reasons, string(a)), append(found, list(differences, maxListed, "; ", ""))
+		switch a {
+		case v1beta1.ServiceExportReasonPortConflict:
+			if left := portsLeftOut(i); left != "" {
+				found = append(found, left)
 			}
+		case v1beta1.ServiceExportReasonTypeConflict:
+			found = append(found, "only exports of type "+i.Spec.Type+" are served")
 		}
-		found = append(found, text)
 	}
 	if len(reasons) == 0 {
 		return "", ""
@@ -96,14 +90,14 @@ func (i *Import) Conflict() (reason, message string) {
 
 // differences returns the values of an attribute that the exports do not share, each with its
 // clusters, the oldest export's value first.
-func (i *Import) differences(a attribute) []string {
+func (i *Import) differences(attribute v1beta1.ServiceExportConditionReason) []string {
 	var (
 		clusters []string
 		values   []map[string]string
 		all      = map[string]bool{}
 	)
 	for n := range i.Exports {
-		if v := a.values(i, &i.Exports[n].Spec); v != nil {
+		if v := i.values(attribute, &i.Exports[n].Spec); v != nil {
 			clusters, values = append(clusters, i.Exports[n].ClusterID), append(values, v)
 			for what := range v {
 				all[what] = true
@@ -159,7 +153,7 @@ func quoted(prefix string, m map[string]string) map[string]string {
 	return values
 }
 
-func portValues(_ *Import, e *account.ServiceExport) map[string]string {
+func portValues(e *account.ServiceExport) map[string]string {
 	values := make(map[string]string, len(e.Ports))
 	for _, p := range e.Ports {
 		what := "port " + p.Name

@@ -21,7 +21,7 @@ const (
 	ReasonUnknownCaller Reason = "unknown_caller" // denied: policies select the target, the caller is unknown
 )
 
-// Decision is whether a call is allowed, and why.
+// Decision is what the rules decide about a call, and why.
 type Decision struct {
 	Allowed bool
 	Reason  Reason

@@ -21,7 +21,6 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/endpointaccess"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/accessstatus"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/forwarderstatus"
-	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/networkpolicy"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/notify"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/registration"
@@ -52,24 +51,27 @@ type access struct {
 
 // newAccess returns what writes the forwarders' NetworkPolicies or, without --network-policies, what
 // deletes them, and what reports in EndpointAccess objects.
-func newAccess(mgr ctrl.Manager, direct directClients, o ManagerOptions, s settings) *access {
+func newAccess(mgr ctrl.Manager, direct directClients, o settings) *access {
 	a := &access{changes: notify.New("", accessDebounce), client: mgr.GetClient(), byDefault: o.DefaultAccess,
 		unread: o.DefaultAccess == ""}
 	if direct.access != nil {
 		a.listed, a.client = direct.access, direct.client
 	}
-	own := direct.anchors.Installation
 	a.policies = networkpolicy.New(networkpolicy.Options{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Anchors: direct.anchors,
-		Disabled: !o.NetworkPolicies || !o.BindingEnabled || a.unread, Layout: policyLayout(o, s, own),
-		Rules: a,
+		Disabled: !o.NetworkPolicies || !o.BindingEnabled || a.unread, Rules: a,
+		Layout: networkpolicy.Layout{
+			Installation: o.Installation, ForwarderPods: o.ForwarderPods, FirstPort: o.ports.First,
+			LastPort: o.ports.Last, HealthPort: forwarderstatus.Port, MetricsPort: portOf(o.MetricsAddr),
+			Closed: o.DefaultAccess == endpointaccess.Deny,
+		},
 	})
 	return a
 }
 
 // newListedAccess returns what reads the EndpointAccess objects of listed namespaces; nil if none
 // are listed, or the objects are not to be read.
-func newListedAccess(o ManagerOptions) (*accessrules.Watcher, error) {
+func newListedAccess(o settings) (*accessrules.Watcher, error) {
 	if len(o.AllowNamespaces) == 0 || o.DefaultAccess == "" {
 		return nil, nil
 	}
@@ -79,14 +81,6 @@ func newListedAccess(o ManagerOptions) (*accessrules.Watcher, error) {
 		return nil, fmt.Errorf("preparing to read EndpointAccess objects: %w", err)
 	}
 	return listed, nil
-}
-
-func policyLayout(o ManagerOptions, s settings, own installation.Installation) networkpolicy.Layout {
-	return networkpolicy.Layout{
-		Installation: own, ForwarderName: o.ForwarderName, ForwarderInstance: o.ForwarderInstance,
-		FirstPort: s.ports.First, LastPort: s.ports.Last, HealthPort: forwarderstatus.Port,
-		MetricsPort: portOf(o.MetricsAddr), Closed: o.DefaultAccess == endpointaccess.Deny,
-	}
 }
 
 // Allowed implements networkpolicy.Rules.
@@ -123,7 +117,7 @@ func (a *access) Passed(ctx context.Context) {
 // setup adds the controllers, and connects the condition. waiting is notified of hostnames that wait
 // for NetworkPolicies.
 func (a *access) setup(
-	mgr ctrl.Manager, o ManagerOptions, forwarders Forwarders, register *registration.Registration,
+	mgr ctrl.Manager, o settings, forwarders Forwarders, register *registration.Registration,
 	waiting *notify.Source,
 ) error {
 	if a.unread {

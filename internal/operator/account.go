@@ -6,7 +6,6 @@ package operator
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 
 	"github.com/go-logr/logr"
@@ -17,8 +16,6 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/keyhandover"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/registration"
 	"github.com/fairlead-dev/fairlead/internal/operator/serviceaccounttoken"
-	"github.com/fairlead-dev/fairlead/internal/trust"
-	"github.com/fairlead-dev/fairlead/internal/version"
 )
 
 // accountClients are what the controllers use of the account's API.
@@ -28,24 +25,17 @@ type accountClients struct {
 	keys *keyhandover.Handover // nil: the account is not called with a ServiceAccount token
 }
 
-func newAccountClients(o ManagerOptions, log logr.Logger) (accountClients, error) {
+func newAccountClients(o settings, log logr.Logger) (accountClients, error) {
 	if o.Account != nil {
 		return accountClients{Source: o.Account, Registrar: o.Registrar}, nil
 	}
-	tls, err := trust.Options{CAFile: o.CAFile}.ClientConfig()
+	api, made, err := o.Client("fairlead-operator", o.Credentials.Open(o.Logger))
 	if err != nil {
-		return accountClients{}, fmt.Errorf("reading the authorities to trust for the account's API: %w", err)
-	}
-	options := apiclient.Options{BaseURL: o.APIURL, TLS: tls, VersionHeader: o.VersionHeader,
-		APIKey:    serviceaccounttoken.Credential(o.ServiceAccountTokenFile, o.APIKeyFile, o.Logger),
-		UserAgent: "fairlead-operator/" + version.String()}
-	api, err := apiclient.New(options)
-	if err != nil {
-		return accountClients{}, fmt.Errorf("preparing the client of the account: %w", err)
+		return accountClients{}, err
 	}
 	clients := accountClients{Source: &accountSource{api: api, clusterset: o.Clusterset}, Registrar: registrar{api}}
 	if o.ServiceAccountTokenFile != "" {
-		clients.keys, err = keyhandover.New(clientConfig(o.Kubernetes), options,
+		clients.keys, err = keyhandover.New(clientConfig(o.Kubernetes), made,
 			serviceaccounttoken.New(o.ServiceAccountTokenFile, o.Logger), log)
 	}
 	return clients, err

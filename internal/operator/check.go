@@ -18,7 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
-	"github.com/fairlead-dev/fairlead/internal/operator/optioncheck"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
+	"github.com/fairlead-dev/fairlead/internal/operator/options"
 )
 
 // checkEvery is how often Check reads the KubernetesOperator.
@@ -30,10 +31,10 @@ const exporterName = "fairlead-exporter"
 // CheckOptions select the installation to check. Flags are named as in `fairlead-operator check
 // --help`.
 type CheckOptions struct {
-	Namespace, Release string
-	Timeout            time.Duration // how long to wait until the installation works
-	Exporter           bool          // the installation has exporters, which must be ready
-	Clusterset         bool          // the installation imports Services
+	installation.Installation
+	Timeout    time.Duration // how long to wait until the installation works
+	Exporter   bool          // the installation has exporters, which must be ready
+	Clusterset bool          // the installation imports Services
 
 	Kubernetes *rest.Config
 	Out        io.Writer
@@ -43,8 +44,8 @@ type CheckOptions struct {
 // bound, every forwarder has a session with the service's edge. With Exporter, exporters run and
 // are all ready; with Clusterset, ServiceImports can be made. It waits for that until the timeout, and changes nothing.
 func Check(ctx context.Context, o CheckOptions) error {
-	var c optioncheck.Checker
-	c.Release(o.Namespace, o.Release)
+	var c options.Checker
+	o.Installation.Check(&c)
 	if err := c.Err(); err != nil {
 		return err
 	}

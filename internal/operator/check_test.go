@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fairlead-dev/fairlead/internal/operator"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
 )
 
 var _ = Describe("the check", func() {
@@ -20,7 +21,8 @@ var _ = Describe("the check", func() {
 		r := newRelease(ctx)
 		var out bytes.Buffer
 		check := operator.CheckOptions{
-			Namespace: r.namespace, Release: "fairlead", Timeout: 2 * time.Second, Kubernetes: r.kubernetes, Out: &out,
+			Installation: installation.Installation{Namespace: r.namespace, Release: "fairlead"},
+			Timeout:      2 * time.Second, Kubernetes: r.kubernetes, Out: &out,
 		}
 		Expect(operator.Check(ctx, check)).To(MatchError(ContainSubstring("not found")))
 		r.account.fail(errDown)
@@ -39,8 +41,8 @@ var _ = Describe("the check", func() {
 		r := newRelease(ctx)
 		run(r.options())
 		var out bytes.Buffer
-		check := operator.CheckOptions{Namespace: r.namespace, Release: "fairlead", Timeout: 20 * time.Second,
-			Exporter: true, Kubernetes: r.kubernetes, Out: &out}
+		check := operator.CheckOptions{Installation: installation.Installation{Namespace: r.namespace,
+			Release: "fairlead"}, Timeout: 20 * time.Second, Exporter: true, Kubernetes: r.kubernetes, Out: &out}
 		Expect(operator.Check(ctx, check)).To(MatchError(ContainSubstring("no exporter runs")))
 		pod := &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: "exporter", Labels: map[string]string{

@@ -29,7 +29,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
-	"github.com/fairlead-dev/fairlead/internal/operator/optioncheck"
+	"github.com/fairlead-dev/fairlead/internal/operator/options"
 )
 
 const (
@@ -41,7 +41,7 @@ const (
 // CleanupOptions select the installation whose objects are deleted. Flags are named as in
 // `fairlead-operator cleanup --help`.
 type CleanupOptions struct {
-	Namespace, Release string
+	installation.Installation
 	// DryRun only lists what would be deleted.
 	DryRun bool
 	// Force deletes even while a manager holds the Lease.
@@ -57,8 +57,8 @@ type CleanupOptions struct {
 // label and by place, each in the version that was read: one that has changed meanwhile is checked
 // again. It returns an error if something could not be deleted; another run continues.
 func Cleanup(ctx context.Context, o CleanupOptions) error {
-	var c optioncheck.Checker
-	c.Release(o.Namespace, o.Release)
+	var c options.Checker
+	o.Installation.Check(&c)
 	if err := c.Err(); err != nil {
 		return err
 	}
@@ -66,8 +66,7 @@ func Cleanup(ctx context.Context, o CleanupOptions) error {
 	if err != nil {
 		return fmt.Errorf("preparing the client: %w", err)
 	}
-	w := &cleaner{CleanupOptions: o, own: installation.Installation{Namespace: o.Namespace, Release: o.Release},
-		objects: objects}
+	w := &cleaner{CleanupOptions: o, objects: objects}
 	if err := w.checkNoManager(ctx); err != nil {
 		return err
 	}
@@ -86,7 +85,7 @@ func Cleanup(ctx context.Context, o CleanupOptions) error {
 		for _, r := range all {
 			w.printf("would delete %s", r)
 		}
-		w.printf("%d objects of %s would be deleted", len(all), w.own)
+		w.printf("%d objects of %s would be deleted", len(all), w.Installation)
 		return nil
 	}
 	return w.delete(ctx, all)
@@ -125,7 +124,6 @@ func (r ownedObject) String() string { return r.kind.name + " " + r.Namespace + 
 
 type cleaner struct {
 	CleanupOptions
-	own     installation.Installation
 	objects metadata.Interface
 }
 
@@ -146,7 +144,7 @@ func (w *cleaner) checkNoManager(ctx context.Context) error {
 		return fmt.Errorf("reading Lease %s/%s: %w", w.Namespace, leaseName, err)
 	}
 	holder, by := leaseHolder(lease, time.Now()), lease.Annotations[installation.AnnotationInstallation]
-	if holder == "" || by != "" && by != w.own.String() {
+	if holder == "" || by != "" && by != w.Installation.String() {
 		return nil
 	}
 	if w.Force || w.DryRun {
@@ -156,8 +154,8 @@ func (w *cleaner) checkNoManager(ctx context.Context) error {
 	return fmt.Errorf(
 		"a manager of %s still runs (%s holds Lease %s/%s) and would re-create what is deleted: stop it first, "+
 			"with `helm uninstall %s --namespace %s` or with its "+
-			"Deployment scaled to 0, and try again after 15 s; or give --force", w.own, holder, w.Namespace, leaseName,
-		w.Release, w.Namespace)
+			"Deployment scaled to 0, and try again after 15 s; or give --force", w.Installation, holder, w.Namespace,
+		leaseName, w.Release, w.Namespace)
 }
 
 // leaseHolder returns the holder of a Lease that has not expired. Clocks may differ, so a Lease
@@ -174,7 +172,7 @@ func leaseHolder(lease *coordinationv1.Lease, now time.Time) string {
 // none.
 func (w *cleaner) list(ctx context.Context, kind cleanupKind) ([]ownedObject, error) {
 	var found []ownedObject
-	selector := labels.Merge(kind.selector, labels.Set{installation.Label: w.own.ID()})
+	selector := labels.Merge(kind.selector, labels.Set{installation.Label: w.Installation.ID()})
 	opts := metav1.ListOptions{LabelSelector: selector.String(), Limit: cleanupPage}
 	for {
 		page, err := w.objects.Resource(kind.GroupVersionResource).Namespace(kind.namespace).List(ctx, opts)
@@ -187,7 +185,7 @@ func (w *cleaner) list(ctx context.Context, kind cleanupKind) ([]ownedObject, er
 		for i := range page.Items {
 			o := &page.Items[i]
 			switch {
-			case w.own.Owns(o):
+			case w.Installation.Owns(o):
 				found = append(found, ownedObject{kind, *o})
 			default:
 				w.printf("left alone: %s %s/%s has our label but is a copy made by another client", kind.name,
@@ -203,7 +201,7 @@ func (w *cleaner) list(ctx context.Context, kind cleanupKind) ([]ownedObject, er
 // reportNothingFound reports that there is nothing to delete, and which other installations have
 // Services: the names may be wrong.
 func (w *cleaner) reportNothingFound(ctx context.Context) error {
-	w.printf("nothing of %s is left in the cluster", w.own)
+	w.printf("nothing of %s is left in the cluster", w.Installation)
 	page, err := w.objects.Resource(corev1.SchemeGroupVersion.WithResource("services")).
 		List(ctx, metav1.ListOptions{LabelSelector: installation.Label, Limit: cleanupPage})
 	if err != nil {
@@ -215,7 +213,7 @@ func (w *cleaner) reportNothingFound(ctx context.Context) error {
 	}
 	slices.Sort(others)
 	others = slices.DeleteFunc(slices.Compact(others), func(name string) bool {
-		return name == "" || name == w.own.String()
+		return name == "" || name == w.Installation.String()
 	})
 	if len(others) > 0 {
 		w.printf("there are Services of: %s (namespace/release)", strings.Join(others, ", "))
@@ -259,7 +257,7 @@ func (w *cleaner) delete(ctx context.Context, all []ownedObject) error {
 		}
 		break
 	}
-	w.printf("deleted %d of %d objects of %s", done.Load(), len(all), w.own)
+	w.printf("deleted %d of %d objects of %s", done.Load(), len(all), w.Installation)
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("interrupted, run it again to go on: %w", err)
 	}
@@ -293,7 +291,7 @@ func (w *cleaner) deleteOne(ctx context.Context, r ownedObject) error {
 			return nil
 		case err != nil:
 			return fmt.Errorf("reading %s again: %w", r, err)
-		case now.UID != r.UID || !w.own.Owns(now):
+		case now.UID != r.UID || !w.Installation.Owns(now):
 			w.printf("left alone: %s is no longer ours", r)
 			return nil
 		}

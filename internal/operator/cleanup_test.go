@@ -33,7 +33,7 @@ var _ = Describe("cleanup", func() {
 	BeforeEach(func(ctx SpecContext) {
 		own, target, out = installation.Installation{Namespace: newNamespace(ctx, "op-"), Release: "fairlead"},
 			newNamespace(ctx, "team-"), &bytes.Buffer{}
-		o = operator.CleanupOptions{Namespace: own.Namespace, Release: own.Release, Kubernetes: config, Out: out}
+		o = operator.CleanupOptions{Installation: own, Kubernetes: config, Out: out}
 	})
 	create := func(ctx context.Context, o client.Object, namespace, name string,
 		marks ...func(metav1.Object)) client.Object {

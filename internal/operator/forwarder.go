@@ -6,23 +6,17 @@ package operator
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"net/netip"
-	"os"
 	"strings"
 	"sync"
 	"time"
 
-	"k8s.io/client-go/rest"
-
-	"github.com/fairlead-dev/fairlead/internal/endpointaccess"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
 	"github.com/fairlead-dev/fairlead/internal/operator/forwarder"
 	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/accessrules"
 	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/podidentity"
-	"github.com/fairlead-dev/fairlead/internal/operator/optioncheck"
+	"github.com/fairlead-dev/fairlead/internal/operator/options"
 	"github.com/fairlead-dev/fairlead/internal/trust"
-	"github.com/fairlead-dev/fairlead/internal/tunnel/connectproxy"
 )
 
 // +kubebuilder:rbac:groups=bindings.fairlead.dev,namespace=fairlead,resources=boundendpoints;kubernetesoperators,verbs=get;list;watch
@@ -37,52 +31,38 @@ const accessGrace = 10 * time.Second
 // ForwarderOptions configure a forwarder. Flags are named as in `fairlead-operator forwarder
 // --help`.
 type ForwarderOptions struct {
-	EdgeAddress   string // host:port
-	AuthtokenFile string
-	// ServiceAccountTokenFile holds a ServiceAccount token, which is presented instead of an
-	// authtoken.
-	ServiceAccountTokenFile string
-
-	CAFile       string // PEM; empty: the system's roots
-	Namespace    string
-	Release      string
-	PodName      string
-	PodIPs       string // one for each family, comma-separated
-	MetricsAddr  string // empty: none
-	HealthAddr   string // empty: none
-	DrainTimeout time.Duration
-	PodIdentity  bool // name the calling pod to the edge if it is known for certain
+	installation.Installation
+	options.Session
+	options.Credentials
+	options.Process
+	options.Access
+	PodIPs      string // PodIPs has one address for each family, comma-separated.
+	PodIdentity bool   // PodIdentity names the calling pod to the edge if it is known for certain.
 	// PodAnnotations are the annotations that are sent with the pod's name, for policies: names,
 	// and prefixes that end in "*".
 	PodAnnotations []string
-	// DefaultAccess is what holds for endpoints that no EndpointAccess selects; empty:
-	// EndpointAccess objects are not read, and every caller is admitted.
-	DefaultAccess endpointaccess.Default
-	// NetworkPolicies leaves the decision about callers to NetworkPolicies, once the manager has
-	// written them, unless PodIdentity is set.
-	NetworkPolicies bool
 	// AllowNamespaces are the only namespaces whose EndpointAccess objects are read; empty: all.
 	AllowNamespaces []string
-
-	// Kubernetes configures the cluster's client.
-	Kubernetes *rest.Config
-	Logger     *slog.Logger
 }
 
 // Validate checks every option and returns all errors as one *account.Error.
 func (o *ForwarderOptions) Validate() error {
-	var c optioncheck.Checker
-	c.EdgeAddress("--edge-address", o.EdgeAddress)
-	c.Credential("--authtoken-file", o.AuthtokenFile, o.ServiceAccountTokenFile)
-	c.CA("--ca-file", o.CAFile)
-	c.Release(o.Namespace, o.Release)
-	if _, err := parseIPs(o.PodIPs); err != nil {
+	_, err := o.parse()
+	return err
+}
+
+// parse returns the pod's addresses.
+func (o *ForwarderOptions) parse() ([]netip.Addr, error) {
+	var c options.Checker
+	o.Session.CheckAddress(&c)
+	o.Credentials.Check(&c, "--authtoken-file")
+	o.Installation.Check(&c)
+	ips, err := parseIPs(o.PodIPs)
+	if err != nil {
 		c.Reject("POD_IPS", o.PodIPs, "give the pod's IP addresses, from status.podIPs")
 	}
-	c.Addresses(o.MetricsAddr, o.HealthAddr)
-	if o.DrainTimeout < 0 {
-		c.Reject("--drain-timeout", o.DrainTimeout.String(), "give a duration of 0s or more")
-	}
+	o.Process.Check(&c)
+	o.Session.CheckDrain(&c)
 	for _, name := range podidentity.Annotations(o.PodAnnotations).Invalid() {
 		c.Reject("--pod-annotations", name, "give names of annotations, or beginnings such as example.com/*")
 	}
@@ -90,39 +70,36 @@ func (o *ForwarderOptions) Validate() error {
 		c.Reject("--pod-annotations", strings.Join(o.PodAnnotations, ","),
 			"give --pod-identity, too: without it no pod is known")
 	}
-	if o.DefaultAccess != "" && !o.DefaultAccess.Valid() {
-		c.Reject("--default-access", string(o.DefaultAccess), "give allow or deny")
-	}
-	return c.Err()
+	o.Access.Check(&c)
+	return ips, c.Err()
 }
 
 // RunForwarder runs a forwarder until the context ends and its connections are drained.
 func RunForwarder(ctx context.Context, o ForwarderOptions) error {
-	if err := o.Validate(); err != nil {
+	ips, err := o.parse()
+	if err != nil {
 		return err
 	}
 	tls, err := trust.Options{CAFile: o.CAFile}.ClientConfig()
 	if err != nil {
 		return fmt.Errorf("reading the authorities to trust for the edge: %w", err)
 	}
-	dial, err := connectproxy.Dialer(os.Getenv, o.EdgeAddress, nil)
+	dial, err := o.Dialer()
 	if err != nil {
-		return fmt.Errorf("reading the proxy's address: %w", err)
-	}
-	ips, err := parseIPs(o.PodIPs)
-	if err != nil {
-		return fmt.Errorf("reading POD_IPS: %w", err)
+		return err
 	}
 	pods, access, stop, err := callers(ctx, o)
 	if err != nil {
 		return err
 	}
 	defer stop()
-	own := installation.Installation{Namespace: o.Namespace, Release: o.Release}
+	source, err := forwarder.NewClusterSource(o.Kubernetes, o.Installation)
+	if err != nil {
+		return fmt.Errorf("forwarder: %w", err)
+	}
 	return forwarder.Run(ctx, forwarder.Options{
-		EdgeAddress: o.EdgeAddress, TLS: tls, Dial: dial, AuthtokenFile: o.AuthtokenFile,
-		ServiceAccountTokenFile: o.ServiceAccountTokenFile, InstanceID: o.PodName,
-		Kubernetes: o.Kubernetes, Namespace: o.Namespace, Release: o.Release, Owns: own.Owns, PodIPs: ips,
+		EdgeAddress: o.EdgeAddress, TLS: tls, Dial: dial, AuthtokenFile: o.SecretFile,
+		ServiceAccountTokenFile: o.ServiceAccountTokenFile, InstanceID: o.PodName, Source: source, PodIPs: ips,
 		HealthAddr: o.HealthAddr, MetricsAddr: o.MetricsAddr, DrainTimeout: o.DrainTimeout,
 		Pods: pods, Access: access, NetworkPolicies: o.NetworkPolicies, Logger: o.Logger,
 	})

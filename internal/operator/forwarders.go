@@ -7,7 +7,6 @@ import (
 	"context"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -18,7 +17,6 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/boundendpoint"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/forwarderaddresses"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/forwarderstatus"
-	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/networkpolicy"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/notify"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/registration"
@@ -37,15 +35,15 @@ type Forwarders interface {
 // at once; it notifies the given one of what may be late, and access when what they report of
 // EndpointAccess objects may have changed.
 func newForwarderStatus(
-	mgr ctrl.Manager, o ManagerOptions, later *notify.Source, access *access,
+	mgr ctrl.Manager, o settings, later *notify.Source, access *access,
 ) (Forwarders, *notify.Source, error) {
 	now := notify.New(o.Namespace, 0)
 	if o.Forwarders != nil {
 		return o.Forwarders, now, nil
 	}
 	reader := forwarderstatus.New(forwarderstatus.Options{
-		Pods: &forwarderstatus.PodWatch{Config: mgr.GetConfig(), Namespace: o.Namespace, Labels: labels.Set{
-			"app.kubernetes.io/name": o.ForwarderName, "app.kubernetes.io/instance": o.ForwarderInstance}},
+		Pods: &forwarderstatus.PodWatch{Config: mgr.GetConfig(), Namespace: o.Namespace,
+			Labels: o.PodLabels()},
 		Objects: installedObjects{mgr.GetClient(), o}, Now: now, Later: later, Access: access,
 		Transport: o.ForwarderTransport, Log: mgr.GetLogger().WithName("forwarders"),
 	})
@@ -55,7 +53,7 @@ func newForwarderStatus(
 // installedObjects reads the installation's objects from the cache.
 type installedObjects struct {
 	cached client.Client
-	o      ManagerOptions
+	o      settings
 }
 
 // Hostnames implements forwarderstatus.Objects.
@@ -75,13 +73,12 @@ func (i installedObjects) OperatorUID(ctx context.Context) string {
 // newForwarderAddresses returns the tracker of the addresses that EndpointSlices list, and the
 // source that it notifies of hostnames; imports is notified of ServiceImports.
 func newForwarderAddresses(
-	mgr ctrl.Manager, o ManagerOptions, own installation.Installation, register *registration.Registration,
-	imports *notify.Source,
+	mgr ctrl.Manager, o settings, register *registration.Registration, imports *notify.Source,
 ) (*forwarderaddresses.Tracker, *notify.Source) {
-	changes := notify.New(own.Namespace, 0)
+	changes := notify.New(o.Namespace, 0)
 	return forwarderaddresses.New(forwarderaddresses.Options{
 		Cluster: &forwarderaddresses.EndpointSlices{Config: mgr.GetConfig(), Service: o.ForwarderService,
-			Live: mgr.GetAPIReader(), Installation: own, Namespaces: o.AllowNamespaces},
+			Live: mgr.GetAPIReader(), Installation: o.Installation, Namespaces: o.AllowNamespaces},
 		Record: register, Holders: sliceHolders{changes, imports}, Log: mgr.GetLogger().WithName("addresses"),
 	}), changes
 }

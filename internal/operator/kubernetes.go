@@ -79,15 +79,15 @@ func cacheOptions(
 // newTargetInformers returns the informers of listed namespaces, nil if none are listed, and what
 // deletes the Services there when our own namespace is deleted.
 func newTargetInformers(
-	mgr ctrl.Manager, c client.WithWatch, own installation.Installation, policy namespaces.Policy, retry time.Duration,
+	mgr ctrl.Manager, c client.WithWatch, o settings,
 ) (*namespaces.Informers, *namespaces.UninstallCleanup) {
-	if !policy.Listed() {
+	if !o.namespaces.Listed() {
 		return nil, &namespaces.UninstallCleanup{}
 	}
 	log := mgr.GetLogger().WithName("namespaces")
-	targets := namespaces.NewInformers(c, policy.Allow, boundendpoint.ServiceTransform(own),
-		cmp.Or(retry, namespaceRetry), log)
-	return targets, &namespaces.UninstallCleanup{Installation: own, Informers: targets, Client: c,
+	targets := namespaces.NewInformers(c, o.AllowNamespaces, boundendpoint.ServiceTransform(o.Installation),
+		cmp.Or(o.NamespaceRetry, namespaceRetry), log)
+	return targets, &namespaces.UninstallCleanup{Installation: o.Installation, Informers: targets, Client: c,
 		Config: mgr.GetConfig(), Log: log}
 }
 

@@ -48,32 +48,20 @@ const (
 // errLeaseTaken ends a manager that lost the leadership.
 var errLeaseTaken = errors.New("another manager acquired the Lease, as this one did not renew it in time")
 
-// leaseObserver receives what the leader election reads.
-type leaseObserver struct {
-	onRead func(*coordinationv1.Lease) // each Lease that was read
-	onLost func()                      // another manager acquired the Lease of this one
-}
-
 // newLock returns the leader election's Lease. Every write sets its owner, without a write of its
-// own, so that the Lease is deleted with the installation. owners returns the cached anchors; it
-// does not block.
+// own, so that the Lease is deleted with the installation. second observes each read of the Lease;
+// stop is called when another manager acquired the Lease of this one.
 func newLock(
-	config *rest.Config, own installation.Installation, owners func() (installation.Owners, bool),
-	observer leaseObserver,
+	config *rest.Config, anchors *installation.Anchors, second *secondReleaseDetector, stop context.CancelCauseFunc,
 ) (resourcelock.Interface, error) {
 	host, err := os.Hostname()
 	if err != nil {
 		return nil, fmt.Errorf("reading this pod's name: %w", err)
 	}
-	mark := func(lease *coordinationv1.Lease) {
-		if owners, known := owners(); known { // otherwise a later renewal sets the owner
-			lease.OwnerReferences = owners.Local
-		}
-		own.Mark(lease)
-	}
-	return process.NewLock(config, types.NamespacedName{Namespace: own.Namespace, Name: leaseName}, host,
+	return process.NewLock(config, types.NamespacedName{Namespace: second.own.Namespace, Name: leaseName}, host,
 		func(leases coordination.LeaseInterface, identity string) coordination.LeasesGetter {
-			return &leaseClient{LeaseInterface: leases, identity: identity, mark: mark, leaseObserver: observer}
+			return &leaseClient{LeaseInterface: leases, identity: identity, anchors: anchors, second: second,
+				stop: stop}
 		})
 }
 
@@ -81,9 +69,10 @@ func newLock(
 // goroutine.
 type leaseClient struct {
 	coordination.LeaseInterface
-	leaseObserver
 	identity string
-	mark     func(*coordinationv1.Lease)
+	anchors  *installation.Anchors
+	second   *secondReleaseDetector
+	stop     context.CancelCauseFunc
 
 	isHolder     bool          // this manager wrote the Lease last
 	lastDuration time.Duration // of the last request
@@ -100,10 +89,10 @@ func (l *leaseClient) Get(
 	if err != nil {
 		return nil, err
 	}
-	l.onRead(lease)
+	l.second.observeLease(lease)
 	if holder := ptr.Deref(lease.Spec.HolderIdentity, ""); l.isHolder && holder != "" && holder != l.identity {
 		l.isHolder = false
-		l.onLost()
+		l.stop(errLeaseTaken)
 	}
 	return lease, nil
 }
@@ -133,7 +122,10 @@ func (l *leaseClient) prepare(lease *coordinationv1.Lease) {
 	if ptr.Deref(lease.Spec.HolderIdentity, "") == l.identity {
 		lease.Spec.LeaseDurationSeconds = ptr.To(leaseSeconds(l.lastDuration))
 	}
-	l.mark(lease)
+	if owners, known := l.anchors.Known(); known { // otherwise a later renewal sets the owner
+		lease.OwnerReferences = owners.Local
+	}
+	l.anchors.Installation.Mark(lease)
 }
 
 // leaseSeconds returns the duration of a Lease, in seconds, if a request takes as long as the last

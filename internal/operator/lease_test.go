@@ -57,12 +57,12 @@ var _ = Describe("the manager's objects", func() {
 		r := newReleaseOf(ctx, exporting)
 		o := r.options()
 		for _, suffix := range []string{"exporter", "exports-edit", "exports-view", "of-a-newer-chart"} {
-			o.ExporterClusterRoles = append(o.ExporterClusterRoles, r.namespace+".fairlead-operator-"+suffix)
+			o.Roles.ExporterRights = append(o.Roles.ExporterRights, r.namespace+".fairlead-operator-"+suffix)
 		}
-		binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: o.ExporterClusterRoles[0]}}
+		binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: o.Roles.ExporterRights[0]}}
 		run(o)
 		objects := []client.Object{binding}
-		for _, name := range o.ExporterClusterRoles[:3] {
+		for _, name := range o.Roles.ExporterRights[:3] {
 			objects = append(objects, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}})
 		}
 		for _, o := range objects {

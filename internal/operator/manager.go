@@ -46,8 +46,8 @@ const (
 
 // RunManager runs the manager until the context ends. Invalid options, and a cluster that refuses
 // the manager permanently, are errors; an unreachable cluster or account is not.
-func RunManager(ctx context.Context, o ManagerOptions) error {
-	parsed, err := o.parse()
+func RunManager(ctx context.Context, options ManagerOptions) error {
+	o, err := options.parse()
 	if err != nil {
 		return err
 	}
@@ -60,13 +60,11 @@ func RunManager(ctx context.Context, o ManagerOptions) error {
 	defer stop(nil)
 	second := newSecondReleaseDetector(direct.anchors.Installation, logger.WithName("lease"))
 	ready := &readiness{log: logger}
-	mgr, err := newManager(o, parsed, ready, direct.anchors, leaseObserver{
-		onRead: second.observeLease, onLost: func() { stop(errLeaseTaken) },
-	})
+	mgr, err := newManager(o, ready, direct.anchors, second, stop)
 	if err != nil {
 		return err
 	}
-	if err := addRunnables(ctx, mgr, direct, o, parsed, ready, second); err != nil {
+	if err := addRunnables(ctx, mgr, direct, o, ready, second); err != nil {
 		return err
 	}
 	ended := make(chan error, 1)
@@ -96,7 +94,7 @@ type directClients struct {
 	access  *accessrules.Watcher // nil: no namespaces are listed
 }
 
-func newDirectClients(o ManagerOptions) (directClients, error) {
+func newDirectClients(o settings) (directClients, error) {
 	direct, err := client.NewWithWatch(clientConfig(o.Kubernetes), kinds().ClientOptions())
 	if err != nil {
 		return directClients{}, fmt.Errorf("preparing the client for what is not cached: %w", err)
@@ -105,23 +103,20 @@ func newDirectClients(o ManagerOptions) (directClients, error) {
 	if err != nil {
 		return directClients{}, err
 	}
-	own := installation.Installation{Namespace: o.Namespace, Release: o.Release}
-	return directClients{direct, &installation.Anchors{
-		Installation: own, ClusterRole: o.AnchorClusterRole, Role: o.AnchorRole, Rights: o.ClusterRole,
-		ForwarderRights: o.ForwarderClusterRole, ExporterRights: o.ExporterClusterRoles, Client: direct,
-		Listed: len(o.AllowNamespaces) > 0,
-	}, access}, nil
+	return directClients{direct, &installation.Anchors{Installation: o.Installation, Roles: o.Roles, Client: direct,
+		Listed: len(o.AllowNamespaces) > 0}, access}, nil
 }
 
 func newManager(
-	o ManagerOptions, s settings, ready *readiness, anchors *installation.Anchors, lease leaseObserver,
+	o settings, ready *readiness, anchors *installation.Anchors, second *secondReleaseDetector,
+	stop context.CancelCauseFunc,
 ) (ctrl.Manager, error) {
-	lock, err := newLock(clientConfig(o.Kubernetes), anchors.Installation, anchors.Known, lease)
+	lock, err := newLock(clientConfig(o.Kubernetes), anchors, second, stop)
 	if err != nil {
 		return nil, err
 	}
 	return process.NewManager(clientConfig(o.Kubernetes), kinds(), o.MetricsAddr, o.HealthAddr, ctrl.Options{
-		Cache:                               cacheOptions(anchors.Installation, s.namespaces, ready.watchFailed),
+		Cache:                               cacheOptions(anchors.Installation, o.namespaces, ready.watchFailed),
 		Logger:                              ready.log,
 		LeaderElection:                      o.LeaderElect,
 		LeaderElectionResourceLockInterface: lock,
@@ -134,7 +129,7 @@ func newManager(
 
 // addRunnables constructs and connects all parts of the manager.
 func addRunnables(
-	ctx context.Context, mgr ctrl.Manager, direct directClients, o ManagerOptions, s settings, ready *readiness,
+	ctx context.Context, mgr ctrl.Manager, direct directClients, o settings, ready *readiness,
 	second *secondReleaseDetector,
 ) error {
 	api, err := newAccountClients(o, mgr.GetLogger().WithName("keys"))
@@ -142,33 +137,35 @@ func addRunnables(
 		return err
 	}
 	anchors, own, recorder := direct.anchors, direct.anchors.Installation, mgr.GetEventRecorder("fairlead-operator")
-	targets, uninstall := newTargetInformers(mgr, direct.client, own, s.namespaces, o.NamespaceRetry)
-	set, latency := newSet(o, s)
+	targets, uninstall := newTargetInformers(mgr, direct.client, o)
+	set, latency := newSet(o)
 	report := endpointsync.NewReporter(recorder,
 		func() runtime.Object { return operatorObject(ctx, mgr.GetClient(), o) })
 	changes, availability := notify.New(own.Namespace, 0), notify.New(own.Namespace, statusDebounce)
-	importChanges, access := notify.New("", 0), newAccess(mgr, direct, o, s)
+	importChanges, access := notify.New("", 0), newAccess(mgr, direct, o)
 	forwarders, forwarderChanges, err := newForwarderStatus(mgr, o, availability, access)
 	if err != nil {
 		return err
 	}
 	feed := &endpointsync.Feed{Source: api.Source, Set: set, Log: mgr.GetLogger().WithName("feed"),
-		OnChange: notifyOf(report, changes, availability, importChanges)}
-	sync := newEndpointSync(mgr, o, s, anchors, set, report)
+		Report: report, Hostnames: changes, Availability: availability, Imports: importChanges}
+	sync := newEndpointSync(mgr, o, anchors, set, report)
 	sync.Approvals, sync.Latency = &endpointsync.Approvals{Changes: forwarderChanges}, latency
 	register := newRegistration(mgr, o, anchors, recorder, api)
-	addresses, addressChanges := newForwarderAddresses(mgr, o, own, register, importChanges)
+	addresses, addressChanges := newForwarderAddresses(mgr, o, register, importChanges)
 	services := boundendpoint.New(boundendpoint.Options{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Anchors: anchors, Account: set,
 		Forwarders: forwarders, Addresses: addresses, NetworkPolicies: access.policies, Approvals: sync.Approvals,
-		Latency: latency, Recorder: recorder, Clock: clock.RealClock{}, Layout: o.layout(own, s.domain),
-		Target: boundendpoint.TargetOptions{Namespaces: s.namespaces, Services: targets, Role: o.ClusterRole,
+		Latency: latency, Recorder: recorder, Clock: clock.RealClock{},
+		Layout: boundendpoint.Layout{Installation: own, ClusterDomain: o.domain, ForwarderPods: o.ForwarderPods,
+			Anchors: []string{o.Roles.ClusterRole, o.Roles.Role}},
+		Target: boundendpoint.TargetOptions{Namespaces: o.namespaces, Services: targets, Role: o.Roles.Rights,
 			Uninstall: uninstall, Projection: o.Projection, WithoutSlices: o.ForwarderService == ""},
 		TakeoverDelay: o.TakeoverDelay, OrphanDelay: orphanDelay,
 	})
 	register.Endpoints = accountEndpoints{feed, set}
-	feed.RecordedSource, second.report, second.elected = register.Recorded, register.ReportSecondRelease, mgr.Elected()
-	imports := newServiceImports(ctx, mgr, direct, o, s, set, addresses, importChanges, recorder)
+	feed.RecordedSource, second.registration, second.elected = register.Recorded, register, mgr.Elected()
+	imports := newServiceImports(ctx, mgr, direct, o, set, addresses, importChanges, recorder)
 	if o.BindingEnabled {
 		register.Forwarders = forwarders
 	} else {
@@ -191,28 +188,28 @@ func addRunnables(
 
 // newEndpointSync returns what writes the specs of BoundEndpoints, without its approvals.
 func newEndpointSync(
-	mgr ctrl.Manager, o ManagerOptions, s settings, anchors *installation.Anchors, set *endpointsync.Set,
+	mgr ctrl.Manager, o settings, anchors *installation.Anchors, set *endpointsync.Set,
 	report *endpointsync.Reporter,
 ) *endpointsync.Reconciler {
 	return &endpointsync.Reconciler{
 		Client: mgr.GetClient(), Anchors: anchors, Set: set,
-		Report: report, Clock: clock.RealClock{}, Ports: endpointsync.NewPorts(s.ports, portRest, clock.RealClock{}),
+		Report: report, Clock: clock.RealClock{}, Ports: endpointsync.NewPorts(o.ports, portRest, clock.RealClock{}),
 		Delays: endpointsync.Delays{Removal: o.RemovalDelay, Rest: portRest},
 	}
 }
 
 // newSet returns the set of the account's endpoints that the selector admits, and what measures
 // their projection.
-func newSet(o ManagerOptions, s settings) (*endpointsync.Set, *projectionlatency.Tracker) {
+func newSet(o settings) (*endpointsync.Set, *projectionlatency.Tracker) {
 	latency := projectionlatency.New(clock.RealClock{})
-	return endpointsync.NewSet(endpointsync.SetOptions{Selector: s.selector, Clusterset: o.Clusterset,
+	return endpointsync.NewSet(endpointsync.SetOptions{Selector: o.selector, Clusterset: o.Clusterset,
 		RemovalDelay: o.RemovalDelay, AcceptAccount: o.AcceptAccount, Clock: clock.RealClock{},
 		Latency: latency}), latency
 }
 
 // registerMetrics registers the metrics of set and feed, and calls each with the process's registry.
 func registerMetrics(
-	o ManagerOptions, set *endpointsync.Set, feed *endpointsync.Feed, each ...func(prometheus.Registerer) error,
+	o settings, set *endpointsync.Set, feed *endpointsync.Feed, each ...func(prometheus.Registerer) error,
 ) error {
 	errs := []error{endpointsync.RegisterMetrics(registry(o), set, feed)}
 	for _, register := range each {
@@ -224,14 +221,12 @@ func registerMetrics(
 // newRegistration returns the registration of this installation, without its connections to the
 // feed.
 func newRegistration(
-	mgr ctrl.Manager, o ManagerOptions, anchors *installation.Anchors, recorder events.EventRecorder,
+	mgr ctrl.Manager, o settings, anchors *installation.Anchors, recorder events.EventRecorder,
 	api accountClients,
 ) *registration.Registration {
 	r := &registration.Registration{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Account: api, Anchors: anchors,
-		Recorder: recorder, Clock: clock.RealClock{},
-		Spec: v1alpha1.KubernetesOperatorSpec{Description: o.Description, BindingEnabled: o.BindingEnabled,
-			EndpointSelector: o.EndpointSelector},
+		Recorder: recorder, Clock: clock.RealClock{}, Spec: o.KubernetesOperatorSpec,
 		Version: version.String(), ClusterName: o.ClusterName, Log: mgr.GetLogger().WithName("registration"),
 	}
 	if api.keys != nil {
@@ -246,21 +241,9 @@ type accountEndpoints struct {
 	*endpointsync.Set
 }
 
-// notifyOf returns a function that reports changes of the account as events and to the controllers.
-func notifyOf(
-	report *endpointsync.Reporter, changes, availability, imports *notify.Source,
-) func(endpointsync.Change) {
-	return func(c endpointsync.Change) {
-		report.ReportProblems(c.Problems)
-		changes.NotifyAll(c.Hostnames)
-		availability.NotifyAll(c.Availability)
-		imports.NotifyObjects(c.Exports)
-	}
-}
-
 // addReplicaRunnables adds what every replica runs, leading or not.
 func addReplicaRunnables(
-	ctx context.Context, mgr ctrl.Manager, o ManagerOptions, ready *readiness, keys *keyhandover.Handover,
+	ctx context.Context, mgr ctrl.Manager, o settings, ready *readiness, keys *keyhandover.Handover,
 ) error {
 	var err error
 	if keys != nil {
@@ -273,15 +256,6 @@ func addReplicaRunnables(
 		mgr.AddReadyzCheck("caches", ready.check),
 		mgr.AddHealthzCheck("process", func(*http.Request) error { return nil }),
 	)
-}
-
-// layout returns what Services contain besides the BoundEndpoint's data.
-func (o *ManagerOptions) layout(own installation.Installation, domain string) boundendpoint.Layout {
-	return boundendpoint.Layout{
-		Installation: own, ClusterDomain: domain, Anchors: []string{o.AnchorClusterRole, o.AnchorRole},
-		ForwarderName: o.ForwarderName, ForwarderInstance: o.ForwarderInstance,
-		ForwarderService: o.ForwarderService,
-	}
 }
 
 // optional returns the runnables if they are wanted.
@@ -300,12 +274,12 @@ func addAll(mgr ctrl.Manager, runnables ...manager.Runnable) error {
 	return errors.Join(errs...)
 }
 
-func registry(o ManagerOptions) prometheus.Registerer {
+func registry(o settings) prometheus.Registerer {
 	return cmp.Or[prometheus.Registerer](o.Metrics, metrics.Registry)
 }
 
 // operatorObject reads the installation's KubernetesOperator; it has no UID while there is none.
-func operatorObject(ctx context.Context, cached client.Client, o ManagerOptions) *v1alpha1.KubernetesOperator {
+func operatorObject(ctx context.Context, cached client.Client, o settings) *v1alpha1.KubernetesOperator {
 	object := &v1alpha1.KubernetesOperator{}
 	object.Namespace, object.Name = o.Namespace, o.Release
 	_ = cached.Get(ctx, client.ObjectKeyFromObject(object), object) // without it an event lacks the UID

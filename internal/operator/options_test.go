@@ -14,6 +14,8 @@ import (
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/endpointaccess"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
+	"github.com/fairlead-dev/fairlead/internal/operator/options"
 )
 
 func file(t *testing.T, content string) string {
@@ -26,12 +28,16 @@ func file(t *testing.T, content string) string {
 }
 
 func validManagerOptions(apiKeyFile string) ManagerOptions {
-	return ManagerOptions{APIURL: "https://s:8443", APIKeyFile: apiKeyFile, VersionHeader: "Service-Version",
-		Namespace: "fairlead", Release: "fairlead", RemovalDelay: 30 * time.Second, PortRange: "10000-32767",
-		AnchorClusterRole: "fairlead.fairlead-operator-anchor", AnchorRole: "anchor",
-		ForwarderName: "fairlead-forwarder", ForwarderInstance: "fairlead", MetricsAddr: ":8080",
-		ForwarderService: "fairlead-forwarders", Projection: v1alpha1.ProjectionExternalName,
-		DefaultAccess: endpointaccess.Allow}
+	return ManagerOptions{API: options.API{APIURL: "https://s:8443",
+		Credentials: options.Credentials{SecretFile: apiKeyFile}, VersionHeader: "Service-Version"},
+		Installation: installation.Installation{Namespace: "fairlead", Release: "fairlead"},
+		ProjectionOptions: ProjectionOptions{RemovalDelay: 30 * time.Second, PortRange: "10000-32767",
+			Projection: v1alpha1.ProjectionExternalName},
+		Roles: installation.Roles{ClusterRole: "fairlead.fairlead-operator-anchor", Role: "anchor"},
+		ForwarderPods: installation.ForwarderPods{ForwarderName: "fairlead-forwarder",
+			ForwarderInstance: "fairlead", ForwarderService: "fairlead-forwarders"},
+		Process: options.Process{MetricsAddr: ":8080"},
+		Access:  options.Access{DefaultAccess: endpointaccess.Allow}}
 }
 
 // invalidManagerOption is a change of valid options, and what the error about it contains.
@@ -45,22 +51,22 @@ func invalidManagerOptions(t *testing.T) []invalidManagerOption {
 	return []invalidManagerOption{
 		{"--api-url", "http://s", "https", func(o *ManagerOptions) { o.APIURL = "http://s" }},
 		{"--api-url", "https://s/path", "https://HOST", func(o *ManagerOptions) { o.APIURL = "https://s/path" }},
-		{"--api-key-file", "/nowhere", "can be read", func(o *ManagerOptions) { o.APIKeyFile = "/nowhere" }},
-		{"--api-key-file", "", "empty", func(o *ManagerOptions) { o.APIKeyFile = file(t, " \n") }},
-		{"--api-key-file", "", "or give --service-account-token-file", func(o *ManagerOptions) { o.APIKeyFile = "" }},
+		{"--api-key-file", "/nowhere", "can be read", func(o *ManagerOptions) { o.SecretFile = "/nowhere" }},
+		{"--api-key-file", "", "empty", func(o *ManagerOptions) { o.SecretFile = file(t, " \n") }},
+		{"--api-key-file", "", "or give --service-account-token-file", func(o *ManagerOptions) { o.SecretFile = "" }},
 		{"--service-account-token-file", "/token", "either it or --api-key-file", func(o *ManagerOptions) {
 			o.ServiceAccountTokenFile = "/token"
 		}},
 		{"--service-account-token-file", "", "no ServiceAccount token", func(o *ManagerOptions) {
-			o.APIKeyFile, o.ServiceAccountTokenFile = "", file(t, "flk_x")
+			o.SecretFile, o.ServiceAccountTokenFile = "", file(t, "flk_x")
 		}},
 		{"--ca-file", "", "PEM", func(o *ManagerOptions) { o.CAFile = file(t, "no certificate") }},
 		{"--version-header", "a b", "Service-Version", func(o *ManagerOptions) { o.VersionHeader = "a b" }},
 		{"--namespace", "Fair Lead", "lower case", func(o *ManagerOptions) { o.Namespace = "Fair Lead" }},
 		{"--release", "", "lower case", func(o *ManagerOptions) { o.Release = "" }},
-		{"--anchor-cluster-role", "a/b", "name", func(o *ManagerOptions) { o.AnchorClusterRole = "a/b" }},
-		{"--cluster-role", "a/b", "name", func(o *ManagerOptions) { o.ClusterRole = "a/b" }},
-		{"--anchor-role", "", "name", func(o *ManagerOptions) { o.AnchorRole = "" }},
+		{"--anchor-cluster-role", "a/b", "name", func(o *ManagerOptions) { o.Roles.ClusterRole = "a/b" }},
+		{"--cluster-role", "a/b", "name", func(o *ManagerOptions) { o.Roles.Rights = "a/b" }},
+		{"--anchor-role", "", "name", func(o *ManagerOptions) { o.Roles.Role = "" }},
 		{"--forwarder-name", "a b", "label", func(o *ManagerOptions) { o.ForwarderName = "a b" }},
 		{"--default-access", "none", "allow or deny", func(o *ManagerOptions) { o.DefaultAccess = "none" }},
 		{"--projection", "slices", "externalName or", func(o *ManagerOptions) { o.Projection = "slices" }},
@@ -110,7 +116,7 @@ func TestManagerOptions_ErrorsNameFlagValueAndRemedy(t *testing.T) {
 	if err := o.Validate(); err != nil {
 		t.Fatalf("valid options: %v", err)
 	}
-	o.APIKeyFile, o.ServiceAccountTokenFile = "", "/not/there/yet"
+	o.SecretFile, o.ServiceAccountTokenFile = "", "/not/there/yet"
 	if err := o.Validate(); err != nil {
 		t.Errorf("a token that is not there yet: %v", err)
 	}
@@ -131,8 +137,10 @@ func TestManagerOptions_ErrorsNameFlagValueAndRemedy(t *testing.T) {
 
 func TestForwarderOptions_ErrorsNameFlag(t *testing.T) {
 	t.Parallel()
-	o := ForwarderOptions{EdgeAddress: "s:8443", AuthtokenFile: file(t, "flt_x"), Namespace: "fairlead",
-		Release: "fairlead", PodIPs: "fd00::1,10.0.0.7"}
+	o := ForwarderOptions{Session: options.Session{EdgeAddress: "s:8443"},
+		Credentials:  options.Credentials{SecretFile: file(t, "flt_x")},
+		Installation: installation.Installation{Namespace: "fairlead", Release: "fairlead"},
+		PodIPs:       "fd00::1,10.0.0.7"}
 	if err := o.Validate(); err != nil {
 		t.Fatalf("valid options: %v", err)
 	}
@@ -154,9 +162,9 @@ func TestForwarderOptions_ErrorsNameFlag(t *testing.T) {
 			t.Errorf("annotations %s: %v", name, o.Validate())
 		}
 	}
-	o = ForwarderOptions{EdgeAddress: "s", AuthtokenFile: "", CAFile: "/nowhere", PodIPs: "10.0.0.7,x",
-		MetricsAddr: "x",
-		HealthAddr:  "x", DrainTimeout: -1}
+	o = ForwarderOptions{Session: options.Session{EdgeAddress: "s", DrainTimeout: -1},
+		Credentials: options.Credentials{SecretFile: "", CAFile: "/nowhere"}, PodIPs: "10.0.0.7,x",
+		Process: options.Process{MetricsAddr: "x", HealthAddr: "x"}}
 	err := o.Validate()
 	for _, flag := range []string{"--edge-address", "--authtoken-file", "--ca-file", "--namespace", "--release",
 		"POD_IPS",

@@ -53,7 +53,7 @@ func (r *readiness) check(*http.Request) error {
 
 // fillBeforeLeading makes the caches read, before there is a leader, what its controllers watch:
 // besides the kinds that boundendpoint.Index names, and Namespaces, which every version may read.
-func fillBeforeLeading(ctx context.Context, c cache.Cache, o ManagerOptions) error {
+func fillBeforeLeading(ctx context.Context, c cache.Cache, o settings) error {
 	everywhere := len(o.AllowNamespaces) == 0
 	kinds := []client.Object{&v1alpha1.KubernetesOperator{}}
 	if o.DefaultAccess != "" {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/notify"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/registration"
 	"github.com/fairlead-dev/fairlead/internal/operator/kube/process"
 )
 
@@ -26,11 +27,11 @@ const secondReleaseRetry = 10 * time.Second
 // differ.
 type secondReleaseDetector struct {
 	process.EveryReplica
-	own     installation.Installation
-	log     logr.Logger
-	report  func(ctx context.Context, other string) error // writes the report; writes nothing if it is unchanged
-	elected <-chan struct{}                               // closed when this manager leads
-	found   notify.Signal                                 // receives when other was set
+	own          installation.Installation
+	log          logr.Logger
+	registration *registration.Registration // whose status gets the report
+	elected      <-chan struct{}            // closed when this manager leads
+	found        notify.Signal              // receives when other was set
 
 	mu      sync.Mutex
 	version string // of the Lease that was read last
@@ -79,7 +80,7 @@ func (d *secondReleaseDetector) Start(ctx context.Context) error {
 		if other == "" {
 			continue
 		}
-		if err := d.report(ctx, other); err != nil && ctx.Err() == nil {
+		if err := d.registration.ReportSecondRelease(ctx, other); err != nil && ctx.Err() == nil {
 			d.log.V(1).Info("Reporting the other release failed; it is retried", "cause", err.Error())
 		}
 	}

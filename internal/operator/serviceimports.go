@@ -18,7 +18,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/notify"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/registration"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/serviceimport"
-	"github.com/fairlead-dev/fairlead/internal/operator/optioncheck"
+	"github.com/fairlead-dev/fairlead/internal/operator/options"
 )
 
 // defaultClustersetDomain is the DNS domain of imported Services (KEP-1645).
@@ -33,7 +33,7 @@ type serviceImports struct {
 // newServiceImports returns what imports Services or, without --clusterset, what deletes the
 // imported ones.
 func newServiceImports(
-	ctx context.Context, mgr ctrl.Manager, direct directClients, o ManagerOptions, s settings, set *endpointsync.Set,
+	ctx context.Context, mgr ctrl.Manager, direct directClients, o settings, set *endpointsync.Set,
 	addresses *forwarderaddresses.Tracker, changes *notify.Source, recorder events.EventRecorder,
 ) serviceImports {
 	own, log := direct.anchors.Installation, mgr.GetLogger().WithName("imports")
@@ -46,7 +46,7 @@ func newServiceImports(
 	}
 	r := serviceimport.New(serviceimport.Options{
 		Client: mgr.GetClient(), Live: direct.client, Anchors: direct.anchors, Exports: set, Addresses: addresses,
-		Changes: changes, Namespaces: s.namespaces, Recorder: recorder,
+		Changes: changes, Namespaces: o.namespaces, Recorder: recorder,
 		Regarding: func() runtime.Object { return operatorObject(ctx, mgr.GetClient(), o) },
 		Log:       log, ServeRetry: o.ServeRetry,
 		Domain: cmp.Or(o.ClustersetDomain, defaultClustersetDomain),
@@ -64,7 +64,7 @@ func (i serviceImports) setup(mgr ctrl.Manager, register *registration.Registrat
 }
 
 // checkClusterset checks what importing needs.
-func (o *ManagerOptions) checkClusterset(c *optioncheck.Checker) {
+func (o *ManagerOptions) checkClusterset(c *options.Checker) {
 	if !o.Clusterset {
 		return
 	}

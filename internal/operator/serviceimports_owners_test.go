@@ -23,6 +23,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/operator"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/serviceimport"
 )
 
@@ -46,8 +47,9 @@ var _ = Describe("the manager that imports Services", func() {
 		Eventually(r.ready(ctx, "api."+r.target)).Should(Equal("True Ready"))
 		Eventually(r.importsCondition(ctx)).Should(And(HavePrefix("False CRDsMissing"),
 			ContainSubstring("kubectl apply -f https://")))
-		check := operator.CheckOptions{Namespace: r.namespace, Release: "fairlead", Clusterset: true,
-			Kubernetes: config, Timeout: 3 * time.Second, Out: &bytes.Buffer{}}
+		check := operator.CheckOptions{Installation: installation.Installation{Namespace: r.namespace,
+			Release: "fairlead"}, Clusterset: true, Kubernetes: config, Timeout: 3 * time.Second,
+			Out: &bytes.Buffer{}}
 		Expect(operator.Check(ctx, check)).To(MatchError(ContainSubstring("CRDsMissing")))
 
 		installMulticlusterCRDs()

@@ -38,6 +38,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/operator"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/forwarderstatus"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/namespaces"
+	"github.com/fairlead-dev/fairlead/internal/operator/options"
 	"github.com/fairlead-dev/fairlead/test/support/testenv"
 )
 
@@ -179,15 +181,20 @@ func newNamespace(ctx context.Context, prefix string) string {
 
 func (r *release) options() operator.ManagerOptions {
 	return operator.ManagerOptions{
-		Namespace: r.namespace, Release: "fairlead", Description: "a test", BindingEnabled: true,
-		RemovalDelay: 30 * time.Second, PortRange: "10000-32767",
-		ClusterDomain: "cluster.local", AnchorClusterRole: r.anchor(), AnchorRole: anchor, ClusterRole: r.user(),
-		ForwarderName: "fairlead-forwarder", ForwarderInstance: "fairlead", ForwarderService: "fairlead-forwarders",
-		Projection:     v1alpha1.ProjectionExternalName,
-		DefaultAccess:  endpointaccess.Allow,
-		DenyNamespaces: []string{"kube-*"}, TakeoverDelay: time.Minute, LeaderElect: true, Kubernetes: r.kubernetes,
-		Logger:  slog.New(slog.NewTextHandler(GinkgoWriter, nil)),
-		Account: r.account, Registrar: r.account, Forwarders: listening{}, Metrics: prometheus.NewRegistry(),
+		Installation:           installation.Installation{Namespace: r.namespace, Release: "fairlead"},
+		KubernetesOperatorSpec: v1alpha1.KubernetesOperatorSpec{Description: "a test", BindingEnabled: true},
+		ProjectionOptions: operator.ProjectionOptions{RemovalDelay: 30 * time.Second, PortRange: "10000-32767",
+			ClusterDomain: "cluster.local", Projection: v1alpha1.ProjectionExternalName,
+			TakeoverDelay: time.Minute},
+		Roles: installation.Roles{ClusterRole: r.anchor(), Role: anchor, Rights: r.user()},
+		ForwarderPods: installation.ForwarderPods{ForwarderName: "fairlead-forwarder",
+			ForwarderInstance: "fairlead", ForwarderService: "fairlead-forwarders"},
+		Access:  options.Access{DefaultAccess: endpointaccess.Allow},
+		Options: namespaces.Options{DenyNamespaces: []string{"kube-*"}}, LeaderElect: true,
+		Process: options.Process{Kubernetes: r.kubernetes,
+			Logger: slog.New(slog.NewTextHandler(GinkgoWriter, nil))},
+		Substitutes: operator.Substitutes{Account: r.account, Registrar: r.account, Forwarders: listening{},
+			Metrics: prometheus.NewRegistry()},
 	}
 }
 

@@ -17,6 +17,7 @@ var (
 	// notJSON matches the text of json.SyntaxError.
 	notJSON = regexp.MustCompile(`invalid character ('(?:\\?.)[^']*') (?:looking for|after|in) [a-z" :\-]+`)
 
+	embedded    = regexp.MustCompile(`\b[A-Z]\w*\.`) // an embedded struct in a field's path: JSON has no such level
 	wholeNumber = regexp.MustCompile(`^u?int\d*$`)
 
 	libraryWords = strings.NewReplacer("failed to unmarshal", "cannot read", "failed to decode", "cannot read",
@@ -33,7 +34,7 @@ func DecodeError(text string) string {
 		if !isKind {
 			is = "a " + m[1] // number, or number 1.5
 		}
-		return cmp.Or(m[2], "the value") + " is " + is + " and must be " + kindOf(m[3])
+		return cmp.Or(embedded.ReplaceAllString(m[2], ""), "the value") + " is " + is + " and must be " + kindOf(m[3])
 	})
 	text = notJSON.ReplaceAllString(text, "it is not JSON: $1 cannot stand there")
 	return libraryWords.Replace(text)

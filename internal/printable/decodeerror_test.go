@@ -11,7 +11,11 @@ import (
 
 func TestDecodeError_HasNoWordsOfGo(t *testing.T) {
 	t.Parallel()
+	type Person struct {
+		Mail string `json:"mail"`
+	}
 	type claims struct {
+		Person
 		At     int64            `json:"auth_time"`
 		Name   string           `json:"name"`
 		Groups []string         `json:"groups"`
@@ -31,6 +35,7 @@ func TestDecodeError_HasNoWordsOfGo(t *testing.T) {
 		`{"groups":true}`:       {&claims{}, "groups is true or false and must be a list"},
 		`{"all":[]}`:            {&claims{}, "all is a list and must be an object"},
 		`{"inner":{"B":"yes"}}`: {&claims{}, "inner.B is a text and must be true or false"},
+		`{"mail":1}`:            {&claims{}, "mail is a number and must be a text"},
 		`{"azp":1}`:             {&anonymous, "azp is a number and must be a text"},
 		`[]`:                    {&anonymous, "the value is a list and must be an object"},
 		`"x"`:                   {&map[string]any{}, "the value is a text and must be an object"},

@@ -19,8 +19,9 @@ func endpoint(t *testing.T, url string) (*account.Endpoint, account.EndpointURL)
 		t.Fatal(err)
 	}
 	return &account.Endpoint{
-		ID: "ep-1", URL: u.String(), Type: account.TypeAgent, Name: "blue", Description: "Ärger: \"it's\", a\nb",
-		Metadata: `{"team":"dock"}`, Status: account.StatusOnline,
+		ID: "ep-1", URL: u.String(), Type: account.TypeAgent,
+		EndpointSettings: account.EndpointSettings{Name: "blue", Description: "Ärger: \"it's\", a\nb",
+			Metadata: `{"team":"dock"}`}, Status: account.StatusOnline,
 	}, u
 }
 

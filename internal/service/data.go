@@ -16,6 +16,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/seal"
 	"github.com/fairlead-dev/fairlead/internal/service/sqldb"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
+	"github.com/fairlead-dev/fairlead/internal/service/store/membership"
 	"github.com/fairlead-dev/fairlead/internal/service/ticketkeys"
 	"github.com/fairlead-dev/fairlead/internal/trust"
 )
@@ -38,8 +39,9 @@ type data struct {
 // open opens the store for a replica, or a server that is alone, and makes the first account.
 func (d *data) open(ctx context.Context, r *replicas, m *storeMetrics) (err error) {
 	set := d.set
-	opt := store.Options{DataDir: set.DataDir, DatabaseURL: set.DatabaseURL, Grace: set.EndpointGrace,
-		KeepUsers: set.IdentityRetention, OwnHosts: set.ownHosts(), KeepOperators: set.OperatorRetention,
+	opt := store.Options{DataDir: set.DataDir, DatabaseURL: set.DatabaseURL, OwnHosts: set.ownHosts(),
+		Retention: store.Retention{Grace: set.EndpointGrace, KeepUsers: set.IdentityRetention,
+			KeepOperators: set.OperatorRetention},
 		BeatTimes: set.beatTimes, Observer: m, BeatClock: r.lease.Now, Clock: set.storeClock}
 	if opt.Replica, err = r.row(); err != nil {
 		return err
@@ -131,11 +133,11 @@ func (d *data) ping(ctx context.Context) error {
 // all replicas go. A server that is alone goes by its own.
 func (d *data) CheckClock() error {
 	offset := d.store.ClockOffset()
-	if offset.Abs() <= store.MaxClockOffset {
+	if offset.Abs() <= membership.MaxClockOffset {
 		return nil
 	}
 	return fmt.Errorf("this machine's clock is %s off the database's, and %s is the most it may be: set both by NTP",
-		offset, store.MaxClockOffset)
+		offset, membership.MaxClockOffset)
 }
 
 // fingerprint returns that of the service's own authority; "" with certificate files.

@@ -13,6 +13,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/lease"
 	"github.com/fairlead-dev/fairlead/internal/service/peers"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
+	"github.com/fairlead-dev/fairlead/internal/service/store/membership"
 	"github.com/fairlead-dev/fairlead/internal/service/traffic"
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )
@@ -27,9 +28,6 @@ func (o *Options) SetOnStoreOpen(f func(*store.Store)) { o.onStoreOpen = f }
 
 // SetStoreClock sets the clock of the store.
 func (o *Options) SetStoreClock(now func() time.Time) { o.storeClock = now }
-
-// SetDropDeletedInterval sets how often metrics of deleted objects are dropped.
-func (o *Options) SetDropDeletedInterval(d time.Duration) { o.dropDeletedInterval = d }
 
 // SetMaxUnauthenticated limits the connections of one client without a credential.
 func (o *Options) SetMaxUnauthenticated(n int) { o.maxUnauthenticated = n }
@@ -46,7 +44,7 @@ func (o *Options) SetWrapLoginStore(wrap func(account.Logins) account.Logins) {
 func (o *Options) SetWrapRevoker(wrap func(account.Revoker) account.Revoker) { o.wrapRevoker = wrap }
 
 // SetBeatTimes sets the times of a replica's beats.
-func (o *Options) SetBeatTimes(t store.BeatTimes) { o.beatTimes = t }
+func (o *Options) SetBeatTimes(t membership.BeatTimes) { o.beatTimes = t }
 
 // SetLeaseClock sets the clocks of a replica's lease.
 func (o *Options) SetLeaseClock(c lease.Clock) { o.leaseClock = &c }

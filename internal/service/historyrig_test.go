@@ -22,7 +22,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
 	"github.com/fairlead-dev/fairlead/internal/service"
 	"github.com/fairlead-dev/fairlead/internal/service/lease"
-	"github.com/fairlead-dev/fairlead/internal/service/store"
+	"github.com/fairlead-dev/fairlead/internal/service/store/membership"
 	"github.com/fairlead-dev/fairlead/internal/trust"
 	"github.com/fairlead-dev/fairlead/test/support/logbuffer"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
@@ -104,9 +104,12 @@ func (h *history) newHistoryReplica(i int) *historyReplica {
 		}
 	})
 	r.options = service.Options{
-		Addr: host + ":0", MetricsAddr: host + ":0", MetricsSeries: 2000, AccessLogSample: 1,
-		BaseURL: "https://127.0.0.1:8443", DataDir: filepath.Join(h.t.TempDir(), "data"),
-		DatabaseURL: withHosts(h.t, h.databaseURL, dirs...), SecretKeyFile: h.keyFile, EndpointGrace: 2 * time.Second,
+		ListenOptions: service.ListenOptions{Addr: host + ":0", BaseURL: "https://127.0.0.1:8443"},
+		DataOptions: service.DataOptions{DataDir: filepath.Join(h.t.TempDir(), "data"),
+			DatabaseURL: withHosts(h.t, h.databaseURL, dirs...), SecretKeyFile: h.keyFile,
+			EndpointGrace: 2 * time.Second},
+		ObservabilityOptions: service.ObservabilityOptions{MetricsAddr: host + ":0", MetricsSeries: 2000,
+			AccessLogSample: 1},
 		LoginAllow: []string{"127.0.0.1"},
 		Logger:     slog.New(slog.NewTextHandler(&r.log, &slog.HandlerOptions{Level: slog.LevelInfo})),
 		Replica:    service.ReplicaOptions{RelayAddress: host + ":0", Lease: historyLease},
@@ -114,7 +117,8 @@ func (h *history) newHistoryReplica(i int) *historyReplica {
 			TLSCerts: []string{filepath.Join(h.dir, "tls.crt")}, TLSKeys: []string{filepath.Join(h.dir, "tls.key")}},
 		OnReady: r.ready,
 	}
-	r.options.SetBeatTimes(store.BeatTimes{Interval: historyBeat, Timeout: 2 * time.Second, FenceAfter: historyFence})
+	r.options.SetBeatTimes(membership.BeatTimes{Interval: historyBeat, Timeout: 2 * time.Second,
+		FenceAfter: historyFence})
 	r.options.SetDialPeer(r)
 	r.options.SetSessionSweepInterval(time.Second)
 	started := time.Now()

@@ -125,7 +125,6 @@ func TestMetrics_OfTCPEndpointUntilDeleted(t *testing.T) {
 	t.Parallel()
 	p := servicetest.NewTCPPathTo(t, servicetest.Start(t, func(o *service.Options) {
 		o.EndpointGrace = time.Second
-		o.SetDropDeletedInterval(50 * time.Millisecond)
 	}), servicetest.ServeTCP(t, servicetest.Echo))
 	st := p.Forwarder.Open(servicetest.OpenHeader(t, p.Bound))
 	_, _ = io.WriteString(st, "question")

@@ -4,7 +4,6 @@
 package service
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -102,9 +101,8 @@ func (o *observability) run(serving context.Context, tasks *group) {
 // dropDeleted drops the series of deleted endpoints and backends, until ctx is done.
 func (o *observability) dropDeleted(ctx context.Context) {
 	exists := func(err error) bool { return account.CodeOf(err) != account.CodeNotFound }
-	interval := cmp.Or(o.set.dropDeletedInterval, dropDeletedInterval)
-	for timer.Sleep(ctx, interval) {
-		before := time.Now().Add(-interval / 2)
+	for timer.Sleep(ctx, dropDeletedInterval) {
+		before := time.Now().Add(-dropDeletedInterval / 2)
 		o.meter.traffic.Endpoints.DropDeleted(ctx, before, func(ctx context.Context, accountID, id string) bool {
 			_, err := o.store.Endpoint(ctx, accountID, id)
 			return exists(err)

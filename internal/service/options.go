@@ -28,78 +28,80 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/seal"
 	"github.com/fairlead-dev/fairlead/internal/service/sqldb"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
+	"github.com/fairlead-dev/fairlead/internal/service/store/membership"
 	"github.com/fairlead-dev/fairlead/internal/service/traffic"
 )
 
 // Options of the service. Field names in errors are those of the flags.
 type Options struct {
-	Addr        string // where API, agents and forwarders connect; host:port
-	BaseURL     string // how clients reach the API; "" = https://<host name>:<port of Addr>
-	TunnelURL   string // how agents and forwarders reach the service, when that differs from BaseURL
-	DataDir     string // database, authority, lock
-	DatabaseURL string // PostgreSQL; "" = SQLite in DataDir. It may hold a password: never log it
-	// the key that seals what is secret in the store; "" = a file in DataDir, which is made when it
-	// is missing
-	SecretKeyFile  string
-	TLSCert        string   // PEM files; both or none
-	TLSKey         string   //
-	TLSNames       []string // further names and addresses for the service's own certificate
-	VersionHeaders []string // names that the API accepts beside Service-Version
-	MetricsAddr    string   // health and metrics; "" = none
-	HealthAddr     string   // health alone, for probes that may not see metrics; "" = none
-	MetricsSeries  int      // endpoints, and backends, that have metrics of their own
-	// networks and addresses that identity providers and issuers of clusters may be in although they
-	// are private, loopback or the like
-	LoginAllow []string
-	// networks and addresses that static backends may lie in although they are private, loopback or
-	// the like
-	StaticAllow       []string
-	DrainTimeout      time.Duration
+	ListenOptions
+	DataOptions
+	ObservabilityOptions
+	BootstrapOptions
+	Replica     ReplicaOptions
+	Public      PublicOptions
+	LoginAllow  []string // LoginAllow are private networks that identity providers and issuers may be in.
+	StaticAllow []string // StaticAllow are private networks that static backends may be in.
+	GeoIP       []string // GeoIP has files with the locations of addresses.
+
+	DrainTimeout     time.Duration
+	AgentOpenTimeout time.Duration // AgentOpenTimeout is for an agent to accept a stream; 0 = the edge's default.
+	Logger           *slog.Logger
+	ForceStop        <-chan struct{} // ForceStop ends the drain at once when it is closed. It may be nil.
+	OnReady          func(Addresses) // OnReady, if not nil, is called when the service is ready.
+
+	substitutes
+}
+
+// ListenOptions are of the listener for the API, agents and forwarders.
+type ListenOptions struct {
+	Addr            string   // Addr is host:port.
+	BaseURL         string   // BaseURL is for clients; "" = https://<host name>:<port of Addr>.
+	TunnelURL       string   // TunnelURL is for agents and forwarders, when it differs from BaseURL.
+	TLSCert, TLSKey string   // TLSCert and TLSKey are PEM files; both or none.
+	TLSNames        []string // TLSNames are further names and addresses for the service's own certificate.
+	VersionHeaders  []string // VersionHeaders are names that the API accepts beside Service-Version.
+}
+
+// DataOptions say where the service's data is, and how long it is kept.
+type DataOptions struct {
+	DataDir           string // DataDir has the database, authority and lock.
+	DatabaseURL       string // DatabaseURL is PostgreSQL's, "" for SQLite. It may hold a password: never log it.
+	SecretKeyFile     string // SecretKeyFile has the key that seals secrets; "" = a file in DataDir, made if missing.
 	EndpointGrace     time.Duration
-	AgentOpenTimeout  time.Duration // for an agent to accept a stream; 0 = the edge's default
-	OperatorRetention time.Duration // how long operators are kept after they were last seen; 0 = for ever
-	IdentityRetention time.Duration // how long those who logged in are kept after they were last active; 0 = for ever
-	GeoIP             []string      // files with the locations of addresses; empty = none
-	Replica           ReplicaOptions
-	Public            PublicOptions
+	OperatorRetention time.Duration // OperatorRetention is from when an operator was last seen; 0 = for ever.
+	IdentityRetention time.Duration // IdentityRetention is from when a person was last active; 0 = for ever.
+}
 
-	AccessLog       string           // a file, "-" for standard output, "stderr"; "" = none
-	AccessLogSample float64          // the share of requests and connections that is logged, 0 to 1; errors always are
-	ReopenAccessLog <-chan os.Signal // a value opens the access log's file again; may be nil
+// ObservabilityOptions are of health, metrics and the access log.
+type ObservabilityOptions struct {
+	MetricsAddr, HealthAddr string           // HealthAddr is for probes that may not see metrics; "" = none.
+	MetricsSeries           int              // MetricsSeries bounds the endpoints, and backends, with own metrics.
+	AccessLog               string           // AccessLog is a file, "-" for standard output, "stderr"; "" = none.
+	AccessLogSample         float64          // AccessLogSample is the share that is logged, 0 to 1; errors always are.
+	ReopenAccessLog         <-chan os.Signal // ReopenAccessLog, if not nil, opens the file again by a value.
+}
 
-	// where the first secrets are written; "" = to Terminal, or a file in DataDir when that is nil
-	BootstrapFile string
-	Terminal      io.Writer // a terminal that a person looks at, or nil
-	APIKeyFile    string    // files whose secrets are made valid at every start; "" = none
-	AuthtokenFile string    //
+// BootstrapOptions say where the first secrets go, and which ones every start makes valid.
+type BootstrapOptions struct {
+	BootstrapFile             string    // BootstrapFile is "" for Terminal, or a file in DataDir without it.
+	Terminal                  io.Writer // Terminal is one that a person looks at, or nil.
+	APIKeyFile, AuthtokenFile string    // APIKeyFile and AuthtokenFile may be "".
+}
 
-	Logger *slog.Logger
-	// ForceStop ends the drain at once when it is closed. May be nil.
-	ForceStop <-chan struct{}
-	// OnReady is called when the service is ready, with the addresses it listens on. May be nil.
-	OnReady func(Addresses)
-
-	storeClock  func() time.Time   // the store's; nil = the machine's; tests step it
-	onStoreOpen func(*store.Store) // gets the open store; nil = not called; tests fill its disk
-	// gets what records the traffic; nil = not called; tests read it
-	onTraffic func(*traffic.Recorder)
-	// how often metrics of deleted objects are dropped; 0 = the default; tests shorten it
-	dropDeletedInterval time.Duration
-	// connections of one client without a credential; 0 = the default; tests lower it
-	maxUnauthenticated int
-
-	// how often ended sessions of people are cut; 0 = the default; tests shorten it
-	sessionSweepInterval time.Duration
-	// wraps the store of login actions; nil = not wrapped; tests pause in it
-	wrapLoginStore func(account.Logins) account.Logins
-	// wraps the revoker of sessions; nil = not wrapped; tests cancel requests in it
-	wrapRevoker func(account.Revoker) account.Revoker
-
-	beatTimes store.BeatTimes // a replica's; zero = the defaults; tests shorten them
-	// clocks of the lease; nil = the system's; tests step them
-	leaseClock *lease.Clock
-	// dials other replicas; nil = a net.Dialer; tests cut what it returns
-	dialPeer peers.Dialer
+// substitutes are parts and times in place of the service's own, which the zero values stand for.
+// Tests set them.
+type substitutes struct {
+	storeClock           func() time.Time
+	onStoreOpen          func(*store.Store)      // onStoreOpen gets the open store.
+	onTraffic            func(*traffic.Recorder) // onTraffic gets what records the traffic.
+	maxUnauthenticated   int                     // maxUnauthenticated is for the connections of a client.
+	sessionSweepInterval time.Duration           // sessionSweepInterval is for cutting ended sessions of people.
+	wrapLoginStore       func(account.Logins) account.Logins
+	wrapRevoker          func(account.Revoker) account.Revoker
+	beatTimes            membership.BeatTimes
+	leaseClock           *lease.Clock
+	dialPeer             peers.Dialer // dialPeer dials other replicas.
 }
 
 // Addresses are those of the listeners.
@@ -139,11 +141,10 @@ func (o *Options) parse() (set settings, err error) {
 	var broken []account.FieldError
 	note := func(err error) { broken = append(broken, account.FieldsOf(err)...) }
 	note(checkListen("--addr", o.Addr))
-	if o.MetricsAddr != "" {
-		note(checkListen("--metrics-addr", o.MetricsAddr))
-	}
-	if o.HealthAddr != "" {
-		note(checkListen("--health-addr", o.HealthAddr))
+	for _, l := range [][2]string{{"--metrics-addr", o.MetricsAddr}, {"--health-addr", o.HealthAddr}} {
+		if flag, addr := l[0], l[1]; addr != "" {
+			note(checkListen(flag, addr))
+		}
 	}
 	if o.MetricsSeries < 0 || o.MetricsSeries > maxSeries {
 		note(account.Invalid("--metrics-series", strconv.Itoa(o.MetricsSeries),
@@ -165,12 +166,12 @@ func (o *Options) parse() (set settings, err error) {
 	}
 	if o.DatabaseURL != "" {
 		note(sqldb.CheckDatabaseURL(o.DatabaseURL))
-	}
-	if o.DatabaseURL != "" && o.SecretKeyFile == "" {
-		note(account.Invalid("--secret-key-file", "",
-			fmt.Sprintf("is required with PostgreSQL, and belongs into the backup of the database: "+
-				"give a file with %d hexadecimal digits, which `openssl rand -hex %d` makes", 2*seal.KeySize,
-				seal.KeySize)))
+		if o.SecretKeyFile == "" {
+			note(account.Invalid("--secret-key-file", "",
+				fmt.Sprintf("is required with PostgreSQL, and belongs into the backup of the database: "+
+					"give a file with %d hexadecimal digits, which `openssl rand -hex %d` makes", 2*seal.KeySize,
+					seal.KeySize)))
+		}
 	}
 	o.validateTLS(note)
 	for _, name := range o.VersionHeaders {
@@ -192,7 +193,7 @@ func (o *Options) parse() (set settings, err error) {
 }
 
 // validateTLS checks the options of the certificate of the service's own listener.
-func (o *Options) validateTLS(note func(error)) {
+func (o *ListenOptions) validateTLS(note func(error)) {
 	if (o.TLSCert == "") != (o.TLSKey == "") {
 		note(account.Invalid("--tls-cert", o.TLSCert, "give --tls-cert and --tls-key together, or neither"))
 	}
@@ -216,7 +217,7 @@ func checkRetention(field string, d time.Duration) error {
 }
 
 // diskFull adds the remedy to an error of the start for which sqldb.DiskFull returns true.
-func (o *Options) diskFull(err error) error {
+func (o *DataOptions) diskFull(err error) error {
 	holds := "data directory " + o.DataDir
 	if o.DatabaseURL != "" {
 		holds += ", or the database,"
@@ -228,7 +229,7 @@ func (o *Options) diskFull(err error) error {
 // secretKeyFile is the file in the data directory that holds the key when no other is given.
 const secretKeyFile = "secret.key"
 
-func (o *Options) secretKey() (*seal.Key, error) {
+func (o *DataOptions) secretKey() (*seal.Key, error) {
 	if o.SecretKeyFile != "" {
 		return seal.Read(o.SecretKeyFile)
 	}

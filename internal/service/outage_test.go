@@ -144,7 +144,7 @@ func (w *outageServer) targets(t *testing.T) map[string]outageTarget {
 		ep, err := w.tenant.Store.CreateEndpoint(servicetest.Context(t), account.Endpoint{
 			AccountID: w.tenant.Account, URL: "http://pool.demo", Bindings: []string{account.BindingKubernetes},
 			Scheme: "http", Host: "pool.demo", Port: 80, Type: account.TypeCloud, BackendID: pooled,
-			PoolingEnabled: true}, account.PolicyFacts{})
+			EndpointSettings: account.EndpointSettings{PoolingEnabled: true}}, account.PolicyFacts{})
 		if err != nil {
 			t.Fatal(err)
 		}

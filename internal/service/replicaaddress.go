@@ -20,7 +20,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/seal"
-	"github.com/fairlead-dev/fairlead/internal/service/store"
+	"github.com/fairlead-dev/fairlead/internal/service/store/membership"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
@@ -49,7 +49,7 @@ func (b *addressBook) mac(replicaID, address string) string {
 
 // update takes the addresses of live replicas that do not drain from their rows. It logs once of a
 // replica whose address is not authentic.
-func (b *addressBook) update(rows []store.Replica) {
+func (b *addressBook) update(rows []membership.Replica) {
 	var all []tunnel.ReplicaAddress
 	b.mu.Lock()
 	defer b.mu.Unlock()

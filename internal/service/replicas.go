@@ -20,6 +20,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/peers"
 	"github.com/fairlead-dev/fairlead/internal/service/seal"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
+	"github.com/fairlead-dev/fairlead/internal/service/store/membership"
 	"github.com/fairlead-dev/fairlead/internal/service/traffic"
 	"github.com/fairlead-dev/fairlead/internal/service/tunnelserver"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
@@ -67,7 +68,7 @@ func (r *replicas) open(ctx context.Context) (err error) {
 }
 
 // row returns how the store registers this replica; nil for a service that is alone.
-func (r *replicas) row() (*store.Replica, error) {
+func (r *replicas) row() (*membership.Replica, error) {
 	if r.alone() {
 		return nil, nil
 	}
@@ -75,12 +76,12 @@ func (r *replicas) row() (*store.Replica, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &store.Replica{ID: r.id, RelayAddress: net.JoinHostPort(r.set.relayHost, port), Version: version.String(),
-		BaseURL: r.set.baseURL.String(), Address: r.set.replicaAddress}, nil
+	return &membership.Replica{ID: r.id, RelayAddress: net.JoinHostPort(r.set.relayHost, port),
+		Version: version.String(), BaseURL: r.set.baseURL.String(), Address: r.set.replicaAddress}, nil
 }
 
 // authenticate adds to the replica's row what makes the others announce its address.
-func (r *replicas) authenticate(row *store.Replica, key *seal.Key) {
+func (r *replicas) authenticate(row *membership.Replica, key *seal.Key) {
 	if r.alone() {
 		return
 	}
@@ -284,7 +285,7 @@ func (r *replicas) drainRelayed(ctx context.Context) {
 // leave ends that this server is one of the replicas, after its sessions have ended. Others have
 // done it where the end of the service is that it was fenced.
 func (r *replicas) leave(end error) {
-	if r.alone() || errors.Is(end, store.ErrFenced) {
+	if r.alone() || errors.Is(end, membership.ErrFenced) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), registryTimeout)

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/service/sqldb"
-	"github.com/fairlead-dev/fairlead/internal/service/store"
+	"github.com/fairlead-dev/fairlead/internal/service/store/membership"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
@@ -42,7 +42,7 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	err = runOnce(ctx, set)
-	for ctx.Err() == nil && errors.Is(err, store.ErrFenced) {
+	for ctx.Err() == nil && errors.Is(err, membership.ErrFenced) {
 		o.Logger.Error("the other replicas took this one for dead; it begins anew", "err", err)
 		err = runOnce(ctx, set)
 	}
@@ -212,7 +212,7 @@ func (s *service) run(ctx context.Context) error {
 		case err = <-s.tasks.failed:
 			s.log.Error("the service cannot go on", "err", err)
 		}
-		if !errors.Is(err, store.ErrFenced) { // its sessions are over
+		if !errors.Is(err, membership.ErrFenced) { // its sessions are over
 			s.drain()
 		}
 	}

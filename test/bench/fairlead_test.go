@@ -65,10 +65,11 @@ func runServer(ctx context.Context, _ keyring, next string) (string, error) {
 	up, ended := make(chan service.Addresses, 1), make(chan error, 1)
 	drop := memory.Ballast() // as its command does
 	o := service.Options{
-		Addr: cmp.Or(addr, "127.0.0.1:0"), MetricsSeries: 2000, AccessLogSample: 1, DataDir: dir,
-		DrainTimeout:  time.Second,
-		EndpointGrace: time.Minute,
-		Logger:        slog.New(slog.DiscardHandler), OnReady: func(a service.Addresses) { up <- a },
+		ListenOptions:        service.ListenOptions{Addr: cmp.Or(addr, "127.0.0.1:0")},
+		DataOptions:          service.DataOptions{DataDir: dir, EndpointGrace: time.Minute},
+		ObservabilityOptions: service.ObservabilityOptions{MetricsSeries: 2000, AccessLogSample: 1},
+		DrainTimeout:         time.Second,
+		Logger:               slog.New(slog.DiscardHandler), OnReady: func(a service.Addresses) { up <- a },
 	}
 	go func() { defer drop(); ended <- service.Run(ctx, o) }()
 	var at service.Addresses

@@ -28,7 +28,8 @@ func addToPool(a *servicetest.Tenant, binding, url, backendID string) tunnel.Bou
 		account.Endpoint{AccountID: a.Account, URL: u.String(), Bindings: []string{binding}, Scheme: u.Scheme,
 			Host: u.Host,
 			Port: u.Port,
-			Type: account.TypeCloud, BackendID: backendID, PoolingEnabled: true}, account.PolicyFacts{})
+			Type: account.TypeCloud, BackendID: backendID,
+			EndpointSettings: account.EndpointSettings{PoolingEnabled: true}}, account.PolicyFacts{})
 	if err != nil {
 		a.T.Fatal(err)
 	}

@@ -35,7 +35,9 @@ import (
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
 	"github.com/fairlead-dev/fairlead/internal/operator/exporter"
+	"github.com/fairlead-dev/fairlead/internal/operator/options"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/test/support/logbuffer"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
@@ -183,14 +185,18 @@ func (w *world) run(change ...func(*exporter.Options)) {
 		w.Fatal(err)
 	}
 	o := exporter.Options{
-		APIURL: "https://" + w.service.Addrs.Service.String(), EdgeAddress: w.service.Addrs.Service.String(),
-		APIKeyFile: keyFile, CAFile: filepath.Join(w.service.Options.DataDir, "ca.crt"),
-		VersionHeader: "Service-Version",
-		Namespace:     w.namespace("fairlead-"), Release: "fairlead", Deployment: "exporter", PodName: "exporter-1",
-		AllowNamespaces: []string{w.victim, w.self},
-		ClusterDomain:   "cluster.local", DrainTimeout: time.Second, Kubernetes: config,
-		Logger:  slog.New(slog.NewTextHandler(w.log, nil)),
-		Metrics: prometheus.NewRegistry(), DialUpstream: w.dial,
+		API: options.API{APIURL: "https://" + w.service.Addrs.Service.String(),
+			Credentials: options.Credentials{SecretFile: keyFile,
+				CAFile: filepath.Join(w.service.Options.DataDir, "ca.crt")}, VersionHeader: "Service-Version"},
+		Session: options.Session{EdgeAddress: w.service.Addrs.Service.String(), PodName: "exporter-1",
+			DrainTimeout: time.Second},
+		Installation:  installation.Installation{Namespace: w.namespace("fairlead-"), Release: "fairlead"},
+		Deployment:    "exporter",
+		ObjectOptions: exporter.ObjectOptions{AllowNamespaces: []string{w.victim, w.self}},
+		ClusterDomain: "cluster.local",
+		Process: options.Process{Kubernetes: config,
+			Logger: slog.New(slog.NewTextHandler(w.log, nil))}, Metrics: prometheus.NewRegistry(),
+		DialUpstream: w.dial,
 	}
 	for _, f := range change {
 		f(&o)

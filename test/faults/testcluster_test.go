@@ -20,6 +20,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/operator"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
+	"github.com/fairlead-dev/fairlead/internal/operator/options"
 )
 
 // maxWait is how long the manager may take to converge after a fault: much longer than it needs,
@@ -150,14 +151,17 @@ func (w *testCluster) options(through []transport) operator.ManagerOptions {
 		c.Wrap(through[i])
 	}
 	return operator.ManagerOptions{
-		Namespace: w.own.Namespace, Release: w.own.Release, BindingEnabled: true,
-		EndpointSelector: "ep.name != 'hidden'",
-		PortRange:        "10000-32767",
-		ClusterDomain:    "cluster.local", AnchorClusterRole: w.anchor(), AnchorRole: w.anchor(),
-		ForwarderName: "fairlead-forwarder", ForwarderInstance: "fairlead",
-		ForwarderService: "fairlead-forwarders", Projection: v1alpha1.ProjectionExternalName,
-		Kubernetes: c, Logger: slog.New(slog.DiscardHandler), Account: w.account, Registrar: w.account,
-		Metrics: prometheus.NewRegistry(),
+		Installation: w.own,
+		KubernetesOperatorSpec: v1alpha1.KubernetesOperatorSpec{BindingEnabled: true,
+			EndpointSelector: "ep.name != 'hidden'"},
+		ProjectionOptions: operator.ProjectionOptions{PortRange: "10000-32767", ClusterDomain: "cluster.local",
+			Projection: v1alpha1.ProjectionExternalName},
+		Roles: installation.Roles{ClusterRole: w.anchor(), Role: w.anchor()},
+		ForwarderPods: installation.ForwarderPods{ForwarderName: "fairlead-forwarder",
+			ForwarderInstance: "fairlead", ForwarderService: "fairlead-forwarders"},
+		Process: options.Process{Kubernetes: c, Logger: slog.New(slog.DiscardHandler)},
+		Substitutes: operator.Substitutes{Account: w.account, Registrar: w.account,
+			Metrics: prometheus.NewRegistry()},
 	}
 }
 

@@ -36,7 +36,9 @@ import (
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/operator"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
 	"github.com/fairlead-dev/fairlead/internal/operator/exporter"
+	"github.com/fairlead-dev/fairlead/internal/operator/options"
 	"github.com/fairlead-dev/fairlead/internal/service"
 	"github.com/fairlead-dev/fairlead/test/support/accounttest"
 	"github.com/fairlead-dev/fairlead/test/support/logbuffer"
@@ -260,13 +262,19 @@ func (w *world) startManager() {
 	w.create(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: w.namespace + "." + anchor}})
 	w.create(&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: anchor}})
 	o := operator.ManagerOptions{
-		APIURL: w.apiURL(), ServiceAccountTokenFile: w.tokenFile(account.RoleOperator), CAFile: w.ca(),
-		VersionHeader: "Service-Version", Namespace: w.namespace, Release: release, BindingEnabled: true,
-		RemovalDelay: 30 * time.Second, PortRange: "10000-32767", ClusterDomain: "cluster.local",
-		AnchorClusterRole: w.namespace + "." + anchor, AnchorRole: anchor, ForwarderName: "fairlead-forwarder",
-		ForwarderInstance: release, Projection: v1alpha1.ProjectionExternalName, TakeoverDelay: time.Minute,
-		LeaderElect: true, Metrics: prometheus.NewRegistry(),
-		Kubernetes: config, Logger: w.logger(),
+		API: options.API{APIURL: w.apiURL(),
+			Credentials: options.Credentials{ServiceAccountTokenFile: w.tokenFile(account.RoleOperator),
+				CAFile: w.ca()}, VersionHeader: "Service-Version"},
+		Installation:           installation.Installation{Namespace: w.namespace, Release: release},
+		KubernetesOperatorSpec: v1alpha1.KubernetesOperatorSpec{BindingEnabled: true},
+		ProjectionOptions: operator.ProjectionOptions{RemovalDelay: 30 * time.Second, PortRange: "10000-32767",
+			ClusterDomain: "cluster.local", Projection: v1alpha1.ProjectionExternalName,
+			TakeoverDelay: time.Minute},
+		Roles: installation.Roles{ClusterRole: w.namespace + "." + anchor, Role: anchor},
+		ForwarderPods: installation.ForwarderPods{ForwarderName: "fairlead-forwarder",
+			ForwarderInstance: release}, LeaderElect: true,
+		Substitutes: operator.Substitutes{Metrics: prometheus.NewRegistry()},
+		Process:     options.Process{Kubernetes: config, Logger: w.logger()},
 	}
 	w.run(func(ctx context.Context) error { return operator.RunManager(ctx, o) })
 }
@@ -274,9 +282,11 @@ func (w *world) startManager() {
 func (w *world) startForwarder() {
 	w.Helper()
 	o := operator.ForwarderOptions{
-		EdgeAddress:             w.service.Addrs.Service.String(),
-		ServiceAccountTokenFile: w.tokenFile(account.RoleForwarder), CAFile: w.ca(), Namespace: w.namespace,
-		Release: release, PodName: "forwarder-1", PodIPs: "10.1.0.9", Kubernetes: config, Logger: w.logger(),
+		Session: options.Session{EdgeAddress: w.service.Addrs.Service.String(), PodName: "forwarder-1"},
+		Credentials: options.Credentials{ServiceAccountTokenFile: w.tokenFile(account.RoleForwarder),
+			CAFile: w.ca()},
+		Installation: installation.Installation{Namespace: w.namespace, Release: release},
+		PodIPs:       "10.1.0.9", Process: options.Process{Kubernetes: config, Logger: w.logger()},
 	}
 	w.run(func(ctx context.Context) error { return operator.RunForwarder(ctx, o) })
 }
@@ -301,11 +311,14 @@ func (w *world) startExporter() {
 			Upstream: v1alpha1.Upstream{URL: "tcp://echo:5432"}}})
 	echo := servicetest.ServeTCP(w.T, servicetest.Echo)
 	o := exporter.Options{
-		APIURL: w.apiURL(), EdgeAddress: w.service.Addrs.Service.String(),
-		ServiceAccountTokenFile: w.tokenFile(account.RoleExporter), CAFile: w.ca(), VersionHeader: "Service-Version",
-		Namespace: w.namespace, Release: release, Deployment: "exporter", PodName: "exporter-1",
-		ClusterDomain: "cluster.local", DrainTimeout: time.Second, Kubernetes: config, Logger: w.logger(),
-		Metrics: prometheus.NewRegistry(),
+		API: options.API{APIURL: w.apiURL(),
+			Credentials: options.Credentials{ServiceAccountTokenFile: w.tokenFile(account.RoleExporter),
+				CAFile: w.ca()}, VersionHeader: "Service-Version"},
+		Session: options.Session{EdgeAddress: w.service.Addrs.Service.String(), PodName: "exporter-1",
+			DrainTimeout: time.Second},
+		Installation: installation.Installation{Namespace: w.namespace, Release: release},
+		Deployment:   "exporter", ClusterDomain: "cluster.local",
+		Process: options.Process{Kubernetes: config, Logger: w.logger()}, Metrics: prometheus.NewRegistry(),
 		DialUpstream: func(ctx context.Context, network, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, network, echo)
 		},

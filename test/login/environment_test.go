@@ -104,10 +104,11 @@ func start(program string) (*environment, error) {
 	w.stop = cancel
 	up := make(chan service.Addresses, 1)
 	opt := service.Options{
-		Addr: "127.0.0.1:0", MetricsAddr: "127.0.0.1:0", MetricsSeries: 2000, BaseURL: "https://" + apiHost,
-		DataDir:   filepath.Join(dir, "data"),
-		AccessLog: filepath.Join(dir, "access.log"), AccessLogSample: 1, DrainTimeout: 10 * time.Second,
-		EndpointGrace: 10 * time.Minute,
+		ListenOptions: service.ListenOptions{Addr: "127.0.0.1:0", BaseURL: "https://" + apiHost},
+		DataOptions:   service.DataOptions{DataDir: filepath.Join(dir, "data"), EndpointGrace: 10 * time.Minute},
+		ObservabilityOptions: service.ObservabilityOptions{MetricsAddr: "127.0.0.1:0", MetricsSeries: 2000,
+			AccessLog: filepath.Join(dir, "access.log"), AccessLogSample: 1},
+		DrainTimeout: 10 * time.Second,
 		Public: service.PublicOptions{HTTPAddr: "127.0.0.1:0", HTTPSAddr: "127.0.0.1:0",
 			TLSCerts: []string{w.certs.cert},
 			TLSKeys:  []string{w.certs.key}},

@@ -29,7 +29,9 @@ import (
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/operator"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
 	"github.com/fairlead-dev/fairlead/internal/operator/exporter"
+	"github.com/fairlead-dev/fairlead/internal/operator/options"
 	"github.com/fairlead-dev/fairlead/internal/service"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/test/support/closedport"
@@ -194,12 +196,19 @@ func (w *world) startManager() {
 	w.create(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: w.namespace + "." + anchor}})
 	w.create(&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: anchor}})
 	o := operator.ManagerOptions{
-		APIURL: w.apiURL(), APIKeyFile: w.file("api-key", w.service.APIKey), CAFile: w.ca,
-		VersionHeader: "Service-Version", Namespace: w.namespace, Release: release, BindingEnabled: true,
-		RemovalDelay: 30 * time.Second, PortRange: "10000-32767", ClusterDomain: "cluster.local",
-		AnchorClusterRole: w.namespace + "." + anchor, AnchorRole: anchor, ForwarderName: "fairlead-forwarder",
-		ForwarderInstance: release, Projection: v1alpha1.ProjectionExternalName, TakeoverDelay: time.Minute,
-		LeaderElect: true, MetricsAddr: w.newMetrics(), Kubernetes: w.config, Logger: w.logger(),
+		API: options.API{APIURL: w.apiURL(),
+			Credentials:   options.Credentials{SecretFile: w.file("api-key", w.service.APIKey), CAFile: w.ca},
+			VersionHeader: "Service-Version"},
+		Installation:           installation.Installation{Namespace: w.namespace, Release: release},
+		KubernetesOperatorSpec: v1alpha1.KubernetesOperatorSpec{BindingEnabled: true},
+		ProjectionOptions: operator.ProjectionOptions{RemovalDelay: 30 * time.Second, PortRange: "10000-32767",
+			ClusterDomain: "cluster.local", Projection: v1alpha1.ProjectionExternalName,
+			TakeoverDelay: time.Minute},
+		Roles: installation.Roles{ClusterRole: w.namespace + "." + anchor, Role: anchor},
+		ForwarderPods: installation.ForwarderPods{ForwarderName: "fairlead-forwarder",
+			ForwarderInstance: release}, LeaderElect: true,
+		Process: options.Process{MetricsAddr: w.newMetrics(),
+			Kubernetes: w.config, Logger: w.logger()},
 	}
 	w.run(func(ctx context.Context) error { return operator.RunManager(ctx, o) })
 }
@@ -207,10 +216,10 @@ func (w *world) startManager() {
 func (w *world) startForwarder() {
 	w.Helper()
 	o := operator.ForwarderOptions{
-		EdgeAddress: w.service.Addrs.Service.String(), AuthtokenFile: w.file("authtoken", w.service.Authtoken),
-		CAFile: w.ca, Namespace: w.namespace, Release: release, PodName: "forwarder-1", PodIPs: "10.1.0.9",
-		MetricsAddr: w.newMetrics(),
-		Kubernetes:  w.config, Logger: w.logger(),
+		Session:      options.Session{EdgeAddress: w.service.Addrs.Service.String(), PodName: "forwarder-1"},
+		Credentials:  options.Credentials{SecretFile: w.file("authtoken", w.service.Authtoken), CAFile: w.ca},
+		Installation: installation.Installation{Namespace: w.namespace, Release: release}, PodIPs: "10.1.0.9",
+		Process: options.Process{MetricsAddr: w.newMetrics(), Kubernetes: w.config, Logger: w.logger()},
 	}
 	w.run(func(ctx context.Context) error { return operator.RunForwarder(ctx, o) })
 }
@@ -239,13 +248,16 @@ func (w *world) startExporter() {
 				Upstream: v1alpha1.Upstream{URL: fmt.Sprintf("http://%s:%d", name, port)}}})
 	}
 	o := exporter.Options{
-		APIURL: w.apiURL(), EdgeAddress: w.service.Addrs.Service.String(), APIKeyFile: w.file("key", *key.Token),
-		CAFile: w.ca, VersionHeader: "Service-Version", Namespace: w.namespace, Release: release,
-		Deployment: "exporter",
-		PodName:    "exporter-1", ClusterDomain: "cluster.local", DrainTimeout: time.Second,
-		Services: true, ClusterID: "one",
-		MetricsAddr: w.newMetrics(),
-		Kubernetes:  w.config, Logger: w.logger(),
+		API: options.API{APIURL: w.apiURL(),
+			Credentials:   options.Credentials{SecretFile: w.file("key", *key.Token), CAFile: w.ca},
+			VersionHeader: "Service-Version"},
+		Session: options.Session{EdgeAddress: w.service.Addrs.Service.String(), PodName: "exporter-1",
+			DrainTimeout: time.Second},
+		Installation: installation.Installation{Namespace: w.namespace, Release: release},
+		Deployment:   "exporter", ClusterDomain: "cluster.local", Services: true,
+		ClusterID: "one",
+		Process: options.Process{MetricsAddr: w.newMetrics(), Kubernetes: w.config,
+			Logger: w.logger()},
 		DialUpstream: func(ctx context.Context, network, address string) (net.Conn, error) {
 			if strings.HasSuffix(address, fmt.Sprint(refuses)) {
 				return new(net.Dialer).DialContext(ctx, network, closed)

@@ -67,7 +67,7 @@ var rules = []rule{
 		why: "only fairlead-server owns data",
 	},
 	{
-		name: "the store knows no driver", of: []string{"internal/service/store"},
+		name: "the store knows no driver", of: []string{"internal/service/store", "internal/service/store/membership"},
 		forbid: []string{"modernc.org/", "github.com/jackc/", "github.com/gofrs/"},
 		why:    "what an engine does differently is in sqldb",
 	},

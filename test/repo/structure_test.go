@@ -29,12 +29,12 @@ const (
 var ceilings = map[string]int{
 	"types in more than 6 files":       0,
 	"types with more than 40 methods":  0,
-	"structs of more than 15 options":  8,
-	"packages of more than 40 files":   1,
-	"struct fields that are functions": 141,
-	"comments that begin with \"of\"":  35,
-	"files that name UpstreamProtocol": 23,
-	"lines of product":                 120_971,
+	"structs of more than 15 options":  1,
+	"packages of more than 40 files":   0,
+	"struct fields that are functions": 119,
+	"comments that begin with \"of\"":  26,
+	"files that name UpstreamProtocol": 15,
+	"lines of product":                 120_949,
 	"pages of docs over 25 kB":         0,
 }
 

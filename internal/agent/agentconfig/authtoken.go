@@ -68,7 +68,7 @@ func readAuthtokenFile(path string) (string, error) {
 	return token, CheckAuthtoken("the content of --authtoken-file "+path, token)
 }
 
-// resolveToken finds and checks the authtoken, and remembers how to read it again.
+// resolveToken finds and checks the authtoken.
 func (s *Settings) resolveToken(flags Flags, env Getenv, f *file, stdin io.Reader) error {
 	switch {
 	case flags.AuthtokenFile == "-":
@@ -76,22 +76,14 @@ func (s *Settings) resolveToken(flags Flags, env Getenv, f *file, stdin io.Reade
 		s.authtoken = Value{token, "--authtoken-file -"}
 		return err
 	case flags.AuthtokenFile != "":
-		s.reread = func() (string, error) { return readAuthtokenFile(flags.AuthtokenFile) }
-		token, err := s.reread()
-		s.authtoken = Value{token, "--authtoken-file " + flags.AuthtokenFile}
+		token, err := readAuthtokenFile(flags.AuthtokenFile)
+		s.authtoken, s.authtokenFile = Value{token, "--authtoken-file " + flags.AuthtokenFile}, flags.AuthtokenFile
 		return err
 	case env(EnvAuthtoken) != "":
 		s.authtoken = Value{env(EnvAuthtoken), EnvAuthtoken}
 		return CheckAuthtoken(EnvAuthtoken, s.authtoken.Text)
 	case f.values[KeyAuthtoken] != "":
 		s.authtoken = Value{f.values[KeyAuthtoken], f.source(KeyAuthtoken)}
-		s.reread = func() (string, error) {
-			again, err := readFile(f.path, true)
-			if err != nil {
-				return "", err
-			}
-			return again.values[KeyAuthtoken], CheckAuthtoken(again.source(KeyAuthtoken), again.values[KeyAuthtoken])
-		}
 		return CheckAuthtoken(s.authtoken.Source, s.authtoken.Text)
 	}
 	return nil
@@ -106,9 +98,15 @@ func (s *Settings) AuthtokenSource() string { return s.authtoken.Source }
 func (s *Settings) Authtoken() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.reread != nil {
-		if token, err := s.reread(); err == nil {
+	switch {
+	case s.authtokenFile != "":
+		if token, err := readAuthtokenFile(s.authtokenFile); err == nil {
 			s.authtoken.Text = token
+		}
+	case s.authtoken.Source == s.file.source(KeyAuthtoken):
+		again, err := readFile(s.file.path, true)
+		if err == nil && CheckAuthtoken("", again.values[KeyAuthtoken]) == nil {
+			s.authtoken.Text = again.values[KeyAuthtoken]
 		}
 	}
 	return s.authtoken.Text

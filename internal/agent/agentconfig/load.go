@@ -35,10 +35,10 @@ type Settings struct {
 	CASHA256  Value
 	Warnings  []string // sentences
 
-	file      *file
-	authtoken Value
-	reread    func() (string, error)
-	mu        sync.Mutex
+	file          *file
+	authtoken     Value
+	authtokenFile string // path of --authtoken-file, "" = none, or standard input
+	mu            sync.Mutex
 }
 
 // Load resolves the settings: flags, then environment, then the config file. The two ways to name

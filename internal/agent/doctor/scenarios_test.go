@@ -236,7 +236,7 @@ func upstreamScenarios() []scenario {
 				`"connections": 1, "last_failure": {"at": "2026-11-20T14:05:02Z", "reason": "upstream", "message": "The agent of http://api.demo cannot reach its upstream."}`)
 			f.account("ac-06gvigotsuuraimaqdkqg65koo",
 				account.Endpoint{ID: "ep-06gvigq0knnbvqpcfa72pab358", Status: account.StatusOnline, Type: "agent",
-					UpstreamURL: "http://localhost:8080"})
+					EndpointSettings: account.EndpointSettings{UpstreamURL: "http://localhost:8080"}})
 		}},
 		{"upstream speaks no HTTP", HopUpstream, func(f *fake) {
 			f.replace(askTwo, `"connections": 0`,

@@ -64,7 +64,10 @@ type target struct {
 	Upstream string `json:"upstream,omitempty"`
 }
 
-func jsonLine(s timedEvent) []byte {
+// jsonLines are lines of JSON.
+type jsonLines struct{}
+
+func (jsonLines) line(s timedEvent) []byte {
 	r := record{Event: "dropped", Dropped: s.dropped, Level: level(slog.LevelWarn)}
 	if s.dropped == 0 {
 		r = recordOf(s.event)

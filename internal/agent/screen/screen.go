@@ -37,13 +37,18 @@ type timedEvent struct {
 	dropped int
 }
 
+// lines makes a line of an event: *text for people, jsonLines for programs.
+type lines interface {
+	line(e timedEvent) []byte // none for an event without a line
+}
+
 // Screen prints events in the order in which they were shown. Safe for concurrent use.
 type Screen struct {
-	out    io.Writer
-	render func(timedEvent) []byte
-	opt    Options
-	done   chan struct{}
-	wake   chan struct{}
+	out   io.Writer
+	lines lines
+	opt   Options
+	done  chan struct{}
+	wake  chan struct{}
 
 	mu      sync.Mutex
 	queue   []timedEvent
@@ -56,14 +61,13 @@ func New(out io.Writer, opt Options) *Screen {
 	return newScreen(out, opt, &text{color: opt.Color})
 }
 
-func newScreen(out io.Writer, opt Options, lines *text) *Screen {
+func newScreen(out io.Writer, opt Options, form *text) *Screen {
 	if opt.Now == nil {
 		opt.Now = time.Now
 	}
-	s := &Screen{out: out, opt: opt, done: make(chan struct{}), wake: make(chan struct{}, 1)}
-	s.render = lines.line
+	s := &Screen{out: out, lines: form, opt: opt, done: make(chan struct{}), wake: make(chan struct{}, 1)}
 	if opt.JSON {
-		s.render = jsonLine
+		s.lines = jsonLines{}
 	}
 	go s.print()
 	return s
@@ -125,7 +129,7 @@ func (s *Screen) print() {
 		}
 		s.mu.Unlock()
 		for _, e := range batch {
-			if line := s.render(e); len(line) > 0 {
+			if line := s.lines.line(e); len(line) > 0 {
 				_, _ = s.out.Write(line)
 			}
 		}

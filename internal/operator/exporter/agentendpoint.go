@@ -48,10 +48,10 @@ type agentEndpoints struct {
 // resolution is what an AgentEndpoint's spec means.
 type resolution struct {
 	endpoint agent.Endpoint
-	problem  *problem // why it cannot be served; nil: endpoint is to be bound
-	keep     bool     // in spite of problem an endpoint that is served stays as it is
-	accepted *problem // why the object is not accepted; problem, or one of its Service
-	upstream *problem // why the upstream is not ready
+	problem  *status.Problem // why it cannot be served; nil: endpoint is to be bound
+	keep     bool            // in spite of problem an endpoint that is served stays as it is
+	accepted *status.Problem // why the object is not accepted; problem, or one of its Service
+	upstream *status.Problem // why the upstream is not ready
 }
 
 // Reconcile implements reconcile.Reconciler.
@@ -118,7 +118,7 @@ func (r *agentEndpoints) serve(object client.ObjectKey, found resolution) {
 // resolve reads what the object names.
 func (r *agentEndpoints) resolve(ctx context.Context, o *v1alpha1.AgentEndpoint) (resolution, error) {
 	binding := bindingOf(o.Spec.Bindings)
-	refused := func(p *problem, keep bool) (resolution, error) {
+	refused := func(p *status.Problem, keep bool) (resolution, error) {
 		return resolution{problem: p, keep: keep, accepted: p}, nil
 	}
 	url, p := r.rules.endpointURL(binding, o.Spec.URL, o.Namespace)
@@ -130,8 +130,8 @@ func (r *agentEndpoints) resolve(ctx context.Context, o *v1alpha1.AgentEndpoint)
 		return refused(p, false)
 	}
 	text, err := r.policies.Text(ctx, o.Namespace, o.Spec.TrafficPolicy, url.Scheme, binding)
-	if p := policy.AsProblem(err); p != nil {
-		return refused(&problem{Reason: p.Reason, Message: p.Message}, true)
+	if p := status.AsProblem(err); p != nil {
+		return refused(p, true)
 	}
 	if err != nil {
 		return resolution{}, err
@@ -186,13 +186,14 @@ func (r *agentEndpoints) report(ctx context.Context, o *v1alpha1.AgentEndpoint, 
 	if wait {
 		return reconcile.Result{RequeueAfter: answerWait}, nil // or before, with the answer
 	}
-	ready := condition(v1alpha1.ConditionUpstreamReady, v1alpha1.ReasonReady, "the Service has ready endpoints",
+	ready := status.Condition(v1alpha1.ConditionUpstreamReady, v1alpha1.ReasonReady, "the Service has ready endpoints",
 		found.upstream)
 	if found.accepted != nil {
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionUnknown, found.accepted.Reason,
 			found.accepted.Message
 	}
-	accepted := condition(v1alpha1.ConditionAccepted, v1alpha1.ReasonAccepted, "the spec is valid", found.accepted)
+	accepted := status.Condition(v1alpha1.ConditionAccepted, v1alpha1.ReasonAccepted, "the spec is valid",
+		found.accepted)
 	status.Set(&now.Status.Conditions, o.Generation, time.Now(), accepted, bound, ready,
 		status.Ready("calls of the URL reach the upstream", accepted, bound, ready))
 	now.Status.ObservedGeneration = o.Generation
@@ -204,7 +205,7 @@ func (r *agentEndpoints) report(ctx context.Context, o *v1alpha1.AgentEndpoint, 
 	if retry, err := status.Write(ctx, r.client, account.KindAgentEndpoint, o, now); retry > 0 || err != nil {
 		return reconcile.Result{RequeueAfter: retry}, err
 	}
-	if c := readyChanged(o.Status.Conditions, now.Status.Conditions); c != nil {
+	if _, c := status.Changed(o.Status.Conditions, now.Status.Conditions, v1alpha1.ConditionReady); c != nil {
 		status.Event(r.recorder, now, "Export", *c, c.Status != metav1.ConditionTrue)
 	}
 	return reconcile.Result{}, nil
@@ -216,43 +217,24 @@ func (r *agentEndpoints) bound(o *v1alpha1.AgentEndpoint, found resolution) (c m
 	state := r.states.get(keyOf(client.ObjectKeyFromObject(o)))
 	_, unreachable := r.states.session()
 	last := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ConditionBound)
-	result := func(p *problem) (metav1.Condition, bool) {
-		return condition(v1alpha1.ConditionBound, v1alpha1.ReasonBound, "the exporter holds the endpoint", p), false
+	result := func(p *status.Problem) (metav1.Condition, bool) {
+		return status.Condition(v1alpha1.ConditionBound, v1alpha1.ReasonBound, "the exporter holds the endpoint",
+			p), false
 	}
 	switch {
 	case found.problem != nil && !r.set.has(agentEndpoint(client.ObjectKeyFromObject(o))):
-		return result(problemf(found.problem.Reason, "an object that is not accepted is not bound"))
+		return result(status.Problemf(found.problem.Reason, "an object that is not accepted is not bound"))
 	case unreachable != "":
-		return result(problemf(v1alpha1.ReasonUnreachable, "the exporter has no session with the service: %s",
+		return result(status.Problemf(v1alpha1.ReasonUnreachable, "the exporter has no session with the service: %s",
 			unreachable))
 	case state.Bound:
 		return result(nil)
 	case state.Reason != "":
-		return result(&problem{Reason: state.Reason, Message: state.Message})
+		return result(&status.Problem{Reason: state.Reason, Message: state.Message})
 	case last != nil && last.ObservedGeneration == o.Generation && last.Reason != v1alpha1.ReasonPending:
 		return *last, false // as the last holder of the Lease left it
 	case time.Since(state.asked) < answerWait:
 		return metav1.Condition{}, true
 	}
-	return result(problemf(v1alpha1.ReasonPending, "the endpoint is being bound"))
-}
-
-// condition returns a condition that is True, or False with the problem's reason and sentence.
-func condition(typ, reason, message string, p *problem) metav1.Condition {
-	c := metav1.Condition{Type: typ, Status: metav1.ConditionTrue, Reason: reason, Message: message}
-	if p != nil {
-		c.Status, c.Reason, c.Message = metav1.ConditionFalse, p.Reason, p.Message
-	}
-	return c
-}
-
-// readyChanged returns the condition Ready when its status or reason is another one than before,
-// else nil.
-func readyChanged(before, now []metav1.Condition) *metav1.Condition {
-	was, is := meta.FindStatusCondition(before, v1alpha1.ConditionReady),
-		meta.FindStatusCondition(now, v1alpha1.ConditionReady)
-	if is == nil || was != nil && was.Status == is.Status && was.Reason == is.Reason {
-		return nil
-	}
-	return is
+	return result(status.Problemf(v1alpha1.ReasonPending, "the endpoint is being bound"))
 }

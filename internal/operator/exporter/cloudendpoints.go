@@ -5,7 +5,6 @@ package exporter
 
 import (
 	"context"
-	"fmt"
 
 	"k8s.io/utils/clock"
 
@@ -13,23 +12,14 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/operator/exporter/accountclient"
 	"github.com/fairlead-dev/fairlead/internal/operator/exporter/cloudendpoint"
 	"github.com/fairlead-dev/fairlead/internal/operator/exporter/policy"
-	"github.com/fairlead-dev/fairlead/internal/trust"
-	"github.com/fairlead-dev/fairlead/internal/version"
 )
 
 // newAccount returns the client of the account's API, and the same with bounds for the calls of all
 // controllers together.
 func (e *exporter) newAccount() (*apiclient.Client, *accountclient.Client, error) {
-	tls, err := trust.Options{CAFile: e.CAFile}.ClientConfig()
+	api, _, err := e.Client("fairlead-exporter", e.credential)
 	if err != nil {
-		return nil, nil, fmt.Errorf("reading the authorities to trust for the account's API: %w", err)
-	}
-	api, err := apiclient.New(apiclient.Options{
-		BaseURL: e.APIURL, TLS: tls, VersionHeader: e.VersionHeader, UserAgent: "fairlead-exporter/" + version.String(),
-		APIKey: e.readCredential,
-	})
-	if err != nil {
-		return nil, nil, fmt.Errorf("preparing the client of the account: %w", err)
+		return nil, nil, err
 	}
 	e.lead.onElected = append(e.lead.onElected, func(ctx context.Context) { <-ctx.Done(); api.CloseIdleConnections() })
 	return api, accountclient.New(api), nil

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -35,7 +34,6 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/operator/kube/process"
 	"github.com/fairlead-dev/fairlead/internal/operator/serviceaccounttoken"
 	"github.com/fairlead-dev/fairlead/internal/trust"
-	"github.com/fairlead-dev/fairlead/internal/tunnel/connectproxy"
 )
 
 // +kubebuilder:rbac:groups=bindings.fairlead.dev,resources=agentendpoints;cloudendpoints,verbs=get;list;watch
@@ -68,8 +66,7 @@ type exporter struct {
 	answered atomic.Bool   // every object of the first list had its answer
 	stopping atomic.Bool
 
-	// readCredential reads the API key or the ServiceAccount token.
-	readCredential func() (string, error)
+	credential serviceaccounttoken.Credential // the API key or the ServiceAccount token
 }
 
 // Run exports until ctx ends. It then lets open connections finish within Options.DrainTimeout.
@@ -116,12 +113,12 @@ func newExporter(ctx context.Context, o Options, rules rules) (*exporter, error)
 	}
 	e := &exporter{Options: o, manager: mgr, live: mgr.GetAPIReader(), set: newEndpointSet(),
 		traffic: newTrafficMetrics(), synced: make(chan struct{}),
-		readCredential: serviceaccounttoken.Credential(o.ServiceAccountTokenFile, o.APIKeyFile, o.Logger)}
+		credential: o.Credentials.Open(o.Logger)}
 	e.orphans = &orphans.Collector{Cached: mgr.GetClient(), Live: e.live, Soon: notify.NewSignal(),
 		Log: mgr.GetLogger().WithName("orphans")}
 	e.deployment = &deployment{client: e.live, key: client.ObjectKey{Namespace: o.Namespace, Name: o.Deployment},
 		recorder: mgr.GetEventRecorder("fairlead-exporter")}
-	if e.lead, err = newLeadership(&o, e.deployment.owner.Load); err != nil {
+	if e.lead, err = newLeadership(&o, e.deployment); err != nil {
 		return nil, err
 	}
 	e.orphans.Replica = e.lead
@@ -206,9 +203,9 @@ func (e *exporter) newAgent(clusterUID string) (*agent.Agent, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the authorities to trust: %w", err)
 	}
-	dial, err := connectproxy.Dialer(os.Getenv, e.EdgeAddress, nil)
+	dial, err := e.Dialer()
 	if err != nil {
-		return nil, fmt.Errorf("reading the proxy's address: %w", err)
+		return nil, err
 	}
 	return agent.New(agent.Options{
 		Server: "https://" + e.EdgeAddress, Address: e.EdgeAddress, TLS: tls, DialServer: dial,

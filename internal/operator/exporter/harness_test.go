@@ -40,8 +40,10 @@ import (
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
 	"github.com/fairlead-dev/fairlead/internal/operator/exporter"
 	"github.com/fairlead-dev/fairlead/internal/operator/exporter/upstream"
+	"github.com/fairlead-dev/fairlead/internal/operator/options"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/test/support/freeaddr"
 	"github.com/fairlead-dev/fairlead/test/support/logbuffer"
@@ -244,12 +246,15 @@ func (w *world) start(d *appsv1.Deployment, change ...func(*exporter.Options)) *
 	edge := w.service.Addrs.Service.String()
 	r := &replica{w: w, log: &logbuffer.Buffer{}, metrics: prometheus.NewRegistry()}
 	r.options = exporter.Options{
-		APIURL: "https://" + edge, EdgeAddress: edge, APIKeyFile: key, VersionHeader: "Service-Version",
-		CAFile:    filepath.Join(w.service.Options.DataDir, "ca.crt"),
-		Namespace: d.Namespace, Release: "fairlead", Deployment: d.Name, PodName: "exporter-" + health,
-		AllowNamespaces: []string{w.namespace}, ClusterDomain: "cluster.local", HealthAddr: health,
-		DrainTimeout: 3 * time.Second, Kubernetes: rest.CopyConfig(config),
-		Logger:  slog.New(slog.NewTextHandler(r.log, nil)),
+		API: options.API{APIURL: "https://" + edge, Credentials: options.Credentials{SecretFile: key,
+			CAFile: filepath.Join(w.service.Options.DataDir, "ca.crt")}, VersionHeader: "Service-Version"},
+		Session:       options.Session{EdgeAddress: edge, PodName: "exporter-" + health, DrainTimeout: 3 * time.Second},
+		Installation:  installation.Installation{Namespace: d.Namespace, Release: "fairlead"},
+		Deployment:    d.Name,
+		ObjectOptions: exporter.ObjectOptions{AllowNamespaces: []string{w.namespace}},
+		ClusterDomain: "cluster.local",
+		Process: options.Process{HealthAddr: health,
+			Kubernetes: rest.CopyConfig(config), Logger: slog.New(slog.NewTextHandler(r.log, nil))},
 		Metrics: r.metrics, DialUpstream: w.network.dial,
 	}
 	for _, f := range change {

@@ -41,9 +41,9 @@ type leadership struct {
 	cluster atomic.Pointer[string] // UID of the cluster; nil before this replica can lead
 }
 
-// newLeadership prepares the Lease <deployment> of the namespace. owner returns the exporters'
-// Deployment, with which the Lease is deleted; nil while it is not known.
-func newLeadership(o *Options, owner func() *metav1.OwnerReference) (*leadership, error) {
+// newLeadership prepares the Lease <deployment> of the namespace. It is deleted with the
+// exporters' Deployment.
+func newLeadership(o *Options, owner *deployment) (*leadership, error) {
 	lock, err := process.NewLock(clientConfig(o.Kubernetes),
 		types.NamespacedName{Namespace: o.Namespace, Name: o.Deployment}, o.PodName,
 		func(leases coordination.LeaseInterface, _ string) coordination.LeasesGetter {
@@ -94,7 +94,7 @@ func (l *leadership) stop() {
 // ownedLeases writes the Lease with its owner.
 type ownedLeases struct {
 	coordination.LeaseInterface
-	owner func() *metav1.OwnerReference
+	deployment *deployment
 }
 
 // Leases implements coordination.LeasesGetter for the only namespace.
@@ -117,7 +117,7 @@ func (l ownedLeases) Update(
 }
 
 func (l ownedLeases) own(lease *coordinationv1.Lease) {
-	if owner := l.owner(); owner != nil {
+	if owner := l.deployment.owner.Load(); owner != nil {
 		lease.OwnerReferences = []metav1.OwnerReference{*owner}
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
+	"github.com/fairlead-dev/fairlead/internal/operator/options"
 )
 
 func TestOptions_NameWrongFlags(t *testing.T) {
@@ -28,10 +30,10 @@ func TestOptions_NameWrongFlags(t *testing.T) {
 		{"", func(o *Options) { o.AllowNamespaces = []string{"a", "b"} }},
 		{"--api-url", func(o *Options) { o.APIURL = "http://s" }},
 		{"--edge-address", func(o *Options) { o.EdgeAddress = "s" }},
-		{"--api-key-file", func(o *Options) { o.APIKeyFile = "/nowhere" }},
+		{"--api-key-file", func(o *Options) { o.SecretFile = "/nowhere" }},
 		{"--service-account-token-file", func(o *Options) { o.ServiceAccountTokenFile = "/token" }},
-		{"", func(o *Options) { o.APIKeyFile, o.ServiceAccountTokenFile = "", "/not/there/yet" }},
-		{"--api-key-file", func(o *Options) { o.APIKeyFile = "" }},
+		{"", func(o *Options) { o.SecretFile, o.ServiceAccountTokenFile = "", "/not/there/yet" }},
+		{"--api-key-file", func(o *Options) { o.SecretFile = "" }},
 		{"--ca-file", func(o *Options) { o.CAFile = "/nowhere" }},
 		{"--version-header", func(o *Options) { o.VersionHeader = "a b" }},
 		{"--namespace", func(o *Options) { o.Namespace = "" }},
@@ -45,9 +47,12 @@ func TestOptions_NameWrongFlags(t *testing.T) {
 		{"--health-addr", func(o *Options) { o.HealthAddr = ":x" }},
 		{"--drain-timeout", func(o *Options) { o.DrainTimeout = -1 }},
 	} {
-		o := Options{APIURL: "https://s:8443", EdgeAddress: "s:8443", APIKeyFile: key, VersionHeader: "Service-Version",
-			Namespace: "fairlead", Release: "fairlead", Deployment: "fairlead-operator-exporter",
-			MetricsAddr: ":8080", HealthAddr: ""}
+		o := Options{API: options.API{APIURL: "https://s:8443",
+			Credentials: options.Credentials{SecretFile: key}, VersionHeader: "Service-Version"},
+			Session:      options.Session{EdgeAddress: "s:8443"},
+			Installation: installation.Installation{Namespace: "fairlead", Release: "fairlead"},
+			Deployment:   "fairlead-operator-exporter",
+			Process:      options.Process{MetricsAddr: ":8080", HealthAddr: ""}}
 		tt.change(&o)
 		err := o.Validate()
 		var e *account.Error

@@ -10,15 +10,8 @@ import (
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/operator/exporter/upstream"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/status"
 )
-
-// problem is why an object is not accepted: a reason of the condition Accepted and a sentence for
-// its message.
-type problem = upstream.Problem
-
-func problemf(reason, format string, args ...any) *problem {
-	return &problem{Reason: reason, Message: fmt.Sprintf(format, args...)}
-}
 
 // rules are what objects may ask for.
 type rules struct {
@@ -32,10 +25,10 @@ func newRules(o *Options, clusterDomain string) rules {
 }
 
 // endpointURL parses the URL of an object in the namespace and checks that the object may have it.
-func (r rules) endpointURL(binding, raw, namespace string) (account.EndpointURL, *problem) {
+func (r rules) endpointURL(binding, raw, namespace string) (account.EndpointURL, *status.Problem) {
 	u, err := account.ParseBindingURL(binding, raw)
 	if err != nil {
-		return u, problemf(v1alpha1.ReasonURLNotAllowed, "%s", sentence(err))
+		return u, status.Problemf(v1alpha1.ReasonURLNotAllowed, "%s", sentence(err))
 	}
 	if binding != account.BindingKubernetes || u.Namespace() == namespace {
 		return u, nil
@@ -43,9 +36,9 @@ func (r rules) endpointURL(binding, raw, namespace string) (account.EndpointURL,
 	if slices.ContainsFunc(r.urlPatterns, func(p string) bool { return account.MatchPattern(p, u.String()) }) {
 		return u, nil
 	}
-	return u, problemf(v1alpha1.ReasonURLNotAllowed, "url %s is one of namespace %s, and this object is in namespace "+
-		"%s: give %s://%s.%s, make the object in namespace %s, or add a pattern that admits the URL to export.urls",
-		u, u.Namespace(), namespace, u.Scheme, u.Service(), namespace, u.Namespace())
+	return u, status.Problemf(v1alpha1.ReasonURLNotAllowed, "url %s is one of namespace %s, and this object is in "+
+		"namespace %s: give %s://%s.%s, make the object in namespace %s, or add a pattern that admits the URL to "+
+		"export.urls", u, u.Namespace(), namespace, u.Scheme, u.Service(), namespace, u.Namespace())
 }
 
 // CheckURL implements cloudendpoint.URLs.

@@ -110,8 +110,8 @@ func refusalReason(code tunnel.Code) string {
 
 // token returns the credential for a session; "" if it cannot be read.
 func (e *exporter) token() string {
-	token, err := e.readCredential()
-	if err != nil && e.APIKeyFile != "" { // that of a ServiceAccount token is logged where it is read
+	token, err := e.credential.Read()
+	if err != nil && e.SecretFile != "" { // that of a ServiceAccount token is logged where it is read
 		e.Logger.Error("reading the API key", "error", err)
 	}
 	return token

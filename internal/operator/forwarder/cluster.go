@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
 	"github.com/fairlead-dev/fairlead/internal/operator/kube/informer"
 	"github.com/fairlead-dev/fairlead/internal/operator/kube/process"
 )
@@ -31,18 +32,16 @@ type clusterSource struct {
 	bindings   rest.Interface
 	slices     discoveryclient.EndpointSlicesGetter
 	namespaces coreclient.NamespacesGetter
-	namespace  string
-	release    string
-	owns       func(metav1.Object) bool
+	own        installation.Installation
 
 	// observed are the BoundEndpoints, by UID, in the last version that the manager observed. Only
 	// Watch uses it.
 	observed map[types.UID]*v1alpha1.BoundEndpoint
 }
 
-func newClusterSource(
-	config *rest.Config, namespace, release string, owns func(metav1.Object) bool,
-) (*clusterSource, error) {
+// NewClusterSource returns a Source of the installation's BoundEndpoints, KubernetesOperator and
+// namespace in the cluster.
+func NewClusterSource(config *rest.Config, own installation.Installation) (Source, error) {
 	bindings, err := process.NewBindingsClient(config)
 	if err != nil {
 		return nil, err
@@ -55,11 +54,7 @@ func newClusterSource(
 	if err != nil {
 		return nil, fmt.Errorf("making client for namespaces: %w", err)
 	}
-	if owns == nil {
-		owns = func(metav1.Object) bool { return true }
-	}
-	return &clusterSource{bindings: bindings, slices: slices, namespaces: namespaces, namespace: namespace,
-		release: release, owns: owns}, nil
+	return &clusterSource{bindings: bindings, slices: slices, namespaces: namespaces, own: own}, nil
 }
 
 // Watch implements Source. It retries failing lists and watches, such as those of a missing CRD,
@@ -70,8 +65,8 @@ func (s *clusterSource) Watch(ctx context.Context, update func(Objects)) error {
 	if err != nil {
 		return err
 	}
-	operators, err := s.addInformer(set, "kubernetesoperators", fields.OneTermEqualSelector("metadata.name", s.release),
-		&v1alpha1.KubernetesOperator{})
+	operators, err := s.addInformer(set, "kubernetesoperators",
+		fields.OneTermEqualSelector("metadata.name", s.own.Release), &v1alpha1.KubernetesOperator{})
 	if err != nil {
 		return err
 	}
@@ -82,7 +77,7 @@ func (s *clusterSource) Watch(ctx context.Context, update func(Objects)) error {
 func (s *clusterSource) addInformer(
 	set *informer.Set, resource string, selector fields.Selector, kind runtime.Object,
 ) (cache.Store, error) {
-	lw := cache.NewFilteredListWatchFromClient(s.bindings, resource, s.namespace, func(o *metav1.ListOptions) {
+	lw := cache.NewFilteredListWatchFromClient(s.bindings, resource, s.own.Namespace, func(o *metav1.ListOptions) {
 		o.FieldSelector = selector.String()
 	})
 	return set.Add(lw, kind, transformObject)
@@ -109,7 +104,7 @@ func (s *clusterSource) objects(endpoints, operators cache.Store) Objects {
 	observed := make(map[types.UID]*v1alpha1.BoundEndpoint, len(s.observed))
 	for _, object := range endpoints.List() {
 		boundEndpoint := object.(*v1alpha1.BoundEndpoint)
-		if !s.owns(boundEndpoint) {
+		if !s.own.Owns(boundEndpoint) {
 			continue
 		}
 		if !boundEndpoint.Observed() {
@@ -121,7 +116,7 @@ func (s *clusterSource) objects(endpoints, operators cache.Store) Objects {
 		}
 	}
 	s.observed = observed
-	if object, ok, _ := operators.GetByKey(s.namespace + "/" + s.release); ok {
+	if object, ok, _ := operators.GetByKey(s.own.String()); ok {
 		operator := object.(*v1alpha1.KubernetesOperator)
 		result.OperatorID, result.OperatorUID = operator.Status.OperatorID, string(operator.UID)
 		result.OthersConnected = meta.IsStatusConditionTrue(operator.Status.Conditions,
@@ -142,7 +137,7 @@ func (s *clusterSource) InEndpointSlices(ctx context.Context, podIPs []netip.Add
 	}
 	options := metav1.ListOptions{Limit: 500}
 	for {
-		page, err := s.slices.EndpointSlices(s.namespace).List(ctx, options)
+		page, err := s.slices.EndpointSlices(s.own.Namespace).List(ctx, options)
 		if err != nil {
 			return false, fmt.Errorf("listing EndpointSlices: %w", err)
 		}
@@ -163,13 +158,13 @@ func (s *clusterSource) InEndpointSlices(ctx context.Context, podIPs []netip.Add
 // it.
 func (s *clusterSource) projected(ctx context.Context, podIPs []netip.Addr) (bool, error) {
 	operator := &v1alpha1.KubernetesOperator{}
-	err := s.bindings.Get().Namespace(s.namespace).Resource("kubernetesoperators").Name(s.release).
+	err := s.bindings.Get().Namespace(s.own.Namespace).Resource("kubernetesoperators").Name(s.own.Release).
 		Do(ctx).Into(operator)
 	if apierrors.IsNotFound(err) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("reading KubernetesOperator %s: %w", s.release, err)
+		return false, fmt.Errorf("reading KubernetesOperator %s: %w", s.own.Release, err)
 	}
 	return slices.ContainsFunc(operator.Status.ProjectedForwarders, func(address string) bool {
 		ip, err := netip.ParseAddr(address)
@@ -179,12 +174,12 @@ func (s *clusterSource) projected(ctx context.Context, podIPs []netip.Addr) (boo
 
 // NamespaceDeleted implements Source.
 func (s *clusterSource) NamespaceDeleted(ctx context.Context) (bool, error) {
-	namespace, err := s.namespaces.Namespaces().Get(ctx, s.namespace, metav1.GetOptions{})
+	namespace, err := s.namespaces.Namespaces().Get(ctx, s.own.Namespace, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return true, nil
 	case err != nil:
-		return false, fmt.Errorf("reading namespace %s: %w", s.namespace, err)
+		return false, fmt.Errorf("reading namespace %s: %w", s.own.Namespace, err)
 	}
 	return !namespace.DeletionTimestamp.IsZero(), nil
 }

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
 	"github.com/fairlead-dev/fairlead/test/support/testenv"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
@@ -31,7 +32,8 @@ type testCluster struct {
 	t         *testing.T
 	config    *rest.Config
 	namespace string
-	source    *clusterSource
+	own       installation.Installation
+	source    Source
 	updates   chan Objects
 	last      Objects
 }
@@ -51,13 +53,13 @@ func newCluster(t *testing.T, config *rest.Config, namespace string) *testCluste
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := &testCluster{Client: c, t: t, config: config, namespace: namespace, updates: make(chan Objects, 1000)}
+	own := installation.Installation{Namespace: namespace, Release: "release-1"}
+	k := &testCluster{Client: c, t: t, config: config, namespace: namespace, own: own,
+		updates: make(chan Objects, 1000)}
 	for _, ns := range []string{namespace, k.otherNamespace()} {
 		k.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
 	}
-	k.source, err = newClusterSource(config, namespace, "release-1", func(o metav1.Object) bool {
-		return o.GetLabels()["ours"] == "yes"
-	})
+	k.source, err = NewClusterSource(config, own)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,9 +89,12 @@ func (k *testCluster) until(what string, condition func(Objects) bool) {
 	}
 }
 
-func (k *testCluster) bep(namespace, name string, labels map[string]string) *v1alpha1.BoundEndpoint {
+func (k *testCluster) bep(namespace, name string, owned bool) *v1alpha1.BoundEndpoint {
 	b := bep(name, "demo", "http", 80, 10080, "ep-"+name)
-	b.ObjectMeta = metav1.ObjectMeta{Namespace: namespace, Name: b.Name, Labels: labels}
+	b.ObjectMeta = metav1.ObjectMeta{Namespace: namespace, Name: b.Name}
+	if owned {
+		k.own.Mark(b)
+	}
 	k.create(b)
 	return b
 }
@@ -130,12 +135,12 @@ func testWatchesObservedBoundEndpoints(t *testing.T, k *testCluster) {
 	if len(k.last.BoundEndpoints) != 0 || k.last.OperatorID != "" {
 		t.Errorf("an empty namespace holds %+v", k.last)
 	}
-	owned := map[string]string{"ours": "yes"}
-	k.bep(k.namespace, "foreign", nil)
-	k.bep(k.otherNamespace(), "elsewhere", owned)
-	api := k.bep(k.namespace, "api", owned)
+	k.bep(k.namespace, "foreign", false)
+	k.bep(k.otherNamespace(), "elsewhere", true)
+	api := k.bep(k.namespace, "api", true)
 	forged := bep("forged", "demo", "http", 80, 10081, "ep-forged")
-	forged.ObjectMeta = metav1.ObjectMeta{Namespace: k.namespace, Name: forged.Name, Labels: owned}
+	forged.ObjectMeta = metav1.ObjectMeta{Namespace: k.namespace, Name: forged.Name}
+	k.own.Mark(forged)
 	forged.Status.Conditions = []metav1.Condition{servicesReady(1)}
 	k.create(forged) // what creates an object does not write its status
 	k.observe(api)
@@ -247,7 +252,7 @@ func testFindsPodInRecord(t *testing.T, k *testCluster) {
 	}
 	unprivileged := rest.CopyConfig(k.config)
 	unprivileged.Impersonate.UserName = "system:serviceaccount:fairlead:default"
-	source, err := newClusterSource(unprivileged, k.namespace, "release-1", nil)
+	source, err := NewClusterSource(unprivileged, k.own)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -261,8 +266,8 @@ func testFindsPodInRecord(t *testing.T, k *testCluster) {
 func testReportsNamespaceDeletion(t *testing.T, k *testCluster) {
 	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
-	source := func(config *rest.Config, namespace string) *clusterSource {
-		s, err := newClusterSource(config, namespace, "release-1", nil)
+	source := func(config *rest.Config, namespace string) Source {
+		s, err := NewClusterSource(config, installation.Installation{Namespace: namespace, Release: "release-1"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -272,7 +277,7 @@ func testReportsNamespaceDeletion(t *testing.T, k *testCluster) {
 	unprivileged.Impersonate.UserName = "system:serviceaccount:fairlead:default"
 	deleted := rest.AnonymousClientConfig(k.config)
 	deleted.BearerToken = "of-a-service-account-that-is-gone"
-	check := func(name string, s *clusterSource, want, known bool) {
+	check := func(name string, s Source, want, known bool) {
 		t.Helper()
 		if got, err := s.NamespaceDeleted(ctx); got != want || (err == nil) != known {
 			t.Errorf("%s: deleted %v, %v; want %v", name, got, err, want)
@@ -296,8 +301,8 @@ func testReportsNamespaceDeletion(t *testing.T, k *testCluster) {
 // unreachable: the forwarder starts anyway.
 func TestClusterSource_RetriesMissingCluster(t *testing.T) {
 	t.Parallel()
-	source, err := newClusterSource(&rest.Config{Host: "http://127.0.0.1:1", Timeout: time.Second}, "fairlead",
-		"release-1", nil)
+	source, err := NewClusterSource(&rest.Config{Host: "http://127.0.0.1:1", Timeout: time.Second},
+		installation.Installation{Namespace: "fairlead", Release: "release-1"})
 	if err != nil {
 		t.Fatal(err)
 	}

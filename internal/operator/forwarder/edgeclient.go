@@ -23,7 +23,7 @@ import (
 type edgeClient struct {
 	config        tunnel.ClientConfig
 	log           *slog.Logger
-	readFile      func() (string, error) // reads the authtoken or ServiceAccount token
+	credential    serviceaccounttoken.Credential // the authtoken or ServiceAccount token
 	instanceID    string
 	retry         time.Duration
 	statusChanged *broadcaster
@@ -50,8 +50,8 @@ func newEdgeClient(
 ) *edgeClient {
 	e := &edgeClient{
 		log: o.Logger, instanceID: o.InstanceID, retry: retry, statusChanged: statusChanged,
-		readFile: serviceaccounttoken.Credential(o.ServiceAccountTokenFile, o.AuthtokenFile, o.Logger),
-		since:    time.Now(), connectedOnce: make(chan struct{}),
+		credential: serviceaccounttoken.NewCredential(o.ServiceAccountTokenFile, o.AuthtokenFile, o.Logger),
+		since:      time.Now(), connectedOnce: make(chan struct{}),
 	}
 	e.config = tunnel.ClientConfig{
 		Address: o.EdgeAddress, TLS: o.TLS, DialContext: o.Dial, Hello: e.hello, MaxBackoff: 2 * time.Second,
@@ -204,7 +204,7 @@ func (e *edgeClient) canConnect() (bool, <-chan struct{}) {
 
 // readToken reads the token file. If that fails, the last valid token remains. mu must be held.
 func (e *edgeClient) readToken() {
-	token, err := e.readFile()
+	token, err := e.credential.Read()
 	e.tokenErr = err
 	if err == nil {
 		e.token = token

@@ -23,6 +23,8 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/utils/clock"
+
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
@@ -31,9 +33,9 @@ const maxSize = 12 << 10
 
 // File is a file with a ServiceAccount token. It is safe for concurrent use.
 type File struct {
-	path string
-	log  *slog.Logger
-	now  func() time.Time
+	path  string
+	log   *slog.Logger
+	clock clock.PassiveClock
 
 	mu      sync.Mutex
 	last    string    // the last token that the file held; "" = none yet
@@ -43,27 +45,35 @@ type File struct {
 
 // New returns the file at path. It need not exist yet.
 func New(path string, log *slog.Logger) *File {
-	return &File{path: path, log: log, now: time.Now}
+	return &File{path: path, log: log, clock: clock.RealClock{}}
 }
 
-// Credential returns a function that reads what a process presents to the service: the
-// ServiceAccount token in tokenFile, or, without one, the secret in secretFile, without the white
-// space around it.
-func Credential(tokenFile, secretFile string, log *slog.Logger) func() (string, error) {
+// Credential reads what a process presents to the service.
+type Credential interface{ Read() (string, error) }
+
+// NewCredential returns the ServiceAccount token in tokenFile, or, without one, the secret in the
+// file at secret.
+func NewCredential(tokenFile, secret string, log *slog.Logger) Credential {
 	if tokenFile != "" {
-		return New(tokenFile, log).Read
+		return New(tokenFile, log)
 	}
-	return func() (string, error) {
-		text, err := os.ReadFile(secretFile)
-		if err != nil {
-			return "", fmt.Errorf("reading the credential: %w", err)
-		}
-		secret := strings.TrimSpace(string(text))
-		if secret == "" {
-			return "", fmt.Errorf("the credential's file %s is empty", secretFile)
-		}
-		return secret, nil
+	return secretFile(secret)
+}
+
+// secretFile is the path of a file with a secret.
+type secretFile string
+
+// Read returns the secret without the white space around it.
+func (f secretFile) Read() (string, error) {
+	text, err := os.ReadFile(string(f))
+	if err != nil {
+		return "", fmt.Errorf("reading the credential: %w", err)
 	}
+	secret := strings.TrimSpace(string(text))
+	if secret == "" {
+		return "", fmt.Errorf("the credential's file %s is empty", string(f))
+	}
+	return secret, nil
 }
 
 // Read returns the token. While the file is missing, empty or holds no token, that is the one it
@@ -77,13 +87,13 @@ func (f *File) Read() (string, error) {
 	defer f.mu.Unlock()
 	if err != nil {
 		f.logProblem(err.Error())
-		if f.last != "" && f.now().Before(f.expires) {
+		if f.last != "" && f.clock.Now().Before(f.expires) {
 			return f.last, nil
 		}
 		return "", account.Errorf(account.CodeNoCredential, "%v", err)
 	}
 	f.last, f.expires = token, expires
-	if f.now().Before(expires) {
+	if f.clock.Now().Before(expires) {
 		f.logProblem("")
 		return token, nil
 	}

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	clocktesting "k8s.io/utils/clock/testing"
+
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/test/support/logbuffer"
 )
@@ -28,15 +30,15 @@ func tokenFor(name string, exp time.Time) string {
 type fixture struct {
 	*File
 	t     *testing.T
-	clock time.Time
+	clock *clocktesting.FakePassiveClock
 	logs  *logbuffer.Buffer
 }
 
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	x := &fixture{t: t, clock: time.Unix(1_800_000_000, 0), logs: &logbuffer.Buffer{}}
+	x := &fixture{t: t, clock: clocktesting.NewFakePassiveClock(time.Unix(1_800_000_000, 0)), logs: &logbuffer.Buffer{}}
 	x.File = New(filepath.Join(t.TempDir(), "token"), slog.New(slog.NewTextHandler(x.logs, nil)))
-	x.now = func() time.Time { return x.clock }
+	x.File.clock = x.clock
 	return x
 }
 
@@ -58,7 +60,7 @@ func TestFile_FollowsRotation(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
 	for i := range 3 {
-		token := tokenFor(fmt.Sprint(i), x.clock.Add(time.Hour))
+		token := tokenFor(fmt.Sprint(i), x.clock.Now().Add(time.Hour))
 		x.write(token + "\n")
 		x.expect(token)
 	}
@@ -78,7 +80,7 @@ func TestFile_KeepsLastTokenWhileItIsValid(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			x := newFixture(t)
-			token := tokenFor("a", x.clock.Add(time.Hour))
+			token := tokenFor("a", x.clock.Now().Add(time.Hour))
 			x.write(token)
 			x.expect(token)
 			spoil(x)
@@ -87,12 +89,12 @@ func TestFile_KeepsLastTokenWhileItIsValid(t *testing.T) {
 			if n := strings.Count(x.logs.String(), "level=ERROR"); n != 1 {
 				t.Errorf("%d log lines, want 1: %s", n, x.logs)
 			}
-			x.clock = x.clock.Add(time.Hour)
+			x.clock.SetTime(x.clock.Now().Add(time.Hour))
 			if got, err := x.Read(); account.CodeOf(err) != account.CodeNoCredential ||
 				!strings.Contains(err.Error(), x.path) {
 				t.Errorf("after its end: got %q, %v", got, err)
 			}
-			next := tokenFor("b", x.clock.Add(time.Hour))
+			next := tokenFor("b", x.clock.Now().Add(time.Hour))
 			x.write(next)
 			x.expect(next)
 			logs := x.logs.String()
@@ -107,7 +109,7 @@ func TestFile_KeepsLastTokenWhileItIsValid(t *testing.T) {
 func TestFile_LogsExpiredTokenOnceAndPresentsIt(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
-	token := tokenFor("a", x.clock)
+	token := tokenFor("a", x.clock.Now())
 	x.write(token)
 	x.expect(token)
 	x.expect(token)

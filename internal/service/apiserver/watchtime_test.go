@@ -63,7 +63,7 @@ func (m *memory) add(metadata string) {
 	defer m.mu.Unlock()
 	v := account.ResourceVersion{Epoch: 1, Seq: int64(len(m.events) + 1)}
 	m.events = append(m.events, account.EndpointEvent{Type: account.Modified, ResourceVersion: v,
-		Endpoint: &account.Endpoint{ID: "ep-1", Metadata: metadata}})
+		Endpoint: &account.Endpoint{ID: "ep-1", EndpointSettings: account.EndpointSettings{Metadata: metadata}}})
 	for _, ch := range m.wakes {
 		select {
 		case ch <- struct{}{}:

@@ -116,7 +116,7 @@ func (f *endpointForm) drafted(c *call, d *draft) (e account.Endpoint, facts acc
 		e = *d.current.object.(*account.Endpoint)
 	} else {
 		e = account.Endpoint{AccountID: c.AccountID(), Principal: &account.Ref{ID: c.Key.ID}, Type: account.TypeCloud,
-			Bindings: []string{d.mine["binding"]}, Name: d.mine["name"]}
+			Bindings: []string{d.mine["binding"]}, EndpointSettings: account.EndpointSettings{Name: d.mine["name"]}}
 		u, err := parseFormURL(d.mine["binding"], d.mine["url"])
 		if err != nil {
 			broken = account.FieldsOf(err)

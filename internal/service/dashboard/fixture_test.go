@@ -148,7 +148,8 @@ func (f *fake) addEndpoints() {
 		one := account.Endpoint{ID: f.id(account.PrefixEndpoint, age, i+1), AccountID: mine, URL: e.url,
 			PublicURL: e.url,
 			Scheme:    u.Scheme, Host: u.Host, Port: u.Port, Type: e.kind, Bindings: []string{e.binding},
-			Description: e.about, Status: e.status, CreatedAt: ago(f, age), UpdatedAt: ago(f, age/2),
+			EndpointSettings: account.EndpointSettings{Description: e.about}, Status: e.status,
+			CreatedAt: ago(f, age), UpdatedAt: ago(f, age/2),
 			Principal: &account.Ref{ID: f.tokens[0].ID}}
 		switch {
 		case e.status == account.StatusOffline:

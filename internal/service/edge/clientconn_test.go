@@ -137,7 +137,7 @@ func TestWantsHTML_FollowsAccept(t *testing.T) {
 func TestUpstreamHost_OfHTTP10Request(t *testing.T) {
 	t.Parallel()
 	ep := &account.Endpoint{Scheme: "http", Host: "hello.demo", Port: 8080, HostPort: "hello.demo:8080",
-		HostMode: account.HostPassthrough}
+		EndpointSettings: account.EndpointSettings{HostMode: account.HostPassthrough}}
 	if got := upstreamHost(ep, ""); got != "hello.demo:8080" {
 		t.Errorf("host %q", got)
 	}

@@ -48,7 +48,7 @@ func TestEndpointCache_PoolKeepsItsTurnsDuringOutage(t *testing.T) {
 				return &account.Endpoint{ID: id}, answer(ctx)
 			}}}
 		c, ep := newEndpointCache(o), &account.Endpoint{ID: "ep-9", AccountID: "ac", URL: "http://pool.demo",
-			Scheme: "http", Type: account.TypeCloud, PoolingEnabled: true,
+			Scheme: "http", Type: account.TypeCloud, EndpointSettings: account.EndpointSettings{PoolingEnabled: true},
 			Bindings: []string{account.BindingKubernetes}}
 		list := func(ctx context.Context, _ *account.Endpoint) ([]account.Endpoint, error) {
 			var all []account.Endpoint
@@ -93,7 +93,9 @@ func TestEdge_ExpireAccountReadsEndpointsAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ep := &account.Endpoint{ID: "ep-1", AccountID: "ac", URL: "http://a.demo", Scheme: "http",
-			Type: account.TypeCloud, PoolingEnabled: true, Bindings: []string{account.BindingKubernetes}}
+			Type:             account.TypeCloud,
+			EndpointSettings: account.EndpointSettings{PoolingEnabled: true},
+			Bindings:         []string{account.BindingKubernetes}}
 		gone := false
 		o := &Options{Logger: slog.New(slog.DiscardHandler),
 			Endpoints: &fakeEndpoints{byID: func(context.Context, string, string) (*account.Endpoint, error) {

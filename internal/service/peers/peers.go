@@ -105,10 +105,10 @@ func PublicAddress(host string, port int) Pool {
 
 // Holder is an endpoint or labelled tunnel that a session has bound on the replica that was asked.
 type Holder struct {
-	Endpoint     account.Endpoint // with its traffic policy
-	Connections  int              // connections that it serves now
-	Unresponsive bool             // its agent does not answer pings
-	Asked        time.Time        // when the bind was asked of the store
+	Endpoint     account.Endpoint `json:"endpoint"`               // with its traffic policy
+	Connections  int              `json:"connections"`            // connections that it serves now
+	Unresponsive bool             `json:"unresponsive,omitempty"` // its agent does not answer pings
+	Asked        time.Time        `json:"asked"`                  // when the bind was asked of the store
 }
 
 // ChangeKind is what a Change is about.

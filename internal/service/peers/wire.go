@@ -8,8 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"time"
-
-	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
 // Limits of what peers send each other.
@@ -23,12 +21,10 @@ const (
 
 // holderMessage is a Holder as it is sent. The API's form of an endpoint leaves out some fields.
 type holderMessage struct {
-	Endpoint     account.Endpoint `json:"endpoint"`
-	AccountID    string           `json:"account_id"`
-	HostMode     string           `json:"host_mode"`
-	Connections  int              `json:"connections"`
-	Unresponsive bool             `json:"unresponsive,omitempty"`
-	Asked        time.Time        `json:"asked"`
+	Holder
+
+	AccountID string `json:"account_id"`
+	HostMode  string `json:"host_mode"`
 }
 
 type holdersMessage struct {
@@ -38,10 +34,7 @@ type holdersMessage struct {
 func encodeHolders(all []Holder) ([]byte, error) {
 	m := holdersMessage{Holders: make([]holderMessage, 0, len(all))}
 	for i := range all {
-		h := &all[i]
-		m.Holders = append(m.Holders, holderMessage{Endpoint: h.Endpoint, AccountID: h.Endpoint.AccountID,
-			HostMode: h.Endpoint.HostMode, Connections: h.Connections, Unresponsive: h.Unresponsive,
-			Asked: h.Asked})
+		m.Holders = append(m.Holders, holderMessage{all[i], all[i].Endpoint.AccountID, all[i].Endpoint.HostMode})
 	}
 	b, err := json.Marshal(m)
 	if err != nil {
@@ -65,8 +58,7 @@ func decodeHolders(b []byte) ([]Holder, error) {
 			return nil, fmt.Errorf("decoding holders: holder %d has no endpoint id or no account id", i)
 		}
 		h.Endpoint.AccountID, h.Endpoint.HostMode = h.AccountID, h.HostMode
-		all = append(all, Holder{Endpoint: h.Endpoint, Connections: h.Connections, Unresponsive: h.Unresponsive,
-			Asked: h.Asked})
+		all = append(all, h.Holder)
 	}
 	return all, nil
 }

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package sqldb owns the databases that the service's data is in: SQLite in the data directory, or
-// PostgreSQL. It opens and migrates them, runs transactions and batches of writes, locks out other
-// servers, and notifies other processes of changes. It knows none of the rows.
+// PostgreSQL. It opens and migrates them, runs transactions and batches of writes, converts
+// fields to columns, locks out other servers, and notifies other processes of changes. It knows none of the rows.
 //
 // What comes in: migrations and statements of internal/service/store, which has one SQL text for
 // both engines. Whom it hands over to: the drivers. Their errors leave as *account.Error, the only

@@ -8,7 +8,9 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"math/bits"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -193,6 +195,37 @@ func withIDs(statement string, first any, ids []string) (text string, args []any
 		places[i] = fmt.Sprintf("$%d", i+2)
 	}
 	return strings.ReplaceAll(statement, "IN IDS", "IN ("+strings.Join(places, ", ")+")"), args
+}
+
+// maxInsertRows bounds the rows of one statement.
+const maxInsertRows = 32
+
+// InsertRows inserts rows into "table (columns)". Statements have 1, 2, 4, … rows, so that there are
+// few of them for the driver to remember.
+func (t Tx) InsertRows(into string, rows [][]any) error {
+	for len(rows) > 0 {
+		n := min(1<<(bits.Len(uint(len(rows)))-1), maxInsertRows)
+		var text strings.Builder
+		text.WriteString(`INSERT INTO ` + into + ` VALUES `)
+		var args []any
+		next := `(`
+		for _, row := range rows[:n] {
+			for _, value := range row {
+				args = append(args, value)
+				text.WriteString(next)
+				text.WriteByte('$')
+				text.WriteString(strconv.Itoa(len(args)))
+				next = `,`
+			}
+			next = `),(`
+		}
+		text.WriteByte(')')
+		if err := t.Exec(text.String(), args...); err != nil {
+			return err
+		}
+		rows = rows[n:]
+	}
+	return nil
 }
 
 // LockServers keeps servers of the database away until unlock is called and the transaction has

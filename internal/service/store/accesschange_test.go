@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/fairlead-dev/fairlead/internal/service/store"
+	"github.com/fairlead-dev/fairlead/internal/service/store/membership"
 	"github.com/fairlead-dev/fairlead/test/support/storetest"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
@@ -18,7 +19,7 @@ import (
 // confirmOne confirms the next change of a command as the server.
 func confirmOne(t *testing.T, s *store.Store, accountID string) {
 	t.Helper()
-	var pending []store.AccessChange
+	var pending []membership.AccessChange
 	wait.Until(t, "a change of a command", func() bool {
 		var err error
 		pending, err = s.PendingAccessChanges(context.WithoutCancel(t.Context()))
@@ -38,16 +39,16 @@ func TestAwaitServers_WaitsForEachReplica(t *testing.T) {
 	for name, c := range map[string]struct {
 		patience  time.Duration
 		confirmed []*replica
-		want      store.Applied
+		want      membership.Applied
 	}{
 		"one does not confirm": {5 * time.Second, []*replica{one},
-			store.Applied{Servers: 1, Missing: []string{"two"}}},
-		"both confirm": {time.Hour, []*replica{one, two}, store.Applied{Servers: 2}},
+			membership.Applied{Servers: 1, Missing: []string{"two"}}},
+		"both confirm": {time.Hour, []*replica{one, two}, membership.Applied{Servers: 2}},
 	} {
-		f.Store.SetBeatTimes(testBeat, time.Minute, c.patience)
-		result := make(chan store.Applied, 1)
+		command := openCommand(t, opt, c.patience)
+		result := make(chan membership.Applied, 1)
 		go func() {
-			applied, err := f.Store.AwaitServers(t.Context(), f.AccountID)
+			applied, err := command.AwaitServers(t.Context(), f.AccountID)
 			if err != nil {
 				t.Error(err)
 			}
@@ -67,12 +68,22 @@ func TestAwaitServers_WaitsForEachReplica(t *testing.T) {
 	}
 	one.stop()
 	two.stop()
-	f.Store.SetBeatTimes(testBeat, time.Minute, 10*time.Millisecond)
+	command := openCommand(t, opt, 10*time.Millisecond)
 	wait.Until(t, "the locks of the stopped servers to end with their connections", func() bool {
-		applied, err := f.Store.AwaitServers(t.Context(), f.AccountID)
+		applied, err := command.AwaitServers(t.Context(), f.AccountID)
 		storetest.Must(t, err)
 		return applied.Servers == 0 && len(applied.Missing) == 0
 	})
+}
+
+// openCommand opens the store as a command does that waits so long for a dead server.
+func openCommand(t *testing.T, opt store.Options, patience time.Duration) *store.Store {
+	t.Helper()
+	opt.BeatTimes = membership.BeatTimes{Interval: testBeat, Timeout: time.Minute, FenceAfter: patience}
+	s, err := store.Open(t.Context(), opt)
+	storetest.Must(t, err)
+	t.Cleanup(func() { storetest.Must(t, s.Close()) })
+	return s
 }
 
 // TestConfirmAccessChange_RemovesAbandoned holds that the change of a command that was killed does

@@ -57,8 +57,8 @@ func (as *UserSessions) scan(from scanner) (account.AppSession, error) {
 		return a, err
 	}
 	life.lastActive = max(life.lastActive, as.uses.last(a.ID))
-	a.Endpoint, a.CreatedAt, a.LastActive, a.ExpiresAt = refTo(endpoint), fromMicros(made), fromMicros(life.lastActive),
-		fromMicros(life.expires())
+	a.Endpoint, a.CreatedAt, a.LastActive, a.ExpiresAt = refTo(endpoint), sqldb.FromMicros(made),
+		sqldb.FromMicros(life.lastActive), sqldb.FromMicros(life.expires())
 	if err := json.Unmarshal([]byte(device), &a.Device); err != nil {
 		return a, fmt.Errorf("decoding the device of session %s: %w", a.ID, err)
 	}
@@ -78,7 +78,7 @@ func (as *UserSessions) AppSession(ctx context.Context, accountID, id string) (*
 		found, err := as.scan(
 			t.Row(`SELECT `+appSessionColumns+
 				` FROM app_sessions AS s WHERE s.account_id = $1 AND s.id = $2 AND s.expires_at > $3`,
-				accountID, id, micros(t.now)))
+				accountID, id, sqldb.Micros(t.now)))
 		if errors.Is(err, sql.ErrNoRows) {
 			return nil, notFound("application session", id)
 		}
@@ -92,7 +92,7 @@ func (as *UserSessions) AppSessions(
 ) (sessions []account.AppSession, more bool, err error) {
 	limit := pageLimit(p)
 	err = as.db.read(ctx, "listing application sessions", func(t *tx) (err error) {
-		q := query{args: []any{accountID, micros(t.now)}, text: `s.account_id = $1 AND s.expires_at > $2`}
+		q := query{args: []any{accountID, sqldb.Micros(t.now)}, text: `s.account_id = $1 AND s.expires_at > $2`}
 		if f.UserID != "" { // reads few rows by the user's index, not many by the account's
 			q.text = `s.account_id || '' = $1 AND s.expires_at > $2`
 		}
@@ -136,7 +136,7 @@ func (as *UserSessions) liveRow(ctx context.Context, accountID string, tokenHash
 	defer cancel()
 	r := &liveRow{session: account.LiveSession{AccountID: accountID}}
 	l := &r.session
-	found, err := as.db.Row(ctx, selectLive, notNil(tokenHash), accountID).Find(
+	found, err := as.db.Row(ctx, selectLive, sqldb.NotNil(tokenHash), accountID).Find(
 		&l.ID, &l.UserID, &l.Scope, &r.url, &r.sealed, &r.life.lastActive, &r.life.endsAt, &r.life.idle,
 		&l.Provider.Name, &l.Provider.URL, &r.lastDevice, &r.lastDeviceAt, &r.deviceChangedAt)
 	if err == nil && !found {
@@ -154,10 +154,10 @@ func (as *UserSessions) LiveSession(
 		if err != nil {
 			return nil, err
 		}
-		now, written := as.db.now(), r.life.lastActive
+		now, written := as.db.Now(), r.life.lastActive
 		r.life.lastActive = max(written, as.uses.last(r.session.ID))
-		switch over := as.isOver(r.life, micros(now)); {
-		case over && (last || r.life.endsAt <= micros(now)):
+		switch over := as.isOver(r.life, sqldb.Micros(now)); {
+		case over && (last || r.life.endsAt <= sqldb.Micros(now)):
 			return nil, errNoSession()
 		case over: // by its idle time, unless a use was written between the reads of the row and of the uses
 			continue
@@ -169,9 +169,10 @@ func (as *UserSessions) LiveSession(
 		if l.LastUse, err = lastUse(r.lastDevice, r.lastDeviceAt, r.deviceChangedAt); err != nil {
 			return nil, as.db.MapError("reading the last device of a session", err)
 		}
-		as.uses.record(l.ID, use{userID: l.UserID, url: r.url, at: micros(now), written: written, idle: r.life.idle})
-		r.life.lastActive = max(r.life.lastActive, micros(now))
-		l.ExpiresAt = fromMicros(r.life.expires())
+		as.uses.record(l.ID, use{userID: l.UserID, url: r.url, at: sqldb.Micros(now), written: written,
+			idle: r.life.idle})
+		r.life.lastActive = max(r.life.lastActive, sqldb.Micros(now))
+		l.ExpiresAt = sqldb.FromMicros(r.life.expires())
 		return l, nil
 	}
 }
@@ -206,7 +207,7 @@ func (as *UserSessions) LiveSessionIDs(ctx context.Context, ids []string) (map[s
 			var life lifetime
 			err := from.Scan(&id, &life.lastActive, &life.endsAt, &life.idle)
 			life.lastActive = max(life.lastActive, used[id])
-			if !as.isOver(life, micros(t.now)) {
+			if !as.isOver(life, sqldb.Micros(t.now)) {
 				live[id] = true
 			}
 			return err
@@ -228,14 +229,15 @@ func (as *UserSessions) create(
 				"groups or "+
 				"attributes", len(identity), account.MaxIdentity)
 	}
-	life := lifetime{lastActive: micros(t.now), endsAt: micros(sessionEnd(l, t.now)), idle: l.Idle.Microseconds()}
-	if life.expires() <= micros(t.now) {
+	life := lifetime{lastActive: sqldb.Micros(t.now), endsAt: sqldb.Micros(sessionEnd(l, t.now)),
+		idle: l.Idle.Microseconds()}
+	if life.expires() <= sqldb.Micros(t.now) {
 		return nil, account.Errorf(account.CodeLoginFailed,
 			"what the identity provider confirmed has expired already; sign in again")
 	}
 	live := account.LiveSession{ID: account.NewID(account.PrefixAppSession, t.now), UserID: l.Identity.ID,
 		AccountID: accountID, Scope: l.Scope,
-		Identity: l.Identity, Provider: l.Provider, ExpiresAt: fromMicros(life.expires()),
+		Identity: l.Identity, Provider: l.Provider, ExpiresAt: sqldb.FromMicros(life.expires()),
 		LastUse: account.LastUse{Device: l.Device}}
 	if err := as.endLeastUsed(t, accountID, l); err != nil {
 		return nil, err
@@ -247,7 +249,7 @@ func (as *UserSessions) create(
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $12, $13, $14, $14, $15, $16, $17)`,
 		live.ID, accountID, live.UserID, l.TokenHash, l.Scope, l.EndpointID, l.URL, issuer, subject, providerSession,
 		as.key.Seal(string(identity), live.ID), device,
-		searchable(l.URL, l.Device.IPAddress), micros(t.now), life.idle, life.endsAt, life.expires())
+		searchable(l.URL, l.Device.IPAddress), sqldb.Micros(t.now), life.idle, life.endsAt, life.expires())
 	if err != nil {
 		return nil, err
 	}
@@ -258,7 +260,7 @@ func (as *UserSessions) create(
 	return &live,
 		t.Exec(`INSERT INTO app_accesses (user_id, url, endpoint_id, first_at, last_at) VALUES ($1, $2, $3, $4, $4)
 		ON CONFLICT (user_id, url) DO UPDATE SET endpoint_id = excluded.endpoint_id, last_at = excluded.last_at`,
-			live.UserID, l.URL, l.EndpointID, micros(t.now))
+			live.UserID, l.URL, l.EndpointID, sqldb.Micros(t.now))
 }
 
 // sessionEnd returns when the session ends, whether it is used or not.

@@ -13,20 +13,21 @@ import (
 	"strings"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/sqldb"
 )
 
 var backends = newTable(table[account.Backend]{
 	name: "backends", noun: "backend",
-	columns: func(b *account.Backend) []column {
-		return []column{
-			{"id", &b.ID, insertOnly},
-			{"account_id", &b.AccountID, insertOnly},
-			{"kind", (*string)(&b.Kind), insertOnly},
-			{"description", &b.Description, updatable},
-			{"metadata", &b.Metadata, updatable},
-			{"config", jsonField(&backendConfig{b}), updatable},
-			{"created_at", timeField(&b.CreatedAt), insertOnly},
-			{"updated_at", timeField(&b.UpdatedAt), updatable},
+	columns: func(b *account.Backend) []sqldb.Column {
+		return []sqldb.Column{
+			sqldb.Fixed("id", &b.ID),
+			sqldb.Fixed("account_id", &b.AccountID),
+			sqldb.Fixed("kind", (*string)(&b.Kind)),
+			sqldb.Updatable("description", &b.Description),
+			sqldb.Updatable("metadata", &b.Metadata),
+			sqldb.Updatable("config", sqldb.JSONField(&backendConfig{b})),
+			sqldb.Fixed("created_at", sqldb.TimeField(&b.CreatedAt)),
+			sqldb.Updatable("updated_at", sqldb.TimeField(&b.UpdatedAt)),
 		}
 	},
 	created: account.AuditBackendCreated, updated: account.AuditBackendUpdated, deleted: account.AuditBackendDeleted,
@@ -75,7 +76,7 @@ func (bs *Backends) saveChildren(t *tx, b account.Backend) error {
 	for i, child := range childrenOf(b) {
 		children = append(children, []any{b.ID, i, child, b.Weights[child]})
 	}
-	return t.insertRows(`backend_children (parent_id, position, child_id, weight)`, children)
+	return t.InsertRows(`backend_children (parent_id, position, child_id, weight)`, children)
 }
 
 // childrenOf returns the ids of a backend's children, in the order in which they are kept.

@@ -188,13 +188,11 @@ func (row *endpointRow) assign(r account.BindRequest, region, resumeSecret strin
 	if !row.online() || idOf(e.TunnelSession) != r.SessionID {
 		row.onlineSince = now
 	}
-	e.Name, e.Description, e.Metadata = r.Name, r.Description, r.Metadata
-	e.PoolingEnabled = r.PoolingEnabled
+	e.EndpointSettings, e.Region = r.EndpointSettings, region
 	if e.Owner = nil; r.Owner != nil {
 		owner := *r.Owner
 		e.Owner = &owner
 	}
-	e.UpstreamURL, e.UpstreamProtocol, e.HostMode, e.Region = r.UpstreamURL, r.UpstreamProtocol, r.HostMode, region
 	e.Status, e.OfflineSince, e.TunnelSession, e.Principal = account.StatusOnline, nil, refTo(r.SessionID),
 		refTo(r.CredentialID)
 	row.graceFrom, row.resumeHash = time.Time{}, account.HashSecret(resumeSecret)

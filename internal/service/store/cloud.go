@@ -32,7 +32,7 @@ func (ce *CloudEndpoints) CreateEndpoint(
 			return err
 		}
 		r := account.BindRequest{AccountID: e.AccountID, Binding: e.Bindings[0], Owner: e.Owner,
-			URL: account.EndpointURL{Scheme: e.Scheme, Host: e.Host, Port: e.Port}, Name: e.Name}
+			URL: account.EndpointURL{Scheme: e.Scheme, Host: e.Host, Port: e.Port}}
 		if err := ce.domains.mayHaveHost(t, r.AccountID, r.Binding, r.URL); err != nil {
 			return err
 		}
@@ -53,8 +53,7 @@ func (ce *CloudEndpoints) CreateEndpoint(
 		made := &row.e
 		made.Type, made.Status, made.Principal = account.TypeCloud, account.StatusOnline, e.Principal
 		made.Owner, made.ServiceExport = e.Owner, e.ServiceExport.Normal()
-		made.Name, made.Description, made.Metadata, made.PoolingEnabled = e.Name, e.Description, e.Metadata,
-			e.PoolingEnabled
+		made.EndpointSettings = e.EndpointSettings
 		policy, err := ce.endpoints.newPolicy(e.TrafficPolicy, facts)
 		if err != nil {
 			return err
@@ -186,9 +185,8 @@ func (ce *CloudEndpoints) PatchEndpoint(
 		if err != nil {
 			return err
 		}
-		row.e.Description, row.e.Metadata, row.e.PoolingEnabled = after.Description, after.Metadata,
-			after.PoolingEnabled
-		row.e.Owner, row.e.ServiceExport = after.Owner, after.ServiceExport
+		row.e.EndpointSettings, row.e.Owner = after.EndpointSettings, after.Owner
+		row.e.ServiceExport = after.ServiceExport
 		changed, err := ce.endpoints.setPolicy(t, row, now, after.BackendID)
 		if err != nil || !changed && !differs(before, row.e) {
 			return err

@@ -9,25 +9,26 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/sqldb"
 )
 
 var clusters = newTable(table[account.Cluster]{
 	name: "clusters", noun: "cluster",
-	columns: func(c *account.Cluster) []column {
-		return []column{
-			{"id", &c.ID, insertOnly},
-			{"account_id", &c.AccountID, insertOnly},
-			{"name", &c.Name, updatable},
-			{"issuer", &c.Issuer, updatable},
-			{"jwks", jsonField(&c.JWKS), updatable},
-			{"key_source", (*string)(&c.KeySource), updatable},
-			{"subjects", jsonField(&c.Subjects), updatable},
-			{"cluster_uid", &c.ClusterUID, updatable},
-			{"description", &c.Description, updatable},
-			{"metadata", &c.Metadata, updatable},
-			{"created_at", timeField(&c.CreatedAt), insertOnly},
-			{"updated_at", timeField(&c.UpdatedAt), updatable},
-			{"last_used_at", optionalTimeField(&c.LastUsedAt), insertOnly},
+	columns: func(c *account.Cluster) []sqldb.Column {
+		return []sqldb.Column{
+			sqldb.Fixed("id", &c.ID),
+			sqldb.Fixed("account_id", &c.AccountID),
+			sqldb.Updatable("name", &c.Name),
+			sqldb.Updatable("issuer", &c.Issuer),
+			sqldb.Updatable("jwks", sqldb.JSONField(&c.JWKS)),
+			sqldb.Updatable("key_source", (*string)(&c.KeySource)),
+			sqldb.Updatable("subjects", sqldb.JSONField(&c.Subjects)),
+			sqldb.Updatable("cluster_uid", &c.ClusterUID),
+			sqldb.Updatable("description", &c.Description),
+			sqldb.Updatable("metadata", &c.Metadata),
+			sqldb.Fixed("created_at", sqldb.TimeField(&c.CreatedAt)),
+			sqldb.Updatable("updated_at", sqldb.TimeField(&c.UpdatedAt)),
+			sqldb.Fixed("last_used_at", sqldb.OptionalTimeField(&c.LastUsedAt)),
 		}
 	},
 	created: account.AuditClusterCreated, updated: account.AuditClusterUpdated, deleted: account.AuditClusterDeleted,
@@ -113,10 +114,10 @@ func (cs *Clusters) index(t *tx, c *account.Cluster) error {
 	for _, subject := range c.Subjects {
 		subjects = append(subjects, []any{subject.ID, c.ID})
 	}
-	if err := t.insertRows(`cluster_keys (account_id, key_id, cluster_id)`, keys); err != nil {
+	if err := t.InsertRows(`cluster_keys (account_id, key_id, cluster_id)`, keys); err != nil {
 		return err
 	}
-	return t.insertRows(`cluster_subjects (id, cluster_id)`, subjects)
+	return t.InsertRows(`cluster_subjects (id, cluster_id)`, subjects)
 }
 
 func (cs *Clusters) unindex(t *tx, c *account.Cluster) error {

@@ -46,7 +46,7 @@ func (ci *ClusterIDs) claim(t *tx, r account.BindRequest) error {
 		}
 	}
 	return t.Exec(`INSERT INTO cluster_ids (account_id, cluster_id, cluster_uid, seen_at) VALUES ($1, $2, $3, $4)`,
-		accountID, id, uid, micros(t.now))
+		accountID, id, uid, sqldb.Micros(t.now))
 }
 
 // clusterClaim is a row of cluster_ids.
@@ -80,15 +80,15 @@ func (ci *ClusterIDs) endClaim(t *tx, accountID string, held, wanted clusterClai
 // was used for as long. After a server's start it waits clusterSweep, so that exporters can use
 // theirs after an outage of any length.
 func (ci *ClusterIDs) sweep(ctx context.Context) error {
-	now := ci.db.now()
-	if micros(now) < ci.due.Load() {
+	now := ci.db.Now()
+	if sqldb.Micros(now) < ci.due.Load() {
 		return nil
 	}
-	before := micros(now.Add(-ci.grace))
+	before := sqldb.Micros(now.Add(-ci.grace))
 	if err := ci.recordUses(ctx, before); err != nil {
 		return err
 	}
-	ci.due.Store(micros(now.Add(clusterSweep)))
+	ci.due.Store(sqldb.Micros(now.Add(clusterSweep)))
 	return ci.endpoints.deleteAll(ctx, "deleting the exports of vanished clusters", `binding = $2 AND type = $3
 		AND owner_cluster <> '' AND created_at <= $1 AND EXISTS (SELECT 1 FROM cluster_ids AS c
 			WHERE c.account_id = endpoints.account_id AND c.cluster_uid = endpoints.owner_cluster AND c.seen_at <= $1)`,

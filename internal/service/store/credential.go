@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/sqldb"
 )
 
 // Credentials are the API keys and authtokens, and what else may open a tunnel session.
@@ -36,7 +37,7 @@ type credentialTable[T any] struct {
 func (ct *credentialTable[T]) create(t *tx, by account.Caller, v *T, secret string) error {
 	ct.audit(t, by, ct.created, v)
 	hash := account.HashSecret(secret)
-	return ct.insert(t, v, column{"secret_hash", &hash, insertOnly})
+	return ct.insert(t, v, sqldb.Fixed("secret_hash", &hash))
 }
 
 // bySecret returns the credential with the secret. other is the table of the other kind, which the
@@ -93,7 +94,7 @@ func (cr *Credentials) LiveCredentials(
 	ids, subjects := splitUses(uses)
 	return result(ctx, cr.db, "looking for live credentials", func(t *tx) (map[account.CredentialUse]bool, error) {
 		live := make(map[account.CredentialUse]bool, len(uses))
-		err := t.EachIn(ids, micros(t.now), func(from scanner) error {
+		err := t.EachIn(ids, sqldb.Micros(t.now), func(from scanner) error {
 			var use account.CredentialUse
 			err := from.Scan(&use.ID)
 			live[use] = true
@@ -118,10 +119,9 @@ const (
 func (cr *Credentials) valid(t *tx, keyRules string) (all []Credential, err error) {
 	err = t.Each(func(from scanner) error {
 		var c Credential
-		var made, expires int64
 		var rules, acl, clusterUID string
-		if err := from.Scan(&c.Kind, &c.ID, &c.Account, &c.Description, &rules, &acl, &clusterUID, &made,
-			&expires); err != nil {
+		if err := from.Scan(&c.Kind, &c.ID, &c.Account, &c.Description, &rules, &acl, &clusterUID,
+			sqldb.TimeField(&c.CreatedAt), sqldb.OptionalTimeField(&c.ExpiresAt)); err != nil {
 			return err
 		}
 		var more []string
@@ -131,14 +131,13 @@ func (cr *Credentials) valid(t *tx, keyRules string) (all []Credential, err erro
 		if c.Rules = append(c.Rules, more...); clusterUID != "" {
 			c.Rules = append(c.Rules, "cluster:"+clusterUID)
 		}
-		c.CreatedAt, c.ExpiresAt = fromMicros(made), timePointer(expires)
 		all = append(all, c)
 		return nil
 	}, `SELECT 'api-key' AS kind, k.id, a.name, k.description, k.scopes, `+keyRules+`, k.created_at, k.expires_at
 			FROM api_keys AS k JOIN accounts AS a ON a.id = k.account_id WHERE k.expires_at = 0 OR k.expires_at > $1
 		UNION ALL SELECT 'authtoken', k.id, a.name, k.description, k.acl, '[]', '', k.created_at, k.expires_at
 			FROM authtokens AS k JOIN accounts AS a ON a.id = k.account_id WHERE k.expires_at = 0 OR k.expires_at > $1
-		ORDER BY 1, 2`, micros(t.now))
+		ORDER BY 1, 2`, sqldb.Micros(t.now))
 	return all, err
 }
 
@@ -190,7 +189,7 @@ func (cr *Credentials) LiveTunnelCredentials(
 
 // eachLive calls do with those of the credentials that exist and have not expired.
 func eachLive[T any](t *tx, ct *credentialTable[T], ids []string, do func(*T)) error {
-	return t.EachIn(ids, micros(t.now), func(from scanner) error {
+	return t.EachIn(ids, sqldb.Micros(t.now), func(from scanner) error {
 		found, err := ct.scan(from)
 		if err == nil {
 			do(&found)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/sqldb"
 )
 
 // SignIns are the sessions of the dashboard, each with an API key.
@@ -27,7 +28,7 @@ func (ds *SignIns) SignIn(
 		}
 		return session, t.Exec(
 			`INSERT INTO dashboard_sessions (token_hash, account_id, api_key_id, expires_at) VALUES ($1, $2, $3, $4)`,
-			notNil(tokenHash), key.AccountID, key.ID, micros(session.ExpiresAt))
+			sqldb.NotNil(tokenHash), key.AccountID, key.ID, sqldb.Micros(session.ExpiresAt))
 	})
 }
 
@@ -50,14 +51,14 @@ func (ds *SignIns) DashboardSession(ctx context.Context, tokenHash []byte) (*acc
 		var accountID, keyID string
 		var expires int64
 		_, err := t.Row(`SELECT account_id, api_key_id, expires_at FROM dashboard_sessions WHERE token_hash = $1`,
-			notNil(tokenHash)).Find(&accountID, &keyID, &expires)
-		if err == nil && expires <= micros(t.now) { // or there is none
+			sqldb.NotNil(tokenHash)).Find(&accountID, &keyID, &expires)
+		if err == nil && expires <= sqldb.Micros(t.now) { // or there is none
 			err = errSignedOut()
 		}
 		if err != nil {
 			return nil, err
 		}
-		return sessionOfKey(t, accountID, keyID, fromMicros(expires))
+		return sessionOfKey(t, accountID, keyID, sqldb.FromMicros(expires))
 	})
 	if err != nil {
 		return nil, err
@@ -69,7 +70,7 @@ func (ds *SignIns) DashboardSession(ctx context.Context, tokenHash []byte) (*acc
 // SignOut implements account.DashboardSessions.
 func (ds *SignIns) SignOut(ctx context.Context, tokenHash []byte) error {
 	return ds.db.write(ctx, "signing out of the dashboard", func(t *tx) error {
-		return t.Exec(`DELETE FROM dashboard_sessions WHERE token_hash = $1`, notNil(tokenHash))
+		return t.Exec(`DELETE FROM dashboard_sessions WHERE token_hash = $1`, sqldb.NotNil(tokenHash))
 	})
 }
 

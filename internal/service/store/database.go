@@ -5,13 +5,50 @@ package store
 
 import (
 	"context"
+	"embed"
 	"errors"
 	"slices"
 	"sync/atomic"
 	"time"
 
+	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/sqldb"
 )
+
+const (
+	// schemaVersion is the number of the newest file in migrations.
+	schemaVersion = 19
+	// compatibleFrom is the oldest schema version whose programs can use this one.
+	compatibleFrom = 8
+	// foldedSearchVersion is the migration after which foldUsers rewrites the searched columns.
+	foldedSearchVersion = 5
+)
+
+// migrations are SQLite's statements. Identifiers and other columns that are compared or sorted are
+// declared COLLATE BINARY.
+//
+//go:embed migrations/*.sql
+var migrations embed.FS
+
+func (d *database) schema() sqldb.Schema {
+	return sqldb.Schema{Migrations: migrations, Version: schemaVersion, Tables: []string{"store", "accounts"},
+		CompatibleFrom: `SELECT compatible_from FROM store`, Owner: d}
+}
+
+// Migrated makes the row of a fresh store, and folds what older ones search.
+func (d *database) Migrated(begun sqldb.Tx, version int, fresh bool) error {
+	now := d.Now()
+	switch {
+	case version == foldedSearchVersion:
+		return foldUsers(begun)
+	case version == schemaVersion && fresh:
+		// The epoch begins with the clock, so that versions of a store that was lost and made anew
+		// are foreign here.
+		return begun.Exec(`INSERT INTO store (id, store_id, epoch, compatible_from) VALUES (1, $1, $2, $3)`,
+			account.NewID(account.PrefixStore, now), now.Unix(), compatibleFrom)
+	}
+	return nil
+}
 
 // database makes the store's transactions. It implements sqldb.Owner and sqldb.Migrator.
 type database struct {
@@ -45,7 +82,7 @@ func (d *database) open(ctx context.Context, opt Options) (err error) {
 
 // Begin implements sqldb.Owner.
 func (d *database) Begin(t sqldb.Tx) *tx {
-	return &tx{Tx: t, db: d, now: d.now(), epoch: d.epoch.Load(), changes: map[string][]change{},
+	return &tx{Tx: t, db: d, now: d.Now(), epoch: d.epoch.Load(), changes: map[string][]change{},
 		audits: map[string][]auditRecord{}, log: txLog{numbers: map[string]numbers{}}}
 }
 
@@ -59,6 +96,22 @@ func (d *database) write(ctx context.Context, doing string, fn func(*tx) error) 
 // at the same time have one transaction together.
 func (d *database) writeShared(ctx context.Context, doing string, fn func(*tx) error) error {
 	return d.writes.Do(ctx, doing, true, fn)
+}
+
+// Write is write for transactions without events. It implements membership.Writer.
+func (d *database) Write(ctx context.Context, doing string, fn func(sqldb.Tx) error) error {
+	return d.write(ctx, doing, func(t *tx) error { return fn(t.Tx) })
+}
+
+// WriteUnlisted implements membership.Writer.
+func (d *database) WriteUnlisted(ctx context.Context, fn func(sqldb.Tx) error) error {
+	return d.writes.Transact(ctx, func(t *tx) error {
+		t.joining = true
+		if err := t.Lock(); err != nil {
+			return err
+		}
+		return fn(t.Tx)
+	})
 }
 
 // writeWhile runs write again and again while the query has a row: fn deletes a batch of the rows.
@@ -79,7 +132,7 @@ func (d *database) writeWhile(
 // read runs fn in one read transaction: everything it reads is of one moment.
 func (d *database) read(ctx context.Context, doing string, fn func(*tx) error) error {
 	return d.Read(ctx, doing, func(t sqldb.Tx) error {
-		return fn(&tx{Tx: t, db: d, now: d.now(), epoch: d.epoch.Load()})
+		return fn(&tx{Tx: t, db: d, now: d.Now(), epoch: d.epoch.Load()})
 	})
 }
 
@@ -115,8 +168,8 @@ func writeResult[V any](ctx context.Context, d *database, doing string, fn func(
 	return made, nil
 }
 
-// now returns the time in the precision that the database has.
-func (d *database) now() time.Time {
+// Now returns the time in the precision that the database has.
+func (d *database) Now() time.Time {
 	now := time.Now()
 	if d.clock != nil {
 		now = d.clock()

@@ -33,7 +33,7 @@ func (ds *Domains) GrantDomain(ctx context.Context, accountID, raw string) (*acc
 			return nil, err
 		}
 		granted, err := t.Row(`SELECT created_at FROM domains WHERE account_id = $1 AND pattern = $2`, accountID,
-			pattern).Find(timeField(&d.CreatedAt))
+			pattern).Find(sqldb.TimeField(&d.CreatedAt))
 		if err != nil || granted {
 			return d, err
 		}
@@ -44,7 +44,7 @@ func (ds *Domains) GrantDomain(ctx context.Context, accountID, raw string) (*acc
 			return nil, err
 		}
 		err = t.Exec(`INSERT INTO domains (pattern, account_id, created_at) VALUES ($1, $2, $3)`, pattern, accountID,
-			micros(t.now))
+			sqldb.Micros(t.now))
 		if err != nil {
 			return nil, err
 		}
@@ -153,7 +153,7 @@ func (ds *Domains) grantsOf(t *tx, accountID string) (func(host string) bool, er
 func (ds *Domains) ListDomains(ctx context.Context, accountID string) ([]account.Domain, error) {
 	return result(ctx, ds.db, "listing domains", func(t *tx) ([]account.Domain, error) {
 		return sqldb.List(t.Tx, func(d *account.Domain) []any {
-			return []any{&d.Pattern, &d.AccountID, timeField(&d.CreatedAt)}
+			return []any{&d.Pattern, &d.AccountID, sqldb.TimeField(&d.CreatedAt)}
 		}, `SELECT pattern, account_id, created_at FROM domains WHERE account_id = $1 OR $1 = '' ORDER BY pattern`,
 			accountID)
 	})

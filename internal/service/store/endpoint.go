@@ -14,6 +14,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/seal"
+	"github.com/fairlead-dev/fairlead/internal/service/sqldb"
 )
 
 // Endpoints are the endpoints with their traffic policies, and the reservations of their ids.
@@ -43,59 +44,59 @@ type endpointRow struct {
 
 var endpoints = newTable(table[endpointRow]{
 	name: "endpoints", noun: "endpoint",
-	columns: func(r *endpointRow) []column {
+	columns: func(r *endpointRow) []sqldb.Column {
 		e := &r.e
-		return []column{
-			{"id", &e.ID, insertOnly},
-			{"account_id", &e.AccountID, insertOnly},
-			{"binding", convert(func() string { return e.Bindings[0] }, func(b string) { e.Bindings = []string{b} }),
-				insertOnly},
-			{"host", &e.Host, insertOnly},
-			{"port", &e.Port, insertOnly},
-			{"slot", &r.slot, updatable},
-			{"scheme", &e.Scheme, insertOnly},
-			{"url", &e.URL, insertOnly},
-			{"type", &e.Type, insertOnly},
-			{"name", &e.Name, updatable},
-			{"description", &e.Description, updatable},
-			{"metadata", &e.Metadata, updatable},
-			{"pooling_enabled", &e.PoolingEnabled, updatable},
-			{"upstream_url", &e.UpstreamURL, updatable},
-			{"upstream_protocol", &e.UpstreamProtocol, updatable},
-			{"host_mode", &e.HostMode, updatable},
-			{"region", &e.Region, updatable},
-			{"online", convert(r.online, r.setOnline), updatable},
-			{"session_id", refField(&e.TunnelSession), updatable},
-			{"credential_id", refField(&e.Principal), updatable},
-			{"resume_hash", &r.resumeHash, updatable},
-			{"online_since", timeField(&r.onlineSince), updatable},
-			{"offline_since", optionalTimeField(&e.OfflineSince), updatable},
-			{"grace_from", timeField(&r.graceFrom), updatable},
-			{"projection_id", &e.ProjectionID, insertOnly},
-			{"created_at", timeField(&e.CreatedAt), insertOnly},
-			{"updated_at", timeField(&e.UpdatedAt), updatable},
-			{"seq", &e.ResourceVersion.Seq, updatable},
-			{"policy_digest", &r.digest, updatable},
-			{"backend_id", &e.BackendID, updatable},
-			{"owner_cluster", &r.ownerCluster, insertOnly},
-			{"owner_object", &r.ownerObject, insertOnly},
-			{"owner_uid", &r.ownerUID, updatable},
-			{"service_export", serviceExportField(&e.ServiceExport), updatable},
+		return []sqldb.Column{
+			sqldb.Fixed("id", &e.ID),
+			sqldb.Fixed("account_id", &e.AccountID),
+			sqldb.Fixed("binding", sqldb.Convert(func() string { return e.Bindings[0] },
+				func(b string) { e.Bindings = []string{b} })),
+			sqldb.Fixed("host", &e.Host),
+			sqldb.Fixed("port", &e.Port),
+			sqldb.Updatable("slot", &r.slot),
+			sqldb.Fixed("scheme", &e.Scheme),
+			sqldb.Fixed("url", &e.URL),
+			sqldb.Fixed("type", &e.Type),
+			sqldb.Updatable("name", &e.Name),
+			sqldb.Updatable("description", &e.Description),
+			sqldb.Updatable("metadata", &e.Metadata),
+			sqldb.Updatable("pooling_enabled", &e.PoolingEnabled),
+			sqldb.Updatable("upstream_url", &e.UpstreamURL),
+			sqldb.Updatable("upstream_protocol", &e.UpstreamProtocol),
+			sqldb.Updatable("host_mode", &e.HostMode),
+			sqldb.Updatable("region", &e.Region),
+			sqldb.Updatable("online", sqldb.Convert(r.online, r.setOnline)),
+			sqldb.Updatable("session_id", refField(&e.TunnelSession)),
+			sqldb.Updatable("credential_id", refField(&e.Principal)),
+			sqldb.Updatable("resume_hash", &r.resumeHash),
+			sqldb.Updatable("online_since", sqldb.TimeField(&r.onlineSince)),
+			sqldb.Updatable("offline_since", sqldb.OptionalTimeField(&e.OfflineSince)),
+			sqldb.Updatable("grace_from", sqldb.TimeField(&r.graceFrom)),
+			sqldb.Fixed("projection_id", &e.ProjectionID),
+			sqldb.Fixed("created_at", sqldb.TimeField(&e.CreatedAt)),
+			sqldb.Updatable("updated_at", sqldb.TimeField(&e.UpdatedAt)),
+			sqldb.Updatable("seq", &e.ResourceVersion.Seq),
+			sqldb.Updatable("policy_digest", &r.digest),
+			sqldb.Updatable("backend_id", &e.BackendID),
+			sqldb.Fixed("owner_cluster", &r.ownerCluster),
+			sqldb.Fixed("owner_object", &r.ownerObject),
+			sqldb.Updatable("owner_uid", &r.ownerUID),
+			sqldb.Updatable("service_export", serviceExportField(&e.ServiceExport)),
 		}
 	},
 })
 
 // serviceExportField is stored as JSON, nil as "".
-func serviceExportField(export **account.ServiceExport) converted[string] {
-	return converted[string]{
-		get: func() (string, error) {
+func serviceExportField(export **account.ServiceExport) sqldb.Converted[string] {
+	return sqldb.Converted[string]{
+		Get: func() (string, error) {
 			if *export == nil {
 				return "", nil
 			}
 			text, err := json.Marshal(*export)
 			return string(text), err
 		},
-		set: func(text string) error {
+		Set: func(text string) error {
 			if *export = nil; text == "" {
 				return nil
 			}
@@ -184,7 +185,7 @@ func (es *Endpoints) Endpoint(ctx context.Context, accountID, id string) (*accou
 func (es *Endpoints) EndpointReserved(ctx context.Context, accountID, id string) (bool, error) {
 	return result(ctx, es.db, "looking for a reservation", func(t *tx) (bool, error) {
 		return t.Exists(`SELECT 1 FROM slot_reservations
-			WHERE account_id = $1 AND endpoint_id = $2 AND expires_at > $3`, accountID, id, micros(t.now))
+			WHERE account_id = $1 AND endpoint_id = $2 AND expires_at > $3`, accountID, id, sqldb.Micros(t.now))
 	})
 }
 
@@ -244,13 +245,6 @@ func idOf(ref *account.Ref) string {
 	return ref.ID
 }
 
-func notNil(b []byte) []byte {
-	if b == nil {
-		return []byte{}
-	}
-	return b
-}
-
 // refuseOtherScheme holds the rule that one host and port has one scheme in an account.
 func (es *Endpoints) refuseOtherScheme(t *tx, r account.BindRequest) error {
 	var id, url string
@@ -297,23 +291,23 @@ func (es *Endpoints) sweepGrace(ctx context.Context) error {
 // sweepOwned does the same for endpoints with an owner. Their grace is OwnedGrace, but Grace beside
 // another one of the owner that has been online for as long.
 func (es *Endpoints) sweepOwned(ctx context.Context) error {
-	now := es.db.now()
-	if micros(now) < es.ownedDue.Load() {
+	now := es.db.Now()
+	if sqldb.Micros(now) < es.ownedDue.Load() {
 		return nil
 	}
-	es.ownedDue.Store(micros(now.Add(ownedSweep)))
+	es.ownedDue.Store(sqldb.Micros(now.Add(ownedSweep)))
 	return es.deleteExpired(ctx, `online = 0 AND owner_cluster <> '' AND grace_from <= $1 AND type = $2
 		AND (grace_from <= $3 OR EXISTS (SELECT 1 FROM endpoints AS o
 			WHERE o.account_id = endpoints.account_id AND o.binding = endpoints.binding AND o.host = endpoints.host
 			AND o.port = endpoints.port AND o.owner_cluster = endpoints.owner_cluster
 			AND o.owner_object = endpoints.owner_object AND o.online = 1 AND o.online_since <= $1))`,
-		micros(now.Add(-es.ownedGrace)))
+		sqldb.Micros(now.Add(-es.ownedGrace)))
 }
 
 // deleteExpired deletes the endpoints that the condition selects; $1 is the time before Grace, $2
 // the type of agents' endpoints.
 func (es *Endpoints) deleteExpired(ctx context.Context, condition string, more ...any) error {
-	args := append([]any{micros(es.db.now().Add(-es.grace)), account.TypeAgent}, more...)
+	args := append([]any{sqldb.Micros(es.db.Now().Add(-es.grace)), account.TypeAgent}, more...)
 	return es.deleteAll(ctx, "deleting endpoints after their grace", condition, `grace_from, id`, args...)
 }
 

@@ -8,11 +8,6 @@ import (
 	"time"
 )
 
-// SetBeatTimes is called before Beat.
-func (s *Store) SetBeatTimes(interval, timeout, fenceAfter time.Duration) {
-	s.times = BeatTimes{interval, timeout, fenceAfter}
-}
-
 // SetPollInterval is called before Listen.
 func (s *Store) SetPollInterval(d time.Duration) { s.pollInterval = d }
 

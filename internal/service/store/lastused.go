@@ -10,6 +10,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/service/sqldb"
 )
 
 // lastUsedInterval is how often last-used and last-seen times are written, in one transaction.
@@ -43,7 +45,7 @@ const (
 
 // record notes that the object with the id was used now; statement is one of the above.
 func (u *lastUsedTimes) record(statement, id string) {
-	now := u.db.now()
+	now := u.db.Now()
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.pending == nil {
@@ -55,7 +57,7 @@ func (u *lastUsedTimes) record(statement, id string) {
 // flush writes the pending times when lastUsedInterval has passed since the last time, or now. After
 // an error they are lost.
 func (u *lastUsedTimes) flush(ctx context.Context, now bool) error {
-	at := u.db.now()
+	at := u.db.Now()
 	u.mu.Lock()
 	pending := u.pending
 	if !now && at.Sub(u.flushed) < lastUsedInterval {
@@ -70,7 +72,7 @@ func (u *lastUsedTimes) flush(ctx context.Context, now bool) error {
 	}
 	return u.db.write(ctx, "writing last-used times", func(t *tx) error {
 		for _, key := range slices.SortedFunc(maps.Keys(pending), compareLastUsed) {
-			if err := t.Exec(key.statement, micros(pending[key]), key.id); err != nil {
+			if err := t.Exec(key.statement, sqldb.Micros(pending[key]), key.id); err != nil {
 				return err
 			}
 		}

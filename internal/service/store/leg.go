@@ -10,6 +10,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/sqldb"
+	"github.com/fairlead-dev/fairlead/internal/service/store/membership"
 )
 
 // addLeg records that a session has connections with this replica.
@@ -58,7 +59,7 @@ func (ss *TunnelSessions) LeaveSession(ctx context.Context, accountID, id string
 		}
 		return ss.endSession(t, accountID, id, end)
 	})
-	if errors.Is(err, ErrFenced) {
+	if errors.Is(err, membership.ErrFenced) {
 		return nil
 	}
 	return err

@@ -13,6 +13,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
+	"github.com/fairlead-dev/fairlead/internal/service/store/membership"
 	"github.com/fairlead-dev/fairlead/test/support/storetest"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
@@ -136,7 +137,7 @@ func TestReplicas_ReportState(t *testing.T) {
 	storetest.Must(t, two.SetDraining(t.Context()))
 	all, err := one.Replicas(t.Context())
 	storetest.Must(t, err)
-	for i, want := range []store.Replica{
+	for i, want := range []membership.Replica{
 		{ID: "one", Address: "one:1", AddressMAC: "of one", RelayAddress: "one:2", BaseURL: testBaseURL,
 			Version: "1.2.3"},
 		{ID: "two", Address: "two:1", AddressMAC: "of two", RelayAddress: "two:2", BaseURL: testBaseURL,

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/service/store"
+	"github.com/fairlead-dev/fairlead/internal/service/store/membership"
 	"github.com/fairlead-dev/fairlead/test/support/storetest"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
@@ -70,11 +70,13 @@ func TestPromotion_KeepsNewReplica(t *testing.T) {
 
 	wait.Until(t, "the replica to be there again", func() bool {
 		all, err := one.Replicas(t.Context())
-		return err == nil && slices.ContainsFunc(all, func(r store.Replica) bool { return r.ID == "two" && r.Draining })
+		return err == nil && slices.ContainsFunc(all, func(r membership.Replica) bool {
+			return r.ID == "two" && r.Draining
+		})
 	})
 	wait.Until(t, "its writes", func() bool {
 		err := two.CorrectLegs(t.Context(), nil, []string{"ts-unknown"})
-		if err != nil && !errors.Is(err, store.ErrFenced) {
+		if err != nil && !errors.Is(err, membership.ErrFenced) {
 			storetest.MustCode(t, err, account.CodeUnavailable)
 		}
 		return err == nil

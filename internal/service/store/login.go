@@ -5,6 +5,7 @@ package store
 
 import (
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"strings"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/seal"
+	"github.com/fairlead-dev/fairlead/internal/service/sqldb"
 )
 
 // Logins makes sessions of people, unless they were revoked.
@@ -117,8 +119,8 @@ func (ls *Logins) mayLogIn(t *tx, accountID string, l account.NewLogin) error {
 func (ls *Logins) tombstone(t *tx, accountID, key string) (time.Time, error) {
 	var at int64
 	_, err := t.Row(`SELECT revoked_at FROM login_tombstones
-		WHERE account_id = $1 AND identity_key = $2 AND until > $3`, accountID, key, micros(t.now)).Find(&at)
-	return fromMicros(at), err
+		WHERE account_id = $1 AND identity_key = $2 AND until > $3`, accountID, key, sqldb.Micros(t.now)).Find(&at)
+	return sqldb.FromMicros(at), err
 }
 
 // writeTombstone records a revocation, as the last thing of the transaction, so that its time is
@@ -130,7 +132,7 @@ func (ls *Logins) writeTombstone(t *tx, accountID, key string) error {
 	}
 	return t.Exec(`INSERT INTO login_tombstones (account_id, identity_key, revoked_at, until) VALUES ($1, $2, $3, $4)
 		ON CONFLICT (account_id, identity_key) DO UPDATE SET revoked_at = excluded.revoked_at, until = excluded.until`,
-		accountID, key, micros(now), micros(now.Add(account.MaxSessionDuration)))
+		accountID, key, sqldb.Micros(now), sqldb.Micros(now.Add(account.MaxSessionDuration)))
 }
 
 // Time implements account.Logins.
@@ -154,7 +156,7 @@ func (ls *Logins) sweep(ctx context.Context) error {
 	if err := ls.sessions.flush(ctx, false); err != nil {
 		return err
 	}
-	now := micros(ls.db.now())
+	now := sqldb.Micros(ls.db.Now())
 	ended := now - ls.sessions.retention()
 	return ls.db.writeWhile(ctx, "dropping sessions that are over", func(t *tx) error { return ls.drop(t, ended, now) },
 		`SELECT 1 WHERE EXISTS (SELECT 1 FROM app_sessions WHERE expires_at <= $1)
@@ -175,4 +177,51 @@ func (ls *Logins) drop(t *tx, ended, now int64) error {
 		}
 	}
 	return err
+}
+
+// UseOnce implements account.Logins. It returns false for a time that has passed.
+func (ls *Logins) UseOnce(ctx context.Context, accountID, key string, until time.Time) (bool, error) {
+	return writeSealed(ctx, ls, "using a login's part", func(t *tx) (bool, error) {
+		return ls.once(t, accountID, key, until)
+	})
+}
+
+func (ls *Logins) once(t *tx, accountID, key string, until time.Time) (first bool, err error) {
+	if !until.After(t.now) {
+		return false, nil
+	}
+	return t.Exists(`INSERT INTO login_once (account_id, digest, until) VALUES ($1, $2, $3)
+		ON CONFLICT (account_id, digest) DO UPDATE SET until = excluded.until WHERE login_once.until <= $4
+		RETURNING until`,
+		accountID, ls.key.Digest("once\x00"+key), sqldb.Micros(until), sqldb.Micros(t.now))
+}
+
+// SaveTicket implements account.Logins.
+func (ls *Logins) SaveTicket(ctx context.Context, accountID string, hash, data []byte, until time.Time) error {
+	if ls.key == nil {
+		return ls.db.MapError("keeping a login", errNoKey)
+	}
+	return ls.db.write(ctx, "keeping a login", func(t *tx) error {
+		return t.Exec(`INSERT INTO login_tickets (hash, account_id, data, until) VALUES ($1, $2, $3, $4)`,
+			sqldb.NotNil(hash), accountID, ls.key.Seal(string(data), ticketOwner(accountID, hash)), sqldb.Micros(until))
+	})
+}
+
+// RedeemTicket implements account.Logins.
+func (ls *Logins) RedeemTicket(ctx context.Context, accountID string, hash []byte) ([]byte, error) {
+	return writeSealed(ctx, ls, "taking a login", func(t *tx) ([]byte, error) {
+		var sealed []byte
+		err := t.Row(`DELETE FROM login_tickets WHERE hash = $1 AND account_id = $2 AND until > $3 RETURNING data`,
+			sqldb.NotNil(hash), accountID, sqldb.Micros(t.now)).Require(account.Errorf(account.CodeNotFound,
+			"this login is finished already, or took too long; begin it again"), &sealed)
+		if err != nil {
+			return nil, err
+		}
+		text, err := ls.key.Unseal(sealed, ticketOwner(accountID, hash))
+		return []byte(text), err
+	})
+}
+
+func ticketOwner(accountID string, hash []byte) string {
+	return "ticket " + accountID + " " + hex.EncodeToString(hash)
 }

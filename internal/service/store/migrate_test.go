@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/internal/service/store"
+	"github.com/fairlead-dev/fairlead/internal/service/store/membership"
 	"github.com/fairlead-dev/fairlead/test/support/storetest"
 )
 
@@ -47,7 +48,8 @@ func TestOpen_MigratesUnderNoServer(t *testing.T) {
 			func() { execute(t, dir, withoutLegs+`PRAGMA user_version = 8`) }},
 		"postgres": {store.Options{DataDir: t.TempDir(), DatabaseURL: databaseURL},
 			store.Options{DatabaseURL: databaseURL}, undo(databaseURL)},
-		"replicas": {store.Options{DataDir: t.TempDir(), DatabaseURL: replicasURL, Replica: &store.Replica{ID: "one"}},
+		"replicas": {store.Options{DataDir: t.TempDir(), DatabaseURL: replicasURL,
+			Replica: &membership.Replica{ID: "one"}},
 			store.Options{DatabaseURL: replicasURL}, undo(replicasURL)},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -49,7 +49,7 @@ func (s *Store) Monitored(ctx context.Context) (m Monitored, err error) {
 		for class, oldest := range map[string]*time.Time{securityEvent: &m.OldestSecurityEvent,
 			activityEvent: &m.OldestActivityEvent} {
 			row := t.Row(`SELECT at FROM audit_events WHERE ` + class + ` ORDER BY at LIMIT 1`)
-			if _, err := row.Find(timeField(oldest)); err != nil {
+			if _, err := row.Find(sqldb.TimeField(oldest)); err != nil {
 				return err
 			}
 		}
@@ -65,7 +65,7 @@ func (m *Monitored) countOperators(t *tx) error {
 		COALESCE(SUM(CASE WHEN last_seen_at <= $1 AND last_seen_at > $2 THEN 1 ELSE 0 END), 0),
 		COALESCE(SUM(CASE WHEN last_seen_at <= $2 THEN 1 ELSE 0 END), 0)
 		FROM operators WHERE cluster_uid <> ''`,
-		micros(t.now.Add(-operatorSilent)), micros(t.now.Add(-operatorGone))).
+		sqldb.Micros(t.now.Add(-operatorSilent)), sqldb.Micros(t.now.Add(-operatorGone))).
 		Scan(&m.ActiveOperators, &m.SilentOperators, &m.GoneOperators)
 }
 
@@ -73,8 +73,8 @@ func (m *Monitored) countOperators(t *tx) error {
 func nextExpiry(t *tx, table string, expiry *time.Time) error {
 	var at int64
 	err := t.Row(`SELECT COALESCE(MIN(expires_at), 0) FROM `+table+` WHERE expires_at > $1 AND last_used_at > $2
-		AND expires_at - created_at >= $3`, micros(t.now.Add(-expiredFor)), micros(t.now.Add(-credentialUse)),
-		credentialLife.Microseconds()).Scan(&at)
+		AND expires_at - created_at >= $3`, sqldb.Micros(t.now.Add(-expiredFor)),
+		sqldb.Micros(t.now.Add(-credentialUse)), credentialLife.Microseconds()).Scan(&at)
 	if at > 0 {
 		*expiry = time.UnixMicro(at)
 	}
@@ -108,7 +108,7 @@ func (s *Store) Ping(ctx context.Context) error {
 	p := &s.probe
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	now := s.db.now()
+	now := s.db.Now()
 	if since := now.Sub(p.at); since >= 0 && since < probeEvery {
 		return p.err
 	}

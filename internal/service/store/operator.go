@@ -10,28 +10,29 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/sqldb"
 )
 
 var operators = newTable(table[account.Operator]{
 	name: "operators", noun: "operator",
-	columns: func(o *account.Operator) []column {
-		return []column{
-			{"id", &o.ID, insertOnly},
-			{"account_id", &o.AccountID, insertOnly},
-			{"cluster_uid", &o.ClusterUID, insertOnly},
-			{"namespace", &o.Deployment.Namespace, updatable},
-			{"name", &o.Deployment.Name, updatable},
-			{"version", &o.Deployment.Version, updatable},
-			{"cluster_name", &o.Deployment.ClusterName, updatable},
-			{"description", &o.Description, updatable},
-			{"metadata", &o.Metadata, updatable},
-			{"enabled_features", jsonField(&o.EnabledFeatures), updatable},
-			{"region", &o.Region, updatable},
-			{"binding", jsonField(&o.Binding), updatable},
-			{"credential_id", refField(&o.Principal), updatable},
-			{"created_at", timeField(&o.CreatedAt), insertOnly},
-			{"updated_at", timeField(&o.UpdatedAt), updatable},
-			{"last_seen_at", timeField(&o.LastSeenAt), updatable},
+	columns: func(o *account.Operator) []sqldb.Column {
+		return []sqldb.Column{
+			sqldb.Fixed("id", &o.ID),
+			sqldb.Fixed("account_id", &o.AccountID),
+			sqldb.Fixed("cluster_uid", &o.ClusterUID),
+			sqldb.Updatable("namespace", &o.Deployment.Namespace),
+			sqldb.Updatable("name", &o.Deployment.Name),
+			sqldb.Updatable("version", &o.Deployment.Version),
+			sqldb.Updatable("cluster_name", &o.Deployment.ClusterName),
+			sqldb.Updatable("description", &o.Description),
+			sqldb.Updatable("metadata", &o.Metadata),
+			sqldb.Updatable("enabled_features", sqldb.JSONField(&o.EnabledFeatures)),
+			sqldb.Updatable("region", &o.Region),
+			sqldb.Updatable("binding", sqldb.JSONField(&o.Binding)),
+			sqldb.Updatable("credential_id", refField(&o.Principal)),
+			sqldb.Fixed("created_at", sqldb.TimeField(&o.CreatedAt)),
+			sqldb.Updatable("updated_at", sqldb.TimeField(&o.UpdatedAt)),
+			sqldb.Updatable("last_seen_at", sqldb.TimeField(&o.LastSeenAt)),
 		}
 	},
 	created: account.AuditOperatorCreated, updated: account.AuditOperatorUpdated, deleted: account.AuditOperatorDeleted,
@@ -171,11 +172,11 @@ func (ops *Operators) MarkOperatorSeen(id string) { ops.uses.record(operatorSeen
 // operatorSweep, so that operators can register again after an outage of any length.
 func (ops *Operators) sweep(ctx context.Context) error {
 	const vanished = `cluster_uid <> '' AND last_seen_at <= $1`
-	now := ops.db.now()
-	if ops.keep <= 0 || micros(now) < ops.due.Load() {
+	now := ops.db.Now()
+	if ops.keep <= 0 || sqldb.Micros(now) < ops.due.Load() {
 		return nil
 	}
-	before := micros(now.Add(-ops.keep))
+	before := sqldb.Micros(now.Add(-ops.keep))
 	err := ops.db.writeWhile(ctx, "deleting operators that were not seen for long", func(t *tx) error {
 		gone, err := operators.all(t, vanished, before)
 		if err != nil {
@@ -189,7 +190,7 @@ func (ops *Operators) sweep(ctx context.Context) error {
 		return t.Exec(`DELETE FROM operators WHERE `+vanished, before)
 	}, `SELECT 1 FROM operators WHERE `+vanished+` LIMIT 1`, before)
 	if err == nil {
-		ops.due.Store(micros(now.Add(operatorSweep)))
+		ops.due.Store(sqldb.Micros(now.Add(operatorSweep)))
 	}
 	return err
 }

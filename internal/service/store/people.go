@@ -39,13 +39,13 @@ func scanUser(from scanner) (account.User, error) {
 	var made, active, login int64
 	err := from.Scan(&u.ID, &u.Provider.Name, &u.Provider.URL, &u.ProviderUserID, &u.Username, &u.Email, &u.Name, &made,
 		&active, &login, &u.Sessions)
-	u.CreatedAt, u.LastActive, u.LastLogin = fromMicros(made), fromMicros(active), fromMicros(login)
+	u.CreatedAt, u.LastActive, u.LastLogin = sqldb.FromMicros(made), sqldb.FromMicros(active), sqldb.FromMicros(login)
 	return u, err
 }
 
 func (ps *People) get(t *tx, accountID, id string) (*account.User, error) {
-	u, err := scanUser(t.Row(`SELECT `+withSessions+` FROM app_users WHERE account_id = $2 AND id = $3`, micros(t.now),
-		accountID, id))
+	u, err := scanUser(t.Row(`SELECT `+withSessions+` FROM app_users WHERE account_id = $2 AND id = $3`,
+		sqldb.Micros(t.now), accountID, id))
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, notFound("application user", id)
 	}
@@ -65,11 +65,11 @@ func (ps *People) Users(
 ) (users []account.User, more bool, err error) {
 	limit := pageLimit(p)
 	err = ps.db.read(ctx, "listing application users", func(t *tx) (err error) {
-		q := query{args: []any{micros(t.now), accountID}, text: `account_id = $2`}
+		q := query{args: []any{sqldb.Micros(t.now), accountID}, text: `account_id = $2`}
 		order := `id DESC`
 		switch {
 		case f.ByActivity && p.BeforeID != "":
-			q.args = append(q.args, micros(f.ActiveBefore), p.BeforeID)
+			q.args = append(q.args, sqldb.Micros(f.ActiveBefore), p.BeforeID)
 			q.text += fmt.Sprintf(` AND (last_active, id) < ($%d, $%d)`, len(q.args)-1, len(q.args))
 		case p.BeforeID != "":
 			q.andIf(true, `id < `, p.BeforeID)
@@ -99,7 +99,7 @@ func (ps *People) AccessedEndpoints(ctx context.Context, accountID, userID strin
 			return nil, err
 		}
 		all, err := sqldb.List(t.Tx, func(a *account.AccessedEndpoint) []any {
-			return []any{&a.URL, refField(&a.Endpoint), timeField(&a.First), timeField(&a.Last)}
+			return []any{&a.URL, refField(&a.Endpoint), sqldb.TimeField(&a.First), sqldb.TimeField(&a.Last)}
 		}, `SELECT url, endpoint_id, first_at, last_at FROM app_accesses WHERE user_id = $1 ORDER BY last_at DESC, url`,
 			userID)
 		return append([]account.AccessedEndpoint{}, all...), err
@@ -130,7 +130,7 @@ func (ps *People) AccessChoices(ctx context.Context, accountID string) (*account
 		}
 		choices.Countries, err = sqldb.Values[string](t.Tx, `SELECT DISTINCT country FROM
 			(SELECT `+sessionCountry+` AS country FROM app_sessions AS s WHERE s.account_id = $1 AND s.expires_at > $2)
-			AS c WHERE country IS NOT NULL ORDER BY country`, accountID, micros(t.now))
+			AS c WHERE country IS NOT NULL ORDER BY country`, accountID, sqldb.Micros(t.now))
 		return choices, err
 	})
 }
@@ -167,13 +167,13 @@ func (ps *People) save(t *tx, accountID string, l account.NewLogin) (id string, 
 			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $12, $12)`,
 			id, accountID, key, name, url, providerID,
 			username, email, fullName, userSearch(id, name, providerID, username, email, fullName), searchable(name),
-			micros(t.now))
+			sqldb.Micros(t.now))
 	case err == nil:
 		err = t.Exec(
 			`UPDATE app_users SET provider_name = $1, provider_url = $2, provider_user_id = $3, username = $4,
 			email = $5, name = $6, search = $7, provider_search = $8, last_active = $9, last_login = $9 WHERE id = $10`,
 			name, url, providerID, username, email, fullName,
-			userSearch(id, name, providerID, username, email, fullName), searchable(name), micros(t.now), id)
+			userSearch(id, name, providerID, username, email, fullName), searchable(name), sqldb.Micros(t.now), id)
 	}
 	return id, err
 }
@@ -211,7 +211,7 @@ func (ps *People) sweep(ctx context.Context) error {
 	if ps.keep <= 0 {
 		return nil
 	}
-	before := micros(ps.db.now().Add(-ps.keep))
+	before := sqldb.Micros(ps.db.Now().Add(-ps.keep))
 	return ps.db.writeWhile(ctx, "deleting application users that were away for long",
 		func(t *tx) error { return ps.deleteBefore(t, before) },
 		`SELECT 1 FROM app_users WHERE last_active <= $1 LIMIT 1`, before)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
+	"github.com/fairlead-dev/fairlead/internal/service/store/membership"
 	"github.com/fairlead-dev/fairlead/test/support/storetest"
 )
 
@@ -18,7 +19,7 @@ func TestPgBouncer_InSessionMode(t *testing.T) {
 	t.Parallel()
 	server := postgres.Server(t)
 	through := server.PgBouncer(t, "session")
-	for _, r := range []*store.Replica{nil, {ID: "one"}} {
+	for _, r := range []*membership.Replica{nil, {ID: "one"}} {
 		opt := store.Options{DataDir: t.TempDir(), DatabaseURL: through(server.URL(t)), Replica: r}
 		var err error
 		opt.Lock, err = store.LockServer(t.Context(), opt)
@@ -51,7 +52,7 @@ func TestPgBouncer_InTransactionModeIsRefused(t *testing.T) {
 	server := postgres.Server(t)
 	databaseURL := server.PgBouncer(t, "transaction")(server.URL(t))
 	for range 2 {
-		for _, r := range []*store.Replica{nil, {ID: "one"}} {
+		for _, r := range []*membership.Replica{nil, {ID: "one"}} {
 			_, err := store.LockServer(t.Context(), store.Options{DataDir: t.TempDir(), DatabaseURL: databaseURL,
 				Replica: r})
 			if err == nil || !strings.Contains(err.Error(), "pooler in transaction mode") {

@@ -118,7 +118,7 @@ func (r *endpointRow) savePolicy(t *tx) error {
 	if r.change == nil {
 		return nil
 	}
-	if err := t.Exec(`UPDATE endpoints SET traffic_policy = $1 WHERE id = $2`, notNil(r.change.sealed),
+	if err := t.Exec(`UPDATE endpoints SET traffic_policy = $1 WHERE id = $2`, sqldb.NotNil(r.change.sealed),
 		r.e.ID); err != nil {
 		return err
 	}
@@ -129,7 +129,7 @@ func (r *endpointRow) savePolicy(t *tx) error {
 	for _, id := range r.change.refs {
 		refs = append(refs, []any{r.e.ID, id})
 	}
-	return t.insertRows(`endpoint_backends (endpoint_id, backend_id)`, refs)
+	return t.InsertRows(`endpoint_backends (endpoint_id, backend_id)`, refs)
 }
 
 // policiesHeldBy returns the traffic policies of the endpoints that a session holds, by endpoint.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
+	"github.com/fairlead-dev/fairlead/internal/service/store/membership"
 	"github.com/fairlead-dev/fairlead/test/support/storetest"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
@@ -76,7 +77,7 @@ func TestReplicas_RefusePooler(t *testing.T) {
 		}
 	}
 	lock, err := store.LockServer(t.Context(), store.Options{DataDir: t.TempDir(), DatabaseURL: server.URL(t),
-		Replica: &store.Replica{ID: "one"}})
+		Replica: &membership.Replica{ID: "one"}})
 	storetest.Must(t, err)
 	storetest.Must(t, lock.Release())
 }

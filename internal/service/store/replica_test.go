@@ -15,6 +15,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
+	"github.com/fairlead-dev/fairlead/internal/service/store/membership"
 	"github.com/fairlead-dev/fairlead/test/support/postgrestest"
 	"github.com/fairlead-dev/fairlead/test/support/storetest"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
@@ -51,7 +52,8 @@ func startReplica(t *testing.T, databaseURL, id string) *replica {
 func tryReplica(t *testing.T, databaseURL, id string, adjust ...func(*store.Options)) (*replica, error) {
 	t.Helper()
 	opt := store.Options{DataDir: t.TempDir(), DatabaseURL: databaseURL,
-		Replica: &store.Replica{ID: id, Address: id + ":1", AddressMAC: "of " + id, RelayAddress: id + ":2",
+		BeatTimes: membership.BeatTimes{Interval: testBeat, Timeout: time.Minute, FenceAfter: testFenceAfter},
+		Replica: &membership.Replica{ID: id, Address: id + ":1", AddressMAC: "of " + id, RelayAddress: id + ":2",
 			BaseURL: testBaseURL, Version: "1.2.3"}}
 	for _, a := range adjust {
 		a(&opt)
@@ -65,7 +67,6 @@ func tryReplica(t *testing.T, databaseURL, id string, adjust ...func(*store.Opti
 	if r.Store, err = store.Open(t.Context(), opt); err != nil {
 		return nil, errors.Join(err, lock.Release())
 	}
-	r.SetBeatTimes(testBeat, time.Minute, testFenceAfter)
 	if err := r.BeginServerTerm(t.Context()); err != nil {
 		return nil, errors.Join(err, r.Close(), lock.Release())
 	}
@@ -140,10 +141,10 @@ func TestReplicas_FenceDead(t *testing.T) {
 	wait.Until(t, "the second replica to be fenced", func() bool { return one.ids() == "one" })
 	_, err := two.Bind(t.Context(), f.Request(two.id, "http://late.demo"))
 	storetest.MustCode(t, err, account.CodeUnavailable)
-	if !errors.Is(err, store.ErrFenced) {
+	if !errors.Is(err, membership.ErrFenced) {
 		t.Errorf("a write of the fenced replica: %v, want ErrFenced", err)
 	}
-	if err := two.Beat(t.Context(), nil); !errors.Is(err, store.ErrFenced) {
+	if err := two.Beat(t.Context(), nil); !errors.Is(err, membership.ErrFenced) {
 		t.Errorf("its next beat: %v, want ErrFenced", err)
 	}
 	wait.Until(t, "its endpoint to go offline", func() bool {
@@ -170,7 +171,7 @@ func TestReplicas_JoinAndLeave(t *testing.T) {
 	f.Expect(v)
 	left := two.bind(f, "http://left.demo")
 	storetest.Must(t, two.Leave(t.Context()))
-	if err := two.beats(); !errors.Is(err, store.ErrFenced) {
+	if err := two.beats(); !errors.Is(err, membership.ErrFenced) {
 		t.Errorf("Beat after Leave: %v, want ErrFenced", err)
 	}
 	two.stop()
@@ -224,7 +225,7 @@ func TestReplicas_KeepOtherModesOut(t *testing.T) {
 	storetest.Must(t, err)
 	defer func() { storetest.Must(t, s.Close()) }()
 	storetest.MustCode(t, s.BeginServerTerm(t.Context()), account.CodeInUse)
-	second := store.Options{DataDir: t.TempDir(), DatabaseURL: opt.DatabaseURL, Replica: &store.Replica{ID: "two"}}
+	second := store.Options{DataDir: t.TempDir(), DatabaseURL: opt.DatabaseURL, Replica: &membership.Replica{ID: "two"}}
 	if _, err := store.LockServer(t.Context(), second); err == nil {
 		t.Error("a replica started beside a server that holds the lock alone")
 	}

@@ -7,6 +7,7 @@ import (
 	"context"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/sqldb"
 )
 
 // newRow makes the row of a slot that has none, with the ids that are reserved for the slot
@@ -42,7 +43,7 @@ func (es *Endpoints) slotID(t *tx, r account.BindRequest, slot string) (string, 
 	_, err := t.Row(
 		`DELETE FROM slot_reservations WHERE account_id = $1 AND binding = $2 AND host = $3 AND port = $4 AND slot = $5
 		RETURNING endpoint_id, expires_at`, r.AccountID, r.Binding, r.URL.Host, r.URL.Port, slot).Find(&id, &expires)
-	if err == nil && expires <= micros(t.now) {
+	if err == nil && expires <= sqldb.Micros(t.now) {
 		id = account.NewID(account.PrefixEndpoint, t.now)
 	}
 	return id, err
@@ -57,7 +58,7 @@ func (es *Endpoints) projectionID(t *tx, r account.BindRequest, endpointID strin
 		ON CONFLICT (account_id, binding, host) DO UPDATE SET expires_at = 0, projection_id =
 			CASE WHEN hostnames.expires_at <> 0 AND hostnames.expires_at <= $5
 				THEN excluded.projection_id ELSE hostnames.projection_id END
-		RETURNING projection_id`, r.AccountID, r.Binding, r.URL.Host, endpointID, micros(t.now)).Scan(&projection)
+		RETURNING projection_id`, r.AccountID, r.Binding, r.URL.Host, endpointID, sqldb.Micros(t.now)).Scan(&projection)
 	return projection, err
 }
 
@@ -68,7 +69,7 @@ func (es *Endpoints) delete(t *tx, row *endpointRow) error {
 	if err := t.Exec(`DELETE FROM endpoints WHERE id = $1`, e.ID); err != nil {
 		return err
 	}
-	expires := micros(t.now.Add(es.reserve))
+	expires := sqldb.Micros(t.now.Add(es.reserve))
 	err := t.Exec(`INSERT INTO slot_reservations (account_id, binding, host, port, slot, endpoint_id, expires_at)
 		VALUES ($1, $2, $3, $4, $5, $6, $7)
 		ON CONFLICT (account_id, binding, host, port, slot)
@@ -89,7 +90,7 @@ func (es *Endpoints) delete(t *tx, row *endpointRow) error {
 
 // sweepReservations drops the reservations that have ended.
 func (es *Endpoints) sweepReservations(ctx context.Context) error {
-	now := micros(es.db.now())
+	now := sqldb.Micros(es.db.Now())
 	return es.db.writeWhile(ctx, "dropping reservations", func(t *tx) error {
 		if err := t.Exec(`DELETE FROM slot_reservations WHERE expires_at <= $1`, now); err != nil {
 			return err

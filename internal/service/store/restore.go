@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"reflect"
 	"slices"
 	"time"
 
@@ -155,7 +156,7 @@ func (r *Restored) compare(old []Credential) {
 		switch {
 		case !known:
 			r.Reactivated = append(r.Reactivated, c)
-		case !slices.Equal(was.Rules, c.Rules) || microsOf(was.ExpiresAt) != microsOf(c.ExpiresAt):
+		case !slices.Equal(was.Rules, c.Rules) || !reflect.DeepEqual(was.ExpiresAt, c.ExpiresAt):
 			r.Changed = append(r.Changed, c)
 		}
 	}
@@ -164,4 +165,34 @@ func (r *Restored) compare(old []Credential) {
 			r.Unknown = append(r.Unknown, c)
 		}
 	}
+}
+
+// UseOneServer ends that the store is used by several servers, whose sessions end. It refuses while
+// one lives. changed is false when it was used by one already.
+func UseOneServer(ctx context.Context, opt Options) (changed bool, err error) {
+	err = administer(ctx, opt, func(s *Store) (err error) {
+		changed, err = writeResult(ctx, s.db, "changing to one server", func(t *tx) (bool, error) {
+			return t.Exists(`UPDATE store SET mode = '' WHERE mode <> '' RETURNING id`)
+		})
+		return err
+	})
+	return changed, err
+}
+
+// administer runs fn on a store that no server uses meanwhile, in whichever mode it was used.
+func administer(ctx context.Context, opt Options, fn func(*Store) error) (err error) {
+	if opt.Lock, err = LockServer(ctx, opt); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, opt.Lock.Release()) }()
+	opt.anyMode = true
+	s, err := Open(ctx, opt)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	if err := s.BeginServerTerm(ctx); err != nil {
+		return err
+	}
+	return fn(s)
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/sqldb"
 )
 
 // Revocations ends sessions of people, and has their next login confirmed anew.
@@ -40,7 +41,7 @@ func (rs *Revocations) Revoke(
 	if err != nil {
 		return nil, err
 	}
-	done.At = rs.db.now()
+	done.At = rs.db.Now()
 	return done, nil
 }
 
@@ -136,5 +137,5 @@ func (rs *Revocations) revokeAll(t *tx) error {
 		`INSERT INTO login_tombstones (account_id, identity_key, revoked_at, until)
 		SELECT account_id, identity_key, $1, $2 FROM app_users WHERE id <> ''
 		ON CONFLICT (account_id, identity_key) DO UPDATE SET revoked_at = excluded.revoked_at, until = excluded.until`,
-		micros(t.now), micros(t.now.Add(account.MaxSessionDuration)))
+		sqldb.Micros(t.now), sqldb.Micros(t.now.Add(account.MaxSessionDuration)))
 }

@@ -16,21 +16,21 @@ import (
 
 var tunnelSessions = newTable(table[account.TunnelSession]{
 	name: "tunnel_sessions", noun: "tunnel session",
-	columns: func(s *account.TunnelSession) []column {
-		return []column{
-			{"id", &s.ID, insertOnly},
-			{"account_id", &s.AccountID, insertOnly},
-			{"credential_id", &s.Credential.ID, insertOnly},
-			{"agent_version", &s.AgentVersion, insertOnly},
-			{"ip", &s.IP, insertOnly},
-			{"metadata", &s.Metadata, insertOnly},
-			{"os", &s.OS, insertOnly},
-			{"region", &s.Region, insertOnly},
-			{"transport", &s.Transport, insertOnly},
-			{"instance_id", &s.InstanceID, insertOnly},
-			{"server_id", &s.ServerID, insertOnly},
-			{"started_at", timeField(&s.StartedAt), insertOnly},
-			{"join_hash", optionalBytes(&s.JoinHash), insertOnly},
+	columns: func(s *account.TunnelSession) []sqldb.Column {
+		return []sqldb.Column{
+			sqldb.Fixed("id", &s.ID),
+			sqldb.Fixed("account_id", &s.AccountID),
+			sqldb.Fixed("credential_id", &s.Credential.ID),
+			sqldb.Fixed("agent_version", &s.AgentVersion),
+			sqldb.Fixed("ip", &s.IP),
+			sqldb.Fixed("metadata", &s.Metadata),
+			sqldb.Fixed("os", &s.OS),
+			sqldb.Fixed("region", &s.Region),
+			sqldb.Fixed("transport", &s.Transport),
+			sqldb.Fixed("instance_id", &s.InstanceID),
+			sqldb.Fixed("server_id", &s.ServerID),
+			sqldb.Fixed("started_at", sqldb.TimeField(&s.StartedAt)),
+			sqldb.Fixed("join_hash", sqldb.OptionalBytes(&s.JoinHash)),
 		}
 	},
 	created: account.AuditSessionStarted, deleted: account.AuditSessionEnded,
@@ -160,8 +160,8 @@ const (
 	holderLost  = `session_id NOT IN (SELECT session_id FROM legs)`
 )
 
-// endLost ends the sessions of servers that are no longer there; their endpoints go offline.
-func (ss *TunnelSessions) endLost(ctx context.Context, reason string) error {
+// EndLost ends the sessions of servers that are no longer there; their endpoints go offline.
+func (ss *TunnelSessions) EndLost(ctx context.Context, reason string) error {
 	for more := true; more; {
 		err := ss.db.write(ctx, "ending sessions of a lost server", func(t *tx) error {
 			rows, err := ss.endpoints.all(t, `online = 1 AND type = $1 AND `+holderLost+` ORDER BY id LIMIT $2`,
@@ -195,5 +195,5 @@ func (ss *TunnelSessions) sweepLost(ctx context.Context) error {
 	if err != nil || !some {
 		return err
 	}
-	return ss.endLost(ctx, "its server was lost")
+	return ss.EndLost(ctx, "its server was lost")
 }

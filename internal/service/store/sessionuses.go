@@ -5,11 +5,16 @@ package store
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/sqldb"
 )
 
 // activeEvery is how often the row of a session that is used is written, at the most; more often
@@ -113,7 +118,7 @@ func (u *sessionUses) due(now time.Time, all bool) map[string]use {
 	inTurn := all || now.Sub(u.flushed) >= lastUsedInterval
 	found := map[string]use{}
 	for id, use := range u.pending {
-		if all || (inTurn || use.isShort()) && micros(now)-use.written >= use.every() {
+		if all || (inTurn || use.isShort()) && sqldb.Micros(now)-use.written >= use.every() {
 			found[id] = use
 		}
 	}
@@ -147,7 +152,7 @@ const (
 // written stays for the next time.
 func (as *UserSessions) flush(ctx context.Context, all bool) error {
 	failed := as.devices.flush(ctx, as.db)
-	due := as.uses.due(as.db.now(), all)
+	due := as.uses.due(as.db.Now(), all)
 	for ids := range slices.Chunk(slices.Sorted(maps.Keys(due)), 5*sweepBatch) {
 		err := as.db.write(ctx, "writing when sessions were used", func(t *tx) error {
 			for _, id := range ids {
@@ -174,4 +179,134 @@ func (u use) write(t *tx, id string) error {
 		return err
 	}
 	return t.Exec(useAccess, u.at, u.userID, u.url)
+}
+
+// lastDevices holds the devices that have used sessions since the last sweep, until they are
+// written. It is safe for concurrent use.
+type lastDevices struct {
+	mu      sync.Mutex
+	pending map[string]lastDevice // by session
+}
+
+type lastDevice struct {
+	accountID string
+	device    account.Device
+	changed   bool
+	at        time.Time
+}
+
+// add holds the device of a session until it is written, unless one that is a change is held already.
+func (d *lastDevices) add(id string, now lastDevice) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.pending[id].changed {
+		return
+	}
+	if d.pending == nil {
+		d.pending = map[string]lastDevice{}
+	}
+	d.pending[id] = now
+}
+
+// byAccount returns the ids of the pending sessions by account, and the devices.
+func (d *lastDevices) byAccount() (ids map[string][]string, devices map[string]lastDevice) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	ids = map[string][]string{}
+	for id, one := range d.pending {
+		ids[one.accountID] = append(ids[one.accountID], id)
+	}
+	return ids, maps.Clone(d.pending)
+}
+
+// remove drops devices that were written, unless there were others meanwhile.
+func (d *lastDevices) remove(ids []string, devices map[string]lastDevice) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, id := range ids {
+		if d.pending[id].at.Equal(devices[id].at) {
+			delete(d.pending, id)
+		}
+	}
+}
+
+// RecordDevice implements account.Logins.
+func (as *UserSessions) RecordDevice(l *account.LiveSession, d account.Device) {
+	if due, changed := l.LastUse.Compare(d, as.db.Now()); due {
+		as.devices.add(l.ID, lastDevice{l.AccountID, d, changed, as.db.Now()})
+	}
+}
+
+// flush writes the devices that are held. What cannot be written stays for the next time.
+func (d *lastDevices) flush(ctx context.Context, db *database) error {
+	byAccount, devices := d.byAccount()
+	for _, ids := range byAccount {
+		for some := range slices.Chunk(slices.Sorted(slices.Values(ids)), sweepBatch) {
+			err := db.write(ctx, "writing which devices use sessions", func(t *tx) error {
+				for _, id := range some {
+					if err := devices[id].save(t, id); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+			d.remove(some, devices)
+		}
+	}
+	return nil
+}
+
+// save writes the device of a session, unless the session has ended or another replica has written
+// it.
+func (d lastDevice) save(t *tx, id string) error {
+	var userID, url, login, last string
+	var writtenAt, changedAt int64
+	live, err := t.Row(`SELECT user_id, url, device, last_device, last_device_at, device_changed_at FROM app_sessions
+		WHERE id = $1 AND expires_at > $2`, id, sqldb.Micros(t.now)).
+		Find(&userID, &url, &login, &last, &writtenAt, &changedAt)
+	if err != nil || !live {
+		return err
+	}
+	var first account.Device
+	if err := json.Unmarshal([]byte(login), &first); err != nil {
+		return fmt.Errorf("decoding the device of session %s: %w", id, err)
+	}
+	before, err := lastUse(last, writtenAt, changedAt)
+	if err != nil {
+		return fmt.Errorf("decoding the last device of session %s: %w", id, err)
+	}
+	due, changed := before.Compare(d.device, t.now)
+	if !due {
+		return nil
+	}
+	if changed {
+		changedAt = sqldb.Micros(t.now)
+		d.audit(t, id, userID, url, before.Device)
+	}
+	text, err := json.Marshal(d.device)
+	if err != nil {
+		return fmt.Errorf("encoding a device: %w", err)
+	}
+	return t.Exec(`UPDATE app_sessions SET last_device = $1, last_device_at = $2, device_changed_at = $3, search = $4
+		WHERE id = $5`, string(text), sqldb.Micros(t.now), changedAt,
+		searchable(url, first.IPAddress, d.device.IPAddress), id)
+}
+
+// audit records the change from the device before.
+func (d lastDevice) audit(t *tx, id, userID, url string, before account.Device) {
+	now := d.device
+	details := map[string]string{"user_id": userID, "url": url, "ip": now.IPAddress, "previous_ip": before.IPAddress,
+		"browser": now.UserAgent.Summary(), "previous_browser": before.UserAgent.Summary(),
+		"country": now.Location.Country(), "previous_country": before.Location.Country()}
+	maps.DeleteFunc(details, func(_, value string) bool { return value == "" })
+	t.audit(account.Caller{AccountID: d.accountID, PrincipalID: userID}, account.AuditAppDeviceChanged, id, details)
+}
+
+// lastUse returns the last use of a session from its columns.
+func lastUse(device string, writtenAt, changedAt int64) (l account.LastUse, err error) {
+	l.WrittenAt, l.ChangedAt = sqldb.FromMicros(writtenAt), sqldb.FromMicros(changedAt)
+	return l, json.Unmarshal([]byte(device), &l.Device)
 }

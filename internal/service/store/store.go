@@ -27,11 +27,13 @@ package store
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/seal"
 	"github.com/fairlead-dev/fairlead/internal/service/sqldb"
+	"github.com/fairlead-dev/fairlead/internal/service/store/membership"
 )
 
 // Times and limits that Options may override.
@@ -60,38 +62,42 @@ type Options struct {
 	// the server's lock: writes are refused while it is lost; nil for commands, which need none
 	Lock *sqldb.ServerLock
 	// makes the server one of several on DatabaseURL; nil: it is the only one, or a command
-	Replica        *Replica
-	BeatClock      func() time.Duration // clock of a replica's beats; nil = the time since Beat was called
-	BeatTimes      BeatTimes            // for a replica; tests shorten them
-	Clock          func() time.Time     // nil = time.Now, and the database's clock for revocations
-	Grace          time.Duration        // how long the row of a lost endpoint is kept
-	OwnedGrace     time.Duration        // Grace for the last endpoint of an owner
-	Reserve        time.Duration        // how long the ids of a deleted endpoint and of its hostname are kept
-	EventRetention time.Duration        // how long events are kept
-	AuditRetention time.Duration        // how long audit events are kept
-	MaxAuditEvents int                  // per account and class (AuditLog.sweep); the oldest go first
-	MaxEndpoints   int                  // per account
-	MaxOperators   int                  // per account
-	MaxAPIKeys     int                  // per account
-	MaxAuthtokens  int                  // per account
-	MaxClusters    int                  // per account
+	Replica   *membership.Replica
+	BeatClock func() time.Duration // clock of a replica's beats; nil = the time since Beat was called
+	BeatTimes membership.BeatTimes // for a replica; tests shorten them
+	Clock     func() time.Time     // nil = time.Now, and the database's clock for revocations
 	// hosts of the service's own URLs, in lower case: no endpoint with the public binding has them
-	OwnHosts        []string
-	MaxBackends     int           // per account
-	MaxUsers        int           // application users per account
-	MaxUserSessions int           // per user
-	KeepUsers       time.Duration // how long application users are kept after they were last active; 0 = for ever
-	KeepOperators   time.Duration // how long operators are kept after they were last seen; 0 = for ever
+	OwnHosts []string
 	// seals traffic policies and identities; nil for commands that have nothing to do with them
-	Key *seal.Key
-
+	Key      *seal.Key
 	Observer sqldb.Observer // Observer is told of each transaction; nil = none.
+	Limits
+	Retention
 
 	anyMode bool // allows BeginServerTerm in any mode, to administer a stopped store
 }
 
+// Limits bound the rows of an account.
+type Limits struct {
+	MaxEndpoints, MaxBackends, MaxOperators, MaxClusters, MaxAPIKeys, MaxAuthtokens int
+
+	MaxAuditEvents  int // MaxAuditEvents is for each class (AuditLog.sweep); the oldest go first.
+	MaxUsers        int // MaxUsers bounds the application users.
+	MaxUserSessions int // MaxUserSessions is for each user.
+}
+
+// Retention is how long rows are kept that are no longer used.
+type Retention struct {
+	Grace          time.Duration // Grace is for the row of a lost endpoint.
+	OwnedGrace     time.Duration // OwnedGrace is Grace for the last endpoint of an owner.
+	Reserve        time.Duration // Reserve is for the ids of a deleted endpoint and of its hostname.
+	EventRetention time.Duration
+	AuditRetention time.Duration
+	KeepUsers      time.Duration // KeepUsers is from the last activity of an application user; 0 = for ever.
+	KeepOperators  time.Duration // KeepOperators is from when an operator was last seen; 0 = for ever.
+}
+
 func (o *Options) setDefaults() {
-	setDefault(&o.BeatTimes, BeatTimes{beatInterval, beatTimeout, fenceAfter})
 	setDefault(&o.Grace, DefaultGrace)
 	setDefault(&o.OwnedGrace, DefaultOwnedGrace)
 	setDefault(&o.Reserve, DefaultReserve)
@@ -129,7 +135,7 @@ type Store struct {
 	*Endpoints
 	*EventLog
 	*Logins
-	*Members
+	*membership.Members
 	*Operators
 	*People
 	*Revocations
@@ -191,8 +197,8 @@ func newStore(db *database, opt *Options) *Store {
 	s.CloudEndpoints = &CloudEndpoints{db, s.Accounts, s.Endpoints, s.Domains, s.clusterIDs}
 	s.Binds = &Binds{db, s.Endpoints, s.Domains, s.clusterIDs}
 	s.TunnelSessions = &TunnelSessions{db, s.Endpoints, opt.MaxEndpoints}
-	s.Members = &Members{db: db, sessions: s.TunnelSessions, replica: opt.Replica, lock: opt.Lock, times: opt.BeatTimes,
-		beatClock: opt.BeatClock, anyMode: opt.anyMode}
+	s.Members = membership.New(db.DB, db, s.TunnelSessions, membership.Options{Replica: opt.Replica, Lock: opt.Lock,
+		Times: opt.BeatTimes, BeatClock: opt.BeatClock, AnyMode: opt.anyMode})
 	s.UserSessions = &UserSessions{db: db, key: opt.Key, max: opt.MaxUserSessions}
 	s.People = &People{db, opt.Key, s.UserSessions, opt.MaxUsers, opt.KeepUsers}
 	s.Logins = &Logins{db, opt.Key, s.People, s.UserSessions}
@@ -206,7 +212,7 @@ func (s *Store) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	err := s.flush(ctx)
-	if errors.Is(err, ErrFenced) {
+	if errors.Is(err, membership.ErrFenced) {
 		err = nil
 	}
 	return errors.Join(err, s.db.Close())
@@ -215,10 +221,10 @@ func (s *Store) Close() error {
 // Leave writes everything that waits for a batch, and ends that this server is one of the store's,
 // at the end of its work. It cannot write from then on.
 func (s *Store) Leave(ctx context.Context) error {
-	if s.replica == nil {
+	if s.db.replicaID == "" {
 		return nil
 	}
-	return errors.Join(s.flush(ctx), s.leave(ctx))
+	return errors.Join(s.flush(ctx), s.Members.Leave(ctx))
 }
 
 // flush writes everything that waits for a batch.
@@ -240,32 +246,45 @@ func (s *Store) WaitingWrites() int { return s.db.writes.Waiting() }
 // when it changes.
 func (s *Store) StoreID() string { return s.db.storeID }
 
-// micros is how times are stored; the zero time is 0.
-func micros(t time.Time) int64 {
-	if t.IsZero() {
-		return 0
+// sweepBatch bounds how long one transaction of Sweep keeps the writer.
+const sweepBatch = 100
+
+// BeginServerTerm is called once by the server that holds Options.Lock, before it accepts anything:
+// no session of an earlier process lives on, so their endpoints go offline, and unless another
+// replica serves, the grace of every offline endpoint begins anew. An outage of any length deletes
+// nothing. From then on no earlier server can write, even if it did not notice that it lost its
+// lock.
+func (s *Store) BeginServerTerm(ctx context.Context) error {
+	joined, err := s.BeginTerm(ctx)
+	if err != nil {
+		return err
 	}
-	return t.UnixMicro()
+	s.db.joined.Store(joined)
+	s.Operators.due.Store(sqldb.Micros(s.db.Now().Add(operatorSweep)))
+	s.clusterIDs.due.Store(sqldb.Micros(s.db.Now().Add(clusterSweep)))
+	if err := s.EndLost(ctx, "the server was restarted"); err != nil {
+		return err
+	}
+	return s.db.write(ctx, "starting the server", func(t *tx) error {
+		if err := t.Exec(`UPDATE store SET own_hosts = $1 WHERE own_hosts <> $1`,
+			strings.Join(s.ownHosts, " ")); err != nil {
+			return err
+		}
+		if alone, err := s.Alone(t.Tx); err != nil || !alone {
+			return err
+		}
+		return t.Exec(`UPDATE endpoints SET grace_from = $1 WHERE online = 0`, sqldb.Micros(t.now))
+	})
 }
 
-func fromMicros(n int64) time.Time {
-	if n == 0 {
-		return time.Time{}
+// Sweep deletes expired rows: endpoints whose grace has ended are deleted, old events compacted,
+// expired reservations and sessions dropped, last-used times written. The server calls it every
+// second or so; without anything to do it only reads. Of several replicas one does it for all.
+func (s *Store) Sweep(ctx context.Context) error {
+	if !s.Sweeps() {
+		return errors.Join(s.lastUsed.flush(ctx, false), s.UserSessions.flush(ctx, false))
 	}
-	return time.UnixMicro(n).UTC()
-}
-
-func timePointer(n int64) *time.Time {
-	if n == 0 {
-		return nil
-	}
-	t := fromMicros(n)
-	return &t
-}
-
-func microsOf(t *time.Time) int64 {
-	if t == nil {
-		return 0
-	}
-	return micros(*t)
+	return errors.Join(s.sweepLost(ctx), s.sweepGrace(ctx), s.sweepOwned(ctx), s.clusterIDs.sweep(ctx),
+		s.EventLog.sweep(ctx), s.AuditLog.sweep(ctx), s.sweepReservations(ctx), s.lastUsed.flush(ctx, false),
+		s.Logins.sweep(ctx), s.People.sweep(ctx), s.Operators.sweep(ctx))
 }

@@ -18,11 +18,16 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/sqldb"
 )
 
+// refField is stored as the id, nil as "".
+func refField(ref **account.Ref) sqldb.Converted[string] {
+	return sqldb.Convert(func() string { return idOf(*ref) }, func(id string) { *ref = refTo(id) })
+}
+
 // table maps values of T to the rows of a table. Its first column is the id.
 type table[T any] struct {
-	name, noun string              // noun is for messages: "API key"
-	columns    func(v *T) []column // in the order of the statements
-	names      string              // column names, separated by commas
+	name, noun string                    // noun is for messages: "API key"
+	columns    func(v *T) []sqldb.Column // in the order of the statements
+	names      string                    // column names, separated by commas
 
 	// types of the audit events that create, patchRow and deleteRow write
 	created, updated, deleted account.AuditType
@@ -34,18 +39,18 @@ type table[T any] struct {
 func newTable[T any](tb table[T]) table[T] {
 	var names []string
 	for _, c := range tb.columns(new(T)) {
-		names = append(names, c.name)
+		names = append(names, c.Name)
 	}
 	tb.names = strings.Join(names, ", ")
 	return tb
 }
 
-func (tb *table[T]) id(v *T) string { return *tb.columns(v)[0].field.(*string) }
+func (tb *table[T]) id(v *T) string { return *tb.columns(v)[0].Field.(*string) }
 
 func (tb *table[T]) scan(from scanner) (v T, err error) {
 	var fields []any
 	for _, c := range tb.columns(&v) {
-		fields = append(fields, c.field)
+		fields = append(fields, c.Field)
 	}
 	err = from.Scan(fields...)
 	return v, err
@@ -89,31 +94,19 @@ func cut[T any](read []T, limit int) (page []T, more bool) {
 	return read[:min(limit, len(read))], len(read) > limit
 }
 
-// values returns what the columns are named and hold.
-func values(columns []column) (names []string, args []any, err error) {
-	names, args = make([]string, 0, len(columns)), make([]any, 0, len(columns)+1)
-	for _, c := range columns {
-		value, err := c.value()
-		if err != nil {
-			return nil, nil, fmt.Errorf("writing column %s: %w", c.name, err)
-		}
-		names, args = append(names, c.name), append(args, value)
-	}
-	return names, args, nil
-}
-
 // insert writes a new row. extra columns are never read.
-func (tb *table[T]) insert(t *tx, v *T, extra ...column) error {
-	names, args, err := values(append(tb.columns(v), extra...))
+func (tb *table[T]) insert(t *tx, v *T, extra ...sqldb.Column) error {
+	names, args, err := sqldb.ColumnValues(append(tb.columns(v), extra...))
 	if err != nil {
 		return err
 	}
-	return t.insertRows(tb.name+` (`+strings.Join(names, ", ")+`)`, [][]any{args})
+	return t.InsertRows(tb.name+` (`+strings.Join(names, ", ")+`)`, [][]any{args})
 }
 
 // update writes the updatable columns of a row.
 func (tb *table[T]) update(t *tx, v *T) error {
-	names, args, err := values(slices.DeleteFunc(tb.columns(v), func(c column) bool { return c.write == insertOnly }))
+	names, args, err := sqldb.ColumnValues(slices.DeleteFunc(tb.columns(v),
+		func(c sqldb.Column) bool { return !c.Updatable }))
 	if err != nil {
 		return err
 	}

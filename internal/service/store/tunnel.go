@@ -8,21 +8,22 @@ import (
 	"fmt"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/sqldb"
 )
 
 var tunnels = newTable(table[account.LabelledTunnel]{
 	name: "tunnels", noun: "labelled tunnel",
-	columns: func(t *account.LabelledTunnel) []column {
-		return []column{
-			{"id", &t.ID, insertOnly},
-			{"account_id", &t.AccountID, insertOnly},
-			{"session_id", &t.TunnelSession.ID, insertOnly},
-			{"labels", jsonField(&t.Labels), insertOnly},
-			{"metadata", &t.Metadata, insertOnly},
-			{"forwards_to", &t.ForwardsTo, insertOnly},
-			{"upstream_protocol", &t.UpstreamProtocol, insertOnly},
-			{"region", &t.Region, insertOnly},
-			{"started_at", timeField(&t.StartedAt), insertOnly},
+	columns: func(t *account.LabelledTunnel) []sqldb.Column {
+		return []sqldb.Column{
+			sqldb.Fixed("id", &t.ID),
+			sqldb.Fixed("account_id", &t.AccountID),
+			sqldb.Fixed("session_id", &t.TunnelSession.ID),
+			sqldb.Fixed("labels", sqldb.JSONField(&t.Labels)),
+			sqldb.Fixed("metadata", &t.Metadata),
+			sqldb.Fixed("forwards_to", &t.ForwardsTo),
+			sqldb.Fixed("upstream_protocol", &t.UpstreamProtocol),
+			sqldb.Fixed("region", &t.Region),
+			sqldb.Fixed("started_at", sqldb.TimeField(&t.StartedAt)),
 		}
 	},
 })
@@ -53,7 +54,7 @@ func (ss *TunnelSessions) StartTunnel(
 			return err
 		}
 		started.ID, started.Region, started.StartedAt = account.NewID(account.PrefixTunnel, t.now), region, t.now
-		return tunnels.insert(t, &started, column{name: "resume_hash", field: &resume.NewHash})
+		return tunnels.insert(t, &started, sqldb.Fixed("resume_hash", &resume.NewHash))
 	})
 	if err != nil {
 		return nil, "", err

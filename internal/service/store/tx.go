@@ -10,6 +10,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/sqldb"
+	"github.com/fairlead-dev/fairlead/internal/service/store/membership"
 )
 
 // tx is one transaction, or that of a call which shares a write transaction with others. Changes of
@@ -47,7 +48,7 @@ func (t *tx) Lock() error {
 	var recorded string
 	now, err := t.LockWrites(`s.epoch, s.timeline`, tables, args, &t.epoch, &recorded)
 	if errors.Is(err, sql.ErrNoRows) {
-		return &account.Error{Code: account.CodeUnavailable, Cause: ErrFenced,
+		return &account.Error{Code: account.CodeUnavailable, Cause: membership.ErrFenced,
 			Msg: "the store is not available: other servers took this one for dead"}
 	}
 	if err != nil || now == recorded || now == "" {
@@ -84,7 +85,7 @@ func (t *tx) version(seq int64) account.ResourceVersion {
 // clock returns the time of the clock that all servers on the database share, or of Options.Clock.
 func (t *tx) clock() (time.Time, error) {
 	if t.db.clock != nil {
-		return t.db.now(), nil
+		return t.db.Now(), nil
 	}
 	now, err := t.Time()
 	return now.UTC().Truncate(time.Microsecond), err

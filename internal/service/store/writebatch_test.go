@@ -17,6 +17,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/sqldb"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
+	"github.com/fairlead-dev/fairlead/internal/service/store/membership"
 	"github.com/fairlead-dev/fairlead/test/support/storetest"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
@@ -291,7 +292,7 @@ func TestWriteBatch_OfFencedReplicaWritesNothing(t *testing.T) {
 	wait.Until(t, "the replica to be fenced", func() bool { return one.ids() == "one" })
 	for _, err := range h.run() {
 		storetest.MustCode(t, err, account.CodeUnavailable)
-		storetest.Equal(t, "fenced", errors.Is(err, store.ErrFenced), true)
+		storetest.Equal(t, "fenced", errors.Is(err, membership.ErrFenced), true)
 	}
 	f.Expect(v)
 }

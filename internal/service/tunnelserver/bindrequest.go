@@ -4,6 +4,7 @@
 package tunnelserver
 
 import (
+	"cmp"
 	"net/url"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -17,16 +18,12 @@ func bindRequest(t *session, b tunnel.Bind) (account.BindRequest, error) {
 		return account.BindRequest{}, err
 	}
 	r := account.BindRequest{
-		AccountID: t.accountID, CredentialID: t.credentialID, SessionID: t.id, Binding: b.Binding,
-		Name: b.Name, Description: b.Description, Metadata: b.Metadata, UpstreamURL: b.UpstreamURL,
-		UpstreamProtocol: b.UpstreamProtocol, HostMode: b.HostMode, PoolingEnabled: b.PoolingEnabled,
+		AccountID: t.accountID, CredentialID: t.credentialID, SessionID: t.id,
+		Binding: cmp.Or(b.Binding, account.BindingKubernetes),
+		EndpointSettings: account.EndpointSettings{Name: b.Name, Description: b.Description, Metadata: b.Metadata,
+			PoolingEnabled: b.PoolingEnabled, UpstreamURL: b.UpstreamURL, UpstreamProtocol: b.UpstreamProtocol,
+			HostMode: cmp.Or(b.HostMode, account.HostPassthrough)},
 		ResumeSecret: b.ResumeSecret, ReplacePoolPolicy: b.ReplacePoolPolicy, Owner: owner,
-	}
-	if r.Binding == "" {
-		r.Binding = account.BindingKubernetes
-	}
-	if r.HostMode == "" {
-		r.HostMode = account.HostPassthrough
 	}
 	r.URL, err = account.ParseBindingURL(r.Binding, b.URL)
 	broken := account.FieldsOf(err)

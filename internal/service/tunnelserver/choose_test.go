@@ -111,7 +111,7 @@ func TestChoose_WaitsForAnyPoolMember(t *testing.T) {
 				s := New(Options{Edge: noEdge{}, Meter: noMeter{}, Store: pool, Logger: slog.New(slog.DiscardHandler)})
 				long, other := s.started.Add(-time.Hour), s.started.Add(-c.other)
 				named := account.Endpoint{ID: "ep-1", URL: "http://a.b", Bindings: []string{account.BindingKubernetes},
-					PoolingEnabled: c.pooling, OfflineSince: &long}
+					EndpointSettings: account.EndpointSettings{PoolingEnabled: c.pooling}, OfflineSince: &long}
 				pool.all = []account.Endpoint{{ID: "ep-2", OfflineSince: &other}, named}
 				time.Sleep(time.Millisecond) // fake time of synctest
 				asked := time.Now()

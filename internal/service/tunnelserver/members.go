@@ -185,10 +185,7 @@ func (m *members) signalChange() {
 
 // newTunnel makes a member of a labelled tunnel that the session has started.
 func (m *members) newTunnel(t *session, started *account.LabelledTunnel, resumeHash []byte) *Member {
-	h := m.newMember(t, account.Endpoint{ID: started.ID, AccountID: t.accountID, Type: account.TypeAgent,
-		Status: account.StatusOnline, Metadata: started.Metadata, Region: started.Region,
-		UpstreamURL: started.ForwardsTo, UpstreamProtocol: started.UpstreamProtocol, HostMode: account.HostPassthrough,
-		TunnelSession: &started.TunnelSession, CreatedAt: started.StartedAt, UpdatedAt: started.StartedAt})
+	h := m.newMember(t, started.Endpoint())
 	h.labels, h.resumeHash = maps.Clone(started.Labels), resumeHash
 	return h
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/peers"
 	"github.com/fairlead-dev/fairlead/internal/service/seal"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
+	"github.com/fairlead-dev/fairlead/internal/service/store/membership"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/test/support/postgrestest"
 	"github.com/fairlead-dev/fairlead/test/support/storetest"
@@ -173,7 +174,7 @@ func openReplica(t *testing.T, databaseURL string) *store.Store {
 	key, err := seal.New(bytes.Repeat([]byte{7}, seal.KeySize))
 	storetest.Must(t, err)
 	id := account.NewID(account.PrefixReplica, time.Now())
-	opt := store.Options{DataDir: t.TempDir(), DatabaseURL: databaseURL, Key: key, Replica: &store.Replica{ID: id,
+	opt := store.Options{DataDir: t.TempDir(), DatabaseURL: databaseURL, Key: key, Replica: &membership.Replica{ID: id,
 		Address: id + ":1", RelayAddress: id + ":2", BaseURL: "https://fairlead.example.net", Version: "1.2.3"}}
 	opt.Lock, err = store.LockServer(t.Context(), opt)
 	storetest.Must(t, err)

@@ -142,7 +142,8 @@ func newService(b *testing.B) *service {
 	dir := b.TempDir()
 	s := &service{b: b, keyFile: filepath.Join(dir, "key"), caFile: filepath.Join(dir, "ca"), hold: map[string]string{}}
 	var err error
-	s.store, err = store.Open(ctx, store.Options{DataDir: filepath.Join(dir, "data"), MaxEndpoints: 1_000_000})
+	s.store, err = store.Open(ctx, store.Options{DataDir: filepath.Join(dir, "data"),
+		Limits: store.Limits{MaxEndpoints: 1_000_000}})
 	must(b, err)
 	b.Cleanup(func() { must(b, s.store.Close()) })
 	must(b, s.store.BeginServerTerm(ctx))
@@ -193,8 +194,9 @@ func (s *service) bind(raw string) string {
 	must(s.b, err)
 	result, err := s.store.Bind(s.b.Context(), account.BindRequest{AccountID: s.account, CredentialID: s.token,
 		SessionID: s.session,
-		Binding:   account.BindingKubernetes, URL: u, UpstreamURL: "http://localhost:8080", UpstreamProtocol: "http1",
-		HostMode: account.HostPassthrough})
+		Binding:   account.BindingKubernetes, URL: u,
+		EndpointSettings: account.EndpointSettings{UpstreamURL: "http://localhost:8080",
+			UpstreamProtocol: "http1", HostMode: account.HostPassthrough}})
 	must(s.b, err)
 	s.hold[raw] = result.Endpoint.ID
 	return result.Endpoint.ID

@@ -19,6 +19,8 @@ import (
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/operator"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
+	"github.com/fairlead-dev/fairlead/internal/operator/options"
 )
 
 const (
@@ -40,15 +42,17 @@ func BenchmarkIdleOperators(b *testing.B) {
 		must(b, w.kube.Create(ctx, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: anchor}}))
 		must(b, w.kube.Create(ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: namespace}}))
 		o := operator.ManagerOptions{
-			APIURL: s.server.URL, APIKeyFile: s.keyFile, CAFile: s.caFile, VersionHeader: "Service-Version",
-			Namespace: namespace, Release: release,
-			BindingEnabled: true, PortRange: "10000-32767", ClusterDomain: "cluster.local",
-			AnchorClusterRole: namespace,
-			AnchorRole:        anchor,
-			ForwarderName:     "fairlead-forwarder", ForwarderInstance: release, Kubernetes: w.env.Config,
-			ForwarderService: "fairlead-forwarders", Projection: v1alpha1.ProjectionExternalName,
-			Logger:  slog.New(slog.DiscardHandler),
-			Metrics: prometheus.NewRegistry(),
+			API: options.API{APIURL: s.server.URL, Credentials: options.Credentials{SecretFile: s.keyFile,
+				CAFile: s.caFile}, VersionHeader: "Service-Version"},
+			Installation:           installation.Installation{Namespace: namespace, Release: release},
+			KubernetesOperatorSpec: v1alpha1.KubernetesOperatorSpec{BindingEnabled: true},
+			ProjectionOptions: operator.ProjectionOptions{PortRange: "10000-32767", ClusterDomain: "cluster.local",
+				Projection: v1alpha1.ProjectionExternalName},
+			Roles: installation.Roles{ClusterRole: namespace, Role: anchor},
+			ForwarderPods: installation.ForwarderPods{ForwarderName: "fairlead-forwarder",
+				ForwarderInstance: release, ForwarderService: "fairlead-forwarders"},
+			Process:     options.Process{Kubernetes: w.env.Config, Logger: slog.New(slog.DiscardHandler)},
+			Substitutes: operator.Substitutes{Metrics: prometheus.NewRegistry()},
 		}
 		running.Go(func() {
 			if err := operator.RunManager(ctx, o); err != nil {

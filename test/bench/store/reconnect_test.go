@@ -15,6 +15,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
+	"github.com/fairlead-dev/fairlead/internal/service/store/membership"
 )
 
 const (
@@ -50,7 +51,8 @@ func openReplicas(b *testing.B, opt store.Options, n int) []*store.Store {
 	all := make([]*store.Store, n)
 	for i := range all {
 		own := opt
-		own.DataDir, own.Replica = b.TempDir(), &store.Replica{ID: account.NewID(account.PrefixReplica, time.Now())}
+		own.DataDir = b.TempDir()
+		own.Replica = &membership.Replica{ID: account.NewID(account.PrefixReplica, time.Now())}
 		var err error
 		own.Lock, err = store.LockServer(b.Context(), own)
 		must(b, err)
@@ -94,8 +96,9 @@ func (r *reconnect) connect(ctx context.Context, agent int) error {
 		return err
 	}
 	_, err = home.Bind(ctx, account.BindRequest{AccountID: r.account, SessionID: id,
-		Binding: account.BindingKubernetes, URL: u, UpstreamURL: "http://localhost:8080", UpstreamProtocol: "http1",
-		HostMode: account.HostPassthrough})
+		Binding: account.BindingKubernetes, URL: u,
+		EndpointSettings: account.EndpointSettings{UpstreamURL: "http://localhost:8080",
+			UpstreamProtocol: "http1", HostMode: account.HostPassthrough}})
 	for other := 1; other < len(r.stores) && err == nil; other++ {
 		_, err = r.stores[(agent+other)%len(r.stores)].JoinSession(ctx, id, joinHash)
 	}

@@ -97,7 +97,8 @@ func (f *endpointStore) create() string {
 	must(f.b, err)
 	got, err := f.Bind(f.b.Context(), account.BindRequest{AccountID: f.account, SessionID: f.session,
 		Binding: account.BindingKubernetes, URL: u,
-		UpstreamURL: "http://localhost:8080", UpstreamProtocol: "http1", HostMode: account.HostPassthrough})
+		EndpointSettings: account.EndpointSettings{UpstreamURL: "http://localhost:8080",
+			UpstreamProtocol: "http1", HostMode: account.HostPassthrough}})
 	must(f.b, err)
 	return got.Endpoint.ID
 }

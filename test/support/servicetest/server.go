@@ -64,11 +64,14 @@ func Start(t *testing.T, change ...func(*service.Options)) *Server {
 	r := &Server{T: t, Log: &logbuffer.Buffer{}, ForceStop: make(chan struct{}), Finished: make(chan error, 1)}
 	up := make(chan service.Addresses, 1)
 	r.Options = service.Options{
-		Addr: "127.0.0.1:0", MetricsAddr: "127.0.0.1:0", MetricsSeries: 2000, AccessLogSample: 1, BaseURL: "",
-		DataDir:      filepath.Join(t.TempDir(), "data"),
-		DrainTimeout: 10 * time.Second, EndpointGrace: 10 * time.Minute,
-		Logger:    slog.New(slog.NewJSONHandler(r.Log, &slog.HandlerOptions{Level: slog.LevelDebug})),
-		ForceStop: r.ForceStop, OnReady: func(a service.Addresses) { up <- a },
+		ListenOptions: service.ListenOptions{Addr: "127.0.0.1:0"},
+		DataOptions: service.DataOptions{DataDir: filepath.Join(t.TempDir(), "data"),
+			EndpointGrace: 10 * time.Minute},
+		ObservabilityOptions: service.ObservabilityOptions{MetricsAddr: "127.0.0.1:0", MetricsSeries: 2000,
+			AccessLogSample: 1},
+		DrainTimeout: 10 * time.Second,
+		Logger:       slog.New(slog.NewJSONHandler(r.Log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		ForceStop:    r.ForceStop, OnReady: func(a service.Addresses) { up <- a },
 	}
 	for _, f := range change {
 		f(&r.Options)
@@ -177,8 +180,8 @@ func (r *Server) ScrapeMetrics() string {
 func StartError(t *testing.T, change ...func(*service.Options)) error {
 	t.Helper()
 	ctx, cancel := context.WithCancel(Context(t))
-	o := service.Options{Addr: "127.0.0.1:0", DataDir: t.TempDir(), AccessLogSample: 1, EndpointGrace: time.Minute,
-		Logger: slog.New(slog.DiscardHandler), OnReady: func(service.Addresses) { cancel() }}
+	o := service.Options{Logger: slog.New(slog.DiscardHandler), OnReady: func(service.Addresses) { cancel() }}
+	o.Addr, o.DataDir, o.AccessLogSample, o.EndpointGrace = "127.0.0.1:0", t.TempDir(), 1, time.Minute
 	for _, f := range change {
 		f(&o)
 	}

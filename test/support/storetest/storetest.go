@@ -158,8 +158,9 @@ func (f *Fixture) RequestIn(binding, session, url string) account.BindRequest {
 	u, err := account.ParseBindingURL(binding, url)
 	Must(f.T, err)
 	return account.BindRequest{AccountID: f.AccountID, CredentialID: f.TokenID, SessionID: session, Binding: binding,
-		URL:         u,
-		UpstreamURL: "http://localhost:8080", UpstreamProtocol: "http1", HostMode: account.HostPassthrough}
+		URL: u,
+		EndpointSettings: account.EndpointSettings{UpstreamURL: "http://localhost:8080",
+			UpstreamProtocol: "http1", HostMode: account.HostPassthrough}}
 }
 
 // Bind binds and fails the test when it is refused.

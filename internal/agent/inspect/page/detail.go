@@ -16,10 +16,10 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/printable"
 )
 
-// revealAll is what the form asks for that shows every secret of a page.
+// revealAll is the value of the form field that shows every secret of a page.
 const revealAll = "all"
 
-// maxHeaders is the most header fields that a page shows of one message.
+// maxHeaders is how many header fields of one message a page shows at most.
 const maxHeaders = 200
 
 // detailPage is the data of the page of one exchange.

@@ -14,13 +14,14 @@ import (
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/status"
 )
 
 // recordLatency tells Latency that the hostname has its Services, or that it cannot have them. An
 // unexpected error leaves it waiting.
-func (r *Reconciler) recordLatency(b *v1alpha1.BoundEndpoint, found *problem) {
+func (r *Reconciler) recordLatency(b *v1alpha1.BoundEndpoint, found *status.Problem) {
 	switch {
-	case found != nil && found.err == nil:
+	case found != nil && found.Err == nil:
 		r.Latency.Drop(b.Name)
 	case found == nil && b.Spec.State != v1alpha1.StateReleased:
 		ports := make([]int32, 0, len(b.Spec.Ports))

@@ -26,12 +26,7 @@ type Layout struct {
 	Installation installation.Installation
 	// ClusterDomain is the DNS domain of the cluster, such as cluster.local.
 	ClusterDomain string
-	// ForwarderName and ForwarderInstance are the values of app.kubernetes.io/name and /instance on
-	// the forwarders' pods.
-	ForwarderName, ForwarderInstance string
-	// ForwarderService is the name of the Service whose EndpointSlices have the forwarders'
-	// addresses.
-	ForwarderService string
+	installation.ForwarderPods
 	// Anchors are the names of the roles and bindings that own Services.
 	Anchors []string
 }
@@ -60,9 +55,8 @@ func (l Layout) upstreamService(b *v1alpha1.BoundEndpoint, owners []metav1.Owner
 	s := l.newService(b, l.Installation.Namespace, upstreamName(b.Spec.ProjectionID), owners)
 	s.Annotations[installation.AnnotationProjectionID] = b.Spec.ProjectionID
 	s.Spec = corev1.ServiceSpec{
-		Type: corev1.ServiceTypeClusterIP,
-		Selector: map[string]string{"app.kubernetes.io/name": l.ForwarderName,
-			"app.kubernetes.io/instance": l.ForwarderInstance},
+		Type:                  corev1.ServiceTypeClusterIP,
+		Selector:              l.PodLabels(),
 		Ports:                 servicePorts(b, func(p v1alpha1.BoundPort) int32 { return p.TargetPort }),
 		SessionAffinity:       corev1.ServiceAffinityNone,
 		InternalTrafficPolicy: ptr.To(corev1.ServiceInternalTrafficPolicyCluster),

@@ -22,6 +22,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/status"
 )
 
 var update = flag.Bool("update", false, "write the golden files instead of comparing with them")
@@ -31,7 +32,7 @@ func TestLayout_Services(t *testing.T) {
 	t.Parallel()
 	l := Layout{Installation: installation.Installation{Namespace: "fairlead", Release: "fairlead"},
 		ClusterDomain: "cluster.local",
-		ForwarderName: "fairlead-forwarder", ForwarderInstance: "fairlead"}
+		ForwarderPods: installation.ForwarderPods{ForwarderName: "fairlead-forwarder", ForwarderInstance: "fairlead"}}
 	owner := func(kind string) []metav1.OwnerReference {
 		return []metav1.OwnerReference{{APIVersion: "rbac.authorization.k8s.io/v1", Kind: kind,
 			Name: "fairlead-operator-anchor",
@@ -136,12 +137,12 @@ func TestProblemFromError(t *testing.T) {
 			true},
 	} {
 		p := problemFromError(tc.err)
-		if p.reason != tc.reason || (p.retryAfter > 0) != tc.after || (p.err != nil) != tc.retry || p.stale {
+		if p.Reason != tc.reason || (p.RetryAfter > 0) != tc.after || (p.Err != nil) != tc.retry || p.Quiet {
 			t.Errorf("%s: got %+v", tc.name, p)
 		}
 	}
-	if p := problemFromError(errors.Join(nil,
-		apierrors.NewConflict(services, "api", errors.New("changed")))); !p.stale {
+	p := problemFromError(errors.Join(nil, apierrors.NewConflict(services, "api", errors.New("changed"))))
+	if !p.Quiet || p.RetryAfter != status.ConflictRetry {
 		t.Errorf("a conflict: got %+v", p)
 	}
 }

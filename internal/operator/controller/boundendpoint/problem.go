@@ -5,7 +5,6 @@ package boundendpoint
 
 import (
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -14,42 +13,19 @@ import (
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/namespaces"
 	"github.com/fairlead-dev/fairlead/internal/operator/kube/owned"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/status"
 )
 
-// refusalRetry is the delay before a request that the API server refused is repeated, unless an
-// event comes earlier.
-const refusalRetry = 30 * time.Second
-
-// problem is what prevents a Service from being written.
-type problem struct {
-	reason, message string
-	retryAfter      time.Duration // when to try again; 0: at the next event
-	err             error         // an unexpected error: retried with back-off
-	stale           bool          // lost against a concurrent write: retried at once, not reported
-	pending         bool          // not known yet: an event will follow, not reported
-	// conflictingService is the key of a Service of another owner.
-	conflictingService string
-}
-
 // problemFromError classifies an error of the API server, nil for none.
-func problemFromError(err error) *problem {
-	notSynced := (*namespaces.NotSyncedError)(nil)
-	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &notSynced) && notSynced.Err == nil:
-		return &problem{pending: true}
-	case owned.IsStale(err):
-		return &problem{stale: true, err: err}
+func problemFromError(err error) *status.Problem {
+	if notSynced, ok := errors.AsType[*namespaces.NotSyncedError](err); ok && notSynced.Err == nil {
+		return status.Pending()
 	}
-	reason := owned.Reason(err)
-	switch reason {
-	case "":
-		return &problem{reason: v1alpha1.ReasonAPIError, message: err.Error(), err: err}
-	case v1alpha1.ReasonForbidden:
-		reason = v1alpha1.ReasonNamespaceForbidden
+	found := owned.ProblemOf(err)
+	if found != nil && found.Reason == v1alpha1.ReasonForbidden {
+		found.Reason = v1alpha1.ReasonNamespaceForbidden
 	}
-	return &problem{reason: reason, message: err.Error(), retryAfter: refusalRetry}
+	return found
 }
 
 // nameTakeover records names that foreign Services have or had, so that a team that deletes and
@@ -91,9 +67,4 @@ func (t *nameTakeover) remaining(key client.ObjectKey, b *v1alpha1.BoundEndpoint
 		t.freedAt[key] = now
 	}
 	return t.delay - now.Sub(since)
-}
-
-// problemf returns a problem that only an event ends.
-func problemf(reason, format string, args ...any) *problem {
-	return &problem{reason: reason, message: fmt.Sprintf(format, args...)}
 }

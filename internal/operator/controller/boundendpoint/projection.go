@@ -14,6 +14,7 @@ import (
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/forwarderaddresses"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/status"
 )
 
 // uncachedRecheck is how often the slices in listed namespaces are read: no event reports what
@@ -50,7 +51,7 @@ type projector struct {
 // ensure makes the Services of one projection.
 func (p *projector) ensure(
 	ctx context.Context, b *v1alpha1.BoundEndpoint, owners installation.Owners, as v1alpha1.Projection,
-) (serviceState, *problem) {
+) (serviceState, *status.Problem) {
 	if as == v1alpha1.ProjectionEndpointSlice {
 		return p.ensureEndpointSlices(ctx, b)
 	}
@@ -73,7 +74,7 @@ func (p *projector) forget(hostname string) {
 // ensureExternalName makes the upstream Service and the target Service that is a CNAME of it.
 func (p *projector) ensureExternalName(
 	ctx context.Context, b *v1alpha1.BoundEndpoint, owners installation.Owners,
-) (serviceState, *problem) {
+) (serviceState, *status.Problem) {
 	if !p.switches.active(b.Name) {
 		p.addresses.Forget(b.Name)
 	}
@@ -85,7 +86,7 @@ func (p *projector) ensureExternalName(
 	}
 	state := serviceState{projection: v1alpha1.ProjectionExternalName, addressed: madeUpstream,
 		services: append(serviceRefs(b, upstream, madeUpstream), serviceRefs(b, target, madeTarget)...)}
-	if problem != nil && (madeUpstream == nil || problem.stale || problem.err != nil) {
+	if problem != nil && (madeUpstream == nil || problem.Err != nil) {
 		// Services of an earlier projection id stay until their successors exist
 		return state, problem
 	}
@@ -98,7 +99,9 @@ func (p *projector) ensureExternalName(
 }
 
 // ensureEndpointSlices makes the target Service and its EndpointSlices.
-func (p *projector) ensureEndpointSlices(ctx context.Context, b *v1alpha1.BoundEndpoint) (serviceState, *problem) {
+func (p *projector) ensureEndpointSlices(
+	ctx context.Context, b *v1alpha1.BoundEndpoint,
+) (serviceState, *status.Problem) {
 	target := p.layout.slicedService(b, nil)
 	made, problem := p.ensureTarget(ctx, b, target)
 	state := serviceState{projection: v1alpha1.ProjectionEndpointSlice, addressed: made,
@@ -124,7 +127,7 @@ func (p *projector) ensureEndpointSlices(ctx context.Context, b *v1alpha1.BoundE
 // ensureTarget makes the target Service, or returns what prevents it.
 func (p *projector) ensureTarget(
 	ctx context.Context, b *v1alpha1.BoundEndpoint, desired *corev1.Service,
-) (*corev1.Service, *problem) {
+) (*corev1.Service, *status.Problem) {
 	if found := p.targets.missing(ctx, b.Spec.Namespace); found != nil {
 		return nil, found
 	}
@@ -158,8 +161,8 @@ func soonest(delays ...time.Duration) time.Duration {
 
 // removeOthers removes the hostname's Services but those that are kept.
 func (p *projector) removeOthers(
-	ctx context.Context, b *v1alpha1.BoundEndpoint, state serviceState, found *problem, keep ...*corev1.Service,
-) (serviceState, *problem) {
+	ctx context.Context, b *v1alpha1.BoundEndpoint, state serviceState, found *status.Problem, keep ...*corev1.Service,
+) (serviceState, *status.Problem) {
 	left, err := p.services.removeAll(ctx, b.Name, b.Status.Services, keep...)
 	if err != nil && found == nil {
 		found = problemFromError(err)

@@ -131,11 +131,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, nil
 	}
 	now, found := r.ensureServices(ctx, b)
-	switch {
-	case found != nil && found.stale:
-		return ctrl.Result{RequeueAfter: status.ConflictRetry}, nil
-	case found != nil && found.pending:
-		return ctrl.Result{}, nil
+	if found != nil && found.Quiet {
+		return ctrl.Result{RequeueAfter: found.RetryAfter}, nil
 	}
 	r.recordLatency(b, found)
 	result, err := r.status.report(ctx, b, now, found)
@@ -147,19 +144,19 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 
 // policiesMissing returns a problem if the NetworkPolicies of the ports are not written. Until they
 // are, Services that exist stay as they are, and no forwarder learns of a new port.
-func (r *Reconciler) policiesMissing(b *v1alpha1.BoundEndpoint) *problem {
+func (r *Reconciler) policiesMissing(b *v1alpha1.BoundEndpoint) *status.Problem {
 	written, err := r.NetworkPolicies.Written(b)
 	switch {
 	case written:
 		return nil
 	case err != nil:
-		return &problem{reason: v1alpha1.ReasonNetworkPolicyFailed, message: err.Error()}
+		return status.Problemf(v1alpha1.ReasonNetworkPolicyFailed, "%s", err)
 	}
-	return &problem{pending: true}
+	return status.Pending()
 }
 
 // ensureServices makes or removes the Services.
-func (r *Reconciler) ensureServices(ctx context.Context, b *v1alpha1.BoundEndpoint) (serviceState, *problem) {
+func (r *Reconciler) ensureServices(ctx context.Context, b *v1alpha1.BoundEndpoint) (serviceState, *status.Problem) {
 	if b.Spec.State == v1alpha1.StateReleased {
 		return r.removeServices(ctx, b, nil)
 	}
@@ -178,17 +175,18 @@ func (r *Reconciler) ensureServices(ctx context.Context, b *v1alpha1.BoundEndpoi
 	owners, err := r.Anchors.Owners(ctx)
 	switch {
 	case apierrors.IsNotFound(err):
-		return unchanged, &problem{reason: v1alpha1.ReasonAnchorMissing, message: err.Error(), retryAfter: refusalRetry}
+		return unchanged, &status.Problem{Reason: v1alpha1.ReasonAnchorMissing, Message: err.Error(),
+			RetryAfter: owned.RefusalRetry}
 	case err != nil:
-		return unchanged, &problem{reason: v1alpha1.ReasonAPIError, message: err.Error(), err: err}
+		return unchanged, &status.Problem{Reason: v1alpha1.ReasonAPIError, Message: err.Error(), Err: err}
 	}
 	return r.projections.ensure(ctx, b, owners)
 }
 
 // removeServices removes the Services of a BoundEndpoint that must not have any.
 func (r *Reconciler) removeServices(
-	ctx context.Context, b *v1alpha1.BoundEndpoint, reason *problem,
-) (serviceState, *problem) {
+	ctx context.Context, b *v1alpha1.BoundEndpoint, reason *status.Problem,
+) (serviceState, *status.Problem) {
 	r.projections.projector.stop(b.Name)
 	left, err := r.services.removeAll(ctx, b.Name, b.Status.Services)
 	if err != nil {

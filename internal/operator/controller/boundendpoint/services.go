@@ -21,6 +21,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/namespaces"
 	"github.com/fairlead-dev/fairlead/internal/operator/kube/owned"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/status"
 )
 
 // serviceWriter reads, makes, repairs and deletes the Services of hostnames, and leaves those of
@@ -41,15 +42,15 @@ type serviceWriter struct {
 // ensure makes the Service what is desired, or returns what prevents it.
 func (w *serviceWriter) ensure(
 	ctx context.Context, b *v1alpha1.BoundEndpoint, desired *corev1.Service,
-) (*corev1.Service, *problem) {
+) (*corev1.Service, *status.Problem) {
 	key := client.ObjectKeyFromObject(desired)
 	live := &corev1.Service{}
 	err := w.service(ctx, key, live)
 	if apierrors.IsNotFound(err) {
 		if wait := w.takeover.remaining(key, b, w.clock.Now()); wait > 0 {
-			return nil, &problem{reason: v1alpha1.ReasonConflict, conflictingService: key.String(), retryAfter: wait,
-				message: fmt.Sprintf("Service %s of another owner was deleted; it is made here if the name stays free",
-					key)}
+			return nil, &status.Problem{Reason: v1alpha1.ReasonConflict, RetryAfter: wait,
+				Message: fmt.Sprintf("Service %s of another owner was deleted; it is made here if the name stays free",
+					key), ConflictingService: key.String()}
 		}
 		live, err = w.create(ctx, desired)
 	}
@@ -58,12 +59,12 @@ func (w *serviceWriter) ensure(
 	}
 	if !w.isOurs(live, b) {
 		w.takeover.markTaken(key)
-		return nil, &problem{reason: v1alpha1.ReasonConflict, conflictingService: key.String(),
-			message: fmt.Sprintf("Service %s is not changed: it belongs to %s", key, w.describeOwner(live))}
+		return nil, &status.Problem{Reason: v1alpha1.ReasonConflict, ConflictingService: key.String(),
+			Message: fmt.Sprintf("Service %s is not changed: it belongs to %s", key, w.describeOwner(live))}
 	}
 	w.takeover.forget(key)
 	if live.DeletionTimestamp != nil {
-		return nil, problemf(v1alpha1.ReasonServiceTerminating, "Service %s is being deleted", key)
+		return nil, status.Problemf(v1alpha1.ReasonServiceTerminating, "Service %s is being deleted", key)
 	}
 	return w.repair(ctx, live, desired)
 }
@@ -80,7 +81,7 @@ func (w *serviceWriter) create(ctx context.Context, desired *corev1.Service) (*c
 
 // repair updates a Service of ours if it differs. One that cannot be updated, because it was made
 // headless, is deleted; the deletion event re-creates it.
-func (w *serviceWriter) repair(ctx context.Context, live, desired *corev1.Service) (*corev1.Service, *problem) {
+func (w *serviceWriter) repair(ctx context.Context, live, desired *corev1.Service) (*corev1.Service, *status.Problem) {
 	next, different := owned.RepairedService(live, desired)
 	if !different {
 		return live, nil
@@ -90,14 +91,14 @@ func (w *serviceWriter) repair(ctx context.Context, live, desired *corev1.Servic
 		if err := w.remove(ctx, live); err != nil {
 			return nil, problemFromError(err)
 		}
-		return nil, &problem{stale: true}
+		return nil, owned.ProblemOf(owned.ErrRepeat)
 	}
 	if err := w.owned.UpdateService(ctx, live, next); err != nil {
 		return nil, problemFromError(fmt.Errorf("repairing Service %s: %w", key, err))
 	}
 	if p := next.Spec.InternalTrafficPolicy; p != nil && *p == corev1.ServiceInternalTrafficPolicyLocal {
-		return nil, &problem{reason: v1alpha1.ReasonAdmissionDenied, retryAfter: refusalRetry,
-			message: fmt.Sprintf("admission makes Service %s internalTrafficPolicy: Local, so that only pods on the "+
+		return nil, &status.Problem{Reason: v1alpha1.ReasonAdmissionDenied, RetryAfter: owned.RefusalRetry,
+			Message: fmt.Sprintf("admission makes Service %s internalTrafficPolicy: Local, so that only pods on the "+
 				"forwarders' nodes can call it; exempt it", key)}
 	}
 	log.FromContext(ctx).Info("Repaired Service", "service", key)

@@ -17,6 +17,7 @@ import (
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/forwarderaddresses"
 	"github.com/fairlead-dev/fairlead/internal/operator/kube/owned"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/status"
 )
 
 // +kubebuilder:rbac:groups=discovery.k8s.io,resources=endpointslices,verbs=get;list;watch;create;update;delete
@@ -35,10 +36,10 @@ type sliceWriter struct {
 
 // ensure makes the EndpointSlices of a target Service, one for each family, or returns what
 // prevents it.
-func (w *sliceWriter) ensure(ctx context.Context, b *v1alpha1.BoundEndpoint, target *corev1.Service) *problem {
+func (w *sliceWriter) ensure(ctx context.Context, b *v1alpha1.BoundEndpoint, target *corev1.Service) *status.Problem {
 	addresses, release, ok := w.addresses.Acquire(b.Name)
 	if !ok {
-		return &problem{pending: true}
+		return status.Pending()
 	}
 	defer release()
 	for _, family := range []discoveryv1.AddressType{discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6} {
@@ -53,7 +54,7 @@ func (w *sliceWriter) ensure(ctx context.Context, b *v1alpha1.BoundEndpoint, tar
 func (w *sliceWriter) ensureFamily(
 	ctx context.Context, b *v1alpha1.BoundEndpoint, target *corev1.Service, family discoveryv1.AddressType,
 	addresses forwarderaddresses.Addresses,
-) *problem {
+) *status.Problem {
 	desired := w.layout.endpointSlice(b, target, family, addresses[family])
 	key := client.ObjectKeyFromObject(desired)
 	live := &discoveryv1.EndpointSlice{}
@@ -75,22 +76,22 @@ func (w *sliceWriter) ensureFamily(
 		err = w.owned.DeleteSlice(ctx, b.Name, live)
 	}
 	if errors.Is(err, owned.ErrForeign) {
-		return &problem{reason: v1alpha1.ReasonConflict, retryAfter: refusalRetry,
-			message: fmt.Sprintf("EndpointSlice %s is not changed: it belongs to another owner", key)}
+		return &status.Problem{Reason: v1alpha1.ReasonConflict, RetryAfter: owned.RefusalRetry,
+			Message: fmt.Sprintf("EndpointSlice %s is not changed: it belongs to another owner", key)}
 	}
 	return problemFromError(err)
 }
 
 // remove deletes the slices of a hostname that is projected by ExternalName. Where slices are
 // not cached, it does so when the status still has the other projection.
-func (w *sliceWriter) remove(ctx context.Context, b *v1alpha1.BoundEndpoint, target *corev1.Service) *problem {
+func (w *sliceWriter) remove(ctx context.Context, b *v1alpha1.BoundEndpoint, target *corev1.Service) *status.Problem {
 	uncached := w.uncached && recordedProjection(b) == v1alpha1.ProjectionExternalName
 	if w.none || uncached {
 		return nil
 	}
 	for _, family := range []discoveryv1.AddressType{discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6} {
 		if found := w.ensureFamily(ctx, b, target, family, nil); found != nil &&
-			found.reason != v1alpha1.ReasonConflict {
+			found.Reason != v1alpha1.ReasonConflict {
 			return found
 		}
 	}

@@ -44,7 +44,7 @@ type statusWriter struct {
 // takes two writes: at once that it is observed, for which forwarders wait, and the rest when all
 // of them listen. Later writes that only concern forwarders or agents are throttled.
 func (w *statusWriter) report(
-	ctx context.Context, b *v1alpha1.BoundEndpoint, now serviceState, found *problem,
+	ctx context.Context, b *v1alpha1.BoundEndpoint, now serviceState, found *status.Problem,
 ) (ctrl.Result, error) {
 	report := w.forwarderReport(b)
 	next := b.DeepCopy()
@@ -60,7 +60,7 @@ func (w *statusWriter) report(
 		next.Status.Conditions = observedConditions(b, next)
 	}
 	if !equality.Semantic.DeepEqual(b.Status, next.Status) {
-		if wait := w.throttleDelay(b, next); wait > 0 && (found == nil || found.err == nil) {
+		if wait := w.throttleDelay(b, next); wait > 0 && (found == nil || found.Err == nil) {
 			return ctrl.Result{RequeueAfter: wait}, nil
 		}
 		if stale, _ := w.replaced.Load(b.Name); stale == b.ResourceVersion {
@@ -82,7 +82,7 @@ func (w *statusWriter) report(
 	if found == nil {
 		return ctrl.Result{}, nil
 	}
-	return ctrl.Result{RequeueAfter: found.retryAfter}, found.err
+	return ctrl.Result{RequeueAfter: found.RetryAfter}, found.Err
 }
 
 // observedConditions returns the conditions of b with next's ServicesReady.
@@ -140,9 +140,8 @@ func (w *statusWriter) settle(hostname string) {
 // is ready at once gets none.
 func (w *statusWriter) emitEvent(b *v1alpha1.BoundEndpoint, before []metav1.Condition) {
 	for _, typ := range []string{v1alpha1.ConditionServicesReady, v1alpha1.ConditionReady} {
-		old, now := meta.FindStatusCondition(before, typ), meta.FindStatusCondition(b.Status.Conditions, typ)
-		if now == nil || old != nil && old.Reason == now.Reason || old == nil && now.Status == metav1.ConditionTrue ||
-			installationWide(old, now) {
+		old, now := status.Changed(before, b.Status.Conditions, typ)
+		if now == nil || old == nil && now.Status == metav1.ConditionTrue || installationWide(old, now) {
 			continue
 		}
 		status.Event(w.recorder, b, "Project", *now,
@@ -161,7 +160,7 @@ func installationWide(old, now *metav1.Condition) bool {
 
 // desiredStatus computes the whole status.
 func (w *statusWriter) desiredStatus(
-	b *v1alpha1.BoundEndpoint, now serviceState, found *problem, report forwarderstatus.Report,
+	b *v1alpha1.BoundEndpoint, now serviceState, found *status.Problem, report forwarderstatus.Report,
 ) v1alpha1.BoundEndpointStatus {
 	s := *b.Status.DeepCopy()
 	if now.addressed != nil {
@@ -180,7 +179,7 @@ func (w *statusWriter) desiredStatus(
 	s.Forwarders, s.AllForwardersListen = forwarderCount(b, report)
 	s.ConflictingService = ""
 	if found != nil {
-		s.ConflictingService = found.conflictingService
+		s.ConflictingService = found.ConflictingService
 	}
 	reachable := w.reachableCondition(b, removing, report)
 	message := "pods reach " + s.URLs
@@ -208,11 +207,11 @@ func boundURLs(b *v1alpha1.BoundEndpoint) (bound, removing []string) {
 	return bound, removing
 }
 
-func servicesReadyCondition(b *v1alpha1.BoundEndpoint, now serviceState, found *problem) metav1.Condition {
+func servicesReadyCondition(b *v1alpha1.BoundEndpoint, now serviceState, found *status.Problem) metav1.Condition {
 	c := metav1.Condition{Type: v1alpha1.ConditionServicesReady, Status: metav1.ConditionFalse}
 	switch {
 	case found != nil:
-		c.Reason, c.Message = found.reason, found.message
+		c.Reason, c.Message = found.Reason, found.Message
 	case b.Spec.State == v1alpha1.StateReleased:
 		c.Reason, c.Message = v1alpha1.ReasonReleased,
 			"its Services are deleted; the target ports are not used again yet"

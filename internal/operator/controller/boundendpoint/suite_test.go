@@ -22,6 +22,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/boundendpoint"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/forwarderaddresses"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/forwarderstatus"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/namespaces"
 	"github.com/fairlead-dev/fairlead/test/support/fixture"
 	"github.com/fairlead-dev/fairlead/test/support/testenv"
@@ -192,12 +193,13 @@ func (h *harness) restart() {
 		Client: h.counter, Live: h.Live, Anchors: h.Anchors, Account: h.account, Forwarders: h.forwarders,
 		Addresses: h.addresses, NetworkPolicies: h.policies, Approvals: h, Recorder: h.Events, Clock: h.Clock,
 		Layout: boundendpoint.Layout{Installation: h.Installation, ClusterDomain: "cluster.local",
-			ForwarderName: "fairlead-forwarder", ForwarderInstance: "fairlead",
-			ForwarderService: "fairlead-forwarders",
-			Anchors:          []string{h.Anchors.ClusterRole, h.Anchors.Role}},
-		Target: boundendpoint.TargetOptions{Projection: h.projection, Namespaces: namespaces.Policy{
-			Own: h.Installation.Namespace, Deny: append([]string{namespaces.DenyDefault}, h.deny...)}},
-		TakeoverDelay: time.Minute, OrphanDelay: 30 * time.Second,
+			ForwarderPods: installation.ForwarderPods{ForwarderName: "fairlead-forwarder",
+				ForwarderInstance: "fairlead", ForwarderService: "fairlead-forwarders"},
+			Anchors: []string{h.Anchors.ClusterRole, h.Anchors.Role}},
+		Target: boundendpoint.TargetOptions{Projection: h.projection,
+			Namespaces: namespaces.Policy{Own: h.Installation.Namespace,
+				Deny: append([]string{namespaces.DenyDefault}, h.deny...)}}, TakeoverDelay: time.Minute,
+		OrphanDelay: 30 * time.Second,
 	})
 }
 

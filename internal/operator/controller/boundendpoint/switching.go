@@ -14,6 +14,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/status"
 )
 
 // A hostname changes its projection without a failed connection, although the ClusterIP that its
@@ -51,7 +52,7 @@ type switcher struct {
 // until the change is prepared.
 func (s *switcher) ensure(
 	ctx context.Context, b *v1alpha1.BoundEndpoint, owners installation.Owners,
-) (serviceState, *problem) {
+) (serviceState, *status.Problem) {
 	wanted, ignored := s.projector.targets.projection(ctx, b.Spec.Namespace)
 	live := &corev1.Service{}
 	err := s.projector.services.service(ctx, client.ObjectKey{Namespace: b.Spec.Namespace, Name: b.Spec.Service}, live)
@@ -64,7 +65,7 @@ func (s *switcher) ensure(
 		return now, found
 	}
 	state := s.projector.switches.begin(b.Name)
-	wait, found := turnPoll, (*problem)(nil)
+	wait, found := turnPoll, (*status.Problem)(nil)
 	change := &projectionChange{s.projector, s.clock, b, live, owners, state, wanted}
 	if state != nil {
 		wait, found = change.prepare(ctx)
@@ -99,7 +100,7 @@ type projectionChange struct {
 
 // prepare does the first two steps. It returns how long to wait for the third, 0 if that may follow
 // now.
-func (c *projectionChange) prepare(ctx context.Context) (wait time.Duration, found *problem) {
+func (c *projectionChange) prepare(ctx context.Context) (wait time.Duration, found *status.Problem) {
 	if c.state.addresses != nil {
 		return 0, nil // the third step is under way
 	}
@@ -131,7 +132,7 @@ func (c *projectionChange) prepare(ctx context.Context) (wait time.Duration, fou
 	} else {
 		_, found = c.p.services.ensure(ctx, c.b, transition)
 	}
-	if found != nil && found.pending {
+	if found != nil && found.Quiet && found.Err == nil {
 		return switchPoll, nil // the addresses are not known yet
 	}
 	if found != nil {
@@ -144,7 +145,7 @@ func (c *projectionChange) prepare(ctx context.Context) (wait time.Duration, fou
 }
 
 // swap does the third step.
-func (c *projectionChange) swap(ctx context.Context) *problem {
+func (c *projectionChange) swap(ctx context.Context) *status.Problem {
 	if c.state.done {
 		return nil
 	}
@@ -177,7 +178,7 @@ func (c *projectionChange) swap(ctx context.Context) *problem {
 	if err != nil {
 		return problemFromError(err)
 	}
-	var found *problem
+	var found *status.Problem
 	if c.p.services.isOurs(made, c.b) { // else another owner has taken the name
 		_, found = c.p.services.repair(ctx, made, transition)
 	}

@@ -14,6 +14,8 @@ import (
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/namespaces"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/owned"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/status"
 )
 
 // TargetOptions configure the target Services.
@@ -44,9 +46,9 @@ type targetNamespaces struct {
 }
 
 // refused returns a problem if the target namespace must not have Services.
-func (t *targetNamespaces) refused(ctx context.Context, name string) *problem {
+func (t *targetNamespaces) refused(ctx context.Context, name string) *status.Problem {
 	if t.Uninstall.NamespaceTerminating() {
-		return problemf(v1alpha1.ReasonNamespaceTerminating, "the operator's own namespace %s is being deleted",
+		return status.Problemf(v1alpha1.ReasonNamespaceTerminating, "the operator's own namespace %s is being deleted",
 			t.own)
 	}
 	reason := t.Namespaces.RefusalReason(name)
@@ -56,42 +58,42 @@ func (t *targetNamespaces) refused(ctx context.Context, name string) *problem {
 		}
 	}
 	if reason != "" {
-		return problemf(v1alpha1.ReasonNamespaceNotAllowed, "%s", reason)
+		return status.Problemf(v1alpha1.ReasonNamespaceNotAllowed, "%s", reason)
 	}
 	return nil
 }
 
 // missing returns a problem if the target namespace does not exist or is being deleted.
 // Listed namespaces cannot be read; writing there reveals it.
-func (t *targetNamespaces) missing(ctx context.Context, name string) *problem {
+func (t *targetNamespaces) missing(ctx context.Context, name string) *status.Problem {
 	if t.Namespaces.Listed() {
 		return nil
 	}
 	ns, err := t.get(ctx, name)
 	switch {
 	case apierrors.IsNotFound(err):
-		return problemf(v1alpha1.ReasonNamespaceNotFound,
+		return status.Problemf(v1alpha1.ReasonNamespaceNotFound,
 			"namespace %s does not exist; the endpoint is projected when it appears", name)
 	case err != nil:
 		return problemFromError(fmt.Errorf("reading namespace %s: %w", name, err))
 	case ns.DeletionTimestamp != nil:
-		return problemf(v1alpha1.ReasonNamespaceTerminating, "namespace %s is being deleted", name)
+		return status.Problemf(v1alpha1.ReasonNamespaceTerminating, "namespace %s is being deleted", name)
 	}
 	return nil
 }
 
 // explainForbidden adds to a listed namespace's refusal what the namespace lacks. A missing
 // namespace is reported as a refusal too, as the manager may not read it.
-func (t *targetNamespaces) explainForbidden(namespace string, found *problem) *problem {
+func (t *targetNamespaces) explainForbidden(namespace string, found *status.Problem) *status.Problem {
 	if found == nil || !t.Namespaces.Listed() {
 		return found
 	}
-	switch found.reason {
+	switch found.Reason {
 	case v1alpha1.ReasonNamespaceForbidden, v1alpha1.ReasonNamespaceNotFound:
-		found.reason, found.retryAfter = v1alpha1.ReasonNamespaceForbidden, refusalRetry
-		found.message = fmt.Sprintf(
+		found.Reason, found.RetryAfter = v1alpha1.ReasonNamespaceForbidden, owned.RefusalRetry
+		found.Message = fmt.Sprintf(
 			"namespace %s lacks the Role or RoleBinding %s, or the Role that owns our Services there (see the "+
-				"chart's notes), or does not exist: %s", namespace, t.Role, found.message)
+				"chart's notes), or does not exist: %s", namespace, t.Role, found.Message)
 	}
 	return found
 }

@@ -53,11 +53,11 @@ func TestReconciler_DeletedWhileWriting(t *testing.T) {
 		desired: desired}.plan(nil)
 	l.event(account.Deleted, e)
 	l.r.finish("api.demo", spec, desired, l.now, false)
-	if !l.r.Set.Desired("api.demo").Immediate(80) {
+	if !l.r.Set.Desired("api.demo").Immediate.Has(80) {
 		t.Error("port 80 waits for the removal delay, which is for agents that may come back")
 	}
 	l.r.finish("api.demo", nil, desired, l.now, false)
-	if l.r.Set.Desired("api.demo").Immediate(80) || len(l.r.Set.deletedPorts) > 0 {
+	if l.r.Set.Desired("api.demo").Immediate.Has(80) || len(l.r.Set.deletedPorts) > 0 {
 		t.Error("the deletion is remembered after the object has gone")
 	}
 }

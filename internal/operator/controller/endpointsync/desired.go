@@ -28,12 +28,12 @@ type Desired struct {
 	ProjectionID string
 	// OldestID is the id of the oldest endpoint.
 	OldestID string
-	// Immediate reports whether a port without endpoints is released without delay: it was
-	// deselected, or deleted through the API.
-	Immediate func(port int32) bool
-	// MayRelease reports whether a port without endpoints may be released before a second list, or
-	// before the account is accepted.
-	MayRelease func(port int32) bool
+	// Immediate are the ports that are released without delay once they have no endpoints: they
+	// were deselected, or deleted through the API.
+	Immediate PortSet
+	// MayRelease are the ports that may be released, once they have no endpoints, before a second
+	// list, or before the account is accepted.
+	MayRelease PortSet
 	// Frozen reports whether the endpoints are listed by another account that has not been
 	// accepted.
 	Frozen bool
@@ -41,12 +41,22 @@ type Desired struct {
 	Refused []Problem
 }
 
+// PortSet is some ports of a hostname, or all of them.
+type PortSet struct {
+	all  bool
+	some map[int32]bool
+}
+
+// Has reports whether the port is one of them.
+func (s PortSet) Has(port int32) bool { return s.all || s.some[port] }
+
 // Desired returns the desired state of the hostname.
 func (s *Set) Desired(hostname string) Desired {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	d := Desired{Ports: map[int32]string{}, MayRelease: s.mayRelease(hostname), Frozen: s.removals.source.frozen}
 	immediate := map[int32]bool{}
+	d := Desired{Ports: map[int32]string{}, Frozen: s.removals.source.frozen, MayRelease: s.mayRelease(hostname),
+		Immediate: PortSet{s.disabled, immediate}}
 	for port := range s.deletedPorts[hostname] {
 		immediate[int32(port)] = true
 	}
@@ -57,8 +67,6 @@ func (s *Set) Desired(hostname string) Desired {
 		}
 		d.add(e)
 	}
-	disabled := s.disabled
-	d.Immediate = func(port int32) bool { return disabled || immediate[port] }
 	slices.SortFunc(d.Endpoints, func(a, b v1alpha1.EndpointRef) int { return cmp.Compare(a.ID, b.ID) })
 	return d
 }

@@ -114,7 +114,7 @@ func TestSet_MassRemovalDoesNotHoldExports(t *testing.T) {
 	s.Replace(listed(rows...), time.Now())
 	s.Seed(objects)
 	s.Replace(listed(), time.Now())
-	if !s.Removals().Held || s.Desired("s00.demo.a").MayRelease(42) {
+	if !s.Removals().Held || s.Desired("s00.demo.a").MayRelease.Has(42) {
 		t.Error("the removal of all ports is not held")
 	}
 	if names := s.ExportedNames(); len(names) > 0 {
@@ -220,10 +220,10 @@ func TestSet_OldServerRemovesNothingOfExports(t *testing.T) {
 	without.WithoutClusterset = true
 	wantChanged(t, "the old server's list", s.Replace(without, now))
 	wantExports(t, s, "the old server's list", hello, false, "a")
-	if d := s.Desired("hello.demo.a"); len(d.Endpoints) != 1 || d.MayRelease(42) {
+	if d := s.Desired("hello.demo.a"); len(d.Endpoints) != 1 || d.MayRelease.Has(42) {
 		t.Errorf("a port that was listed before: %+v", d)
 	}
-	if s.Desired("gone.demo.a").MayRelease(42) || !s.Desired("web.demo").MayRelease(80) {
+	if s.Desired("gone.demo.a").MayRelease.Has(42) || !s.Desired("web.demo").MayRelease.Has(80) {
 		t.Error("may release hello.demo.a, or not web.demo")
 	}
 	if p := s.Removals().Pending; p != 1 {
@@ -236,7 +236,7 @@ func TestSet_OldServerRemovesNothingOfExports(t *testing.T) {
 	c := s.Replace(listed(), now)
 	wantChanged(t, "the new server's list", c, hello)
 	wantExports(t, s, "the new server's list", hello, true)
-	if !slices.Contains(c.Hostnames, "gone.demo.a") || !s.Desired("gone.demo.a").MayRelease(42) {
+	if !slices.Contains(c.Hostnames, "gone.demo.a") || !s.Desired("gone.demo.a").MayRelease.Has(42) {
 		t.Errorf("what the new server lacks stays: %v", c.Hostnames)
 	}
 	if at, _ := s.nextList(); !at.IsZero() {

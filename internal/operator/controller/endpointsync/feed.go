@@ -17,6 +17,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/apiclient"
 	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/notify"
 )
 
 const (
@@ -29,8 +30,10 @@ const (
 type Feed struct {
 	Source Source
 	Set    *Set
-	// OnChange is called with every change. It must not block.
-	OnChange func(Change)
+	// Report is told of every change's problems, and the sources of its hostnames, of those whose
+	// availability has changed, and of ServiceImports.
+	Report                           *Reporter
+	Hostnames, Availability, Imports *notify.Source
 	// RecordedSource returns the account that an earlier manager recorded; it is called before the
 	// first list.
 	RecordedSource func(context.Context) (SourceIdentity, error)
@@ -89,7 +92,7 @@ func (f feedFollower) Watch(ctx context.Context, after account.ResourceVersion) 
 func (f feedFollower) Apply(e account.EndpointEvent) {
 	f.recordSuccess()
 	if e.Type != account.Bookmark {
-		f.OnChange(f.Set.Apply(e))
+		f.notify(f.Set.Apply(e))
 	}
 }
 
@@ -158,10 +161,18 @@ func (f *Feed) list(ctx context.Context) (account.ResourceVersion, error) {
 	if err != nil {
 		return account.ResourceVersion{}, fmt.Errorf("listing the account's endpoints: %w", err)
 	}
-	f.OnChange(f.Set.Replace(snapshot, requested))
+	f.notify(f.Set.Replace(snapshot, requested))
 	f.setWithoutClusterset(snapshot.WithoutClusterset)
 	f.recordSuccess()
 	return snapshot.Version, nil
+}
+
+// notify reports a change of the account as events and to the controllers.
+func (f *Feed) notify(c Change) {
+	f.Report.ReportProblems(c.Problems)
+	f.Hostnames.NotifyAll(c.Hostnames)
+	f.Availability.NotifyAll(c.Availability)
+	f.Imports.NotifyObjects(c.Exports)
 }
 
 func (f *Feed) loadRecordedSource(ctx context.Context) error {

@@ -14,9 +14,13 @@ import (
 
 	"github.com/go-logr/logr"
 	"go.uber.org/goleak"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/events"
 
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/apiclient"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/notify"
 )
 
 // fakeSource is a Source whose responses the test sets.
@@ -79,7 +83,9 @@ func playFrom(t *testing.T, s *fakeSource, begin func(*Feed), d time.Duration, c
 	synctest.Test(t, func(t *testing.T) {
 		defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 		set := newSet(admitFunc(all))
-		f := &Feed{Source: s, Set: set, OnChange: func(Change) {}, RecordedSource: unrecorded, Log: logr.Discard()}
+		report := NewReporter(&events.FakeRecorder{}, func() runtime.Object { return &v1alpha1.KubernetesOperator{} })
+		f := &Feed{Source: s, Set: set, Report: report, Hostnames: notify.New("", 0), Availability: notify.New("", 0),
+			Imports: notify.New("", 0), RecordedSource: unrecorded, Log: logr.Discard()}
 		begin(f)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)

@@ -72,7 +72,7 @@ func (p planner) withHeldEndpoints(current []v1alpha1.EndpointRef) []v1alpha1.En
 	all := slices.Clone(p.desired.Endpoints)
 	for _, ref := range current {
 		u, err := account.ParseAnyURL(ref.URL)
-		if err != nil || len(all) == maxEndpoints || p.desired.MayRelease(int32(u.Port)) {
+		if err != nil || len(all) == maxEndpoints || p.desired.MayRelease.Has(int32(u.Port)) {
 			continue
 		}
 		_, served := p.desired.Ports[int32(u.Port)]
@@ -119,7 +119,7 @@ func (p planner) advancePort(port v1alpha1.BoundPort) (v1alpha1.BoundPort, bool)
 		if port.RemoveAfter == nil {
 			port.RemoveAfter = p.deadline(p.delays.Rest)
 		}
-	case p.desired.MayRelease(port.Port) && (due || p.desired.Immediate(port.Port)):
+	case p.desired.MayRelease.Has(port.Port) && (due || p.desired.Immediate.Has(port.Port)):
 		port.State, port.RemoveAfter = v1alpha1.StateReleased, p.deadline(p.delays.Rest)
 	case port.RemoveAfter == nil:
 		port.RemoveAfter = p.deadline(p.delays.Removal)
@@ -154,10 +154,10 @@ func summarize(ports []v1alpha1.BoundPort) (v1alpha1.BoundEndpointState, *metav1
 
 // nextDeadline returns the time until the next deadline of the spec; 0 means none. Held ports are
 // ignored, as the Set notifies when they may be released.
-func nextDeadline(spec *v1alpha1.BoundEndpointSpec, mayRelease func(port int32) bool, now time.Time) time.Duration {
+func nextDeadline(spec *v1alpha1.BoundEndpointSpec, mayRelease PortSet, now time.Time) time.Duration {
 	var first time.Duration
 	for _, port := range spec.Ports {
-		if port.RemoveAfter == nil || port.State != v1alpha1.StateReleased && !mayRelease(port.Port) {
+		if port.RemoveAfter == nil || port.State != v1alpha1.StateReleased && !mayRelease.Has(port.Port) {
 			continue
 		}
 		if d := max(port.RemoveAfter.Sub(now), time.Millisecond); first == 0 || d < first {

@@ -23,9 +23,8 @@ func TestPlanner_HoldsEndpoints(t *testing.T) {
 	} {
 		current := &v1alpha1.BoundEndpointSpec{ProjectionID: "ep-1", Endpoints: []v1alpha1.EndpointRef{ref},
 			Ports: []v1alpha1.BoundPort{{Port: 42, Scheme: "tcp", TargetPort: 20042, State: v1alpha1.StateBound}}}
-		never := func(int32) bool { return false }
 		next, _ := planner{now: time.Now(), ports: NewPorts(PortRange{20000, 20099}, time.Minute, clock.RealClock{}),
-			hostname: hostname, desired: Desired{Immediate: never, MayRelease: never}}.plan(current)
+			hostname: hostname, desired: Desired{}}.plan(current)
 		if next == nil {
 			t.Fatalf("%s: the object goes", hostname)
 		}

@@ -163,15 +163,14 @@ func (s *Set) updatePending(hostname string, now time.Time) {
 	s.removals.updateCounts(h)
 }
 
-// mayRelease returns a function that reports whether a port of the hostname may be released. mu
-// must be held.
-func (s *Set) mayRelease(hostname string) func(port int32) bool {
+// mayRelease returns the ports of the hostname that may be released. mu must be held.
+func (s *Set) mayRelease(hostname string) PortSet {
 	r := &s.removals
 	if s.isUnknown(hostname) {
-		return func(int32) bool { return false }
+		return PortSet{}
 	}
 	if s.disabled || r.hold == nil && !r.source.frozen {
-		return func(int32) bool { return true }
+		return PortSet{all: true}
 	}
 	exempt := map[int32]bool{}
 	if h := r.hosts[hostname]; h != nil {
@@ -179,7 +178,7 @@ func (s *Set) mayRelease(hostname string) func(port int32) bool {
 			exempt[int32(port)] = p.exempt
 		}
 	}
-	return func(port int32) bool { return exempt[port] }
+	return PortSet{some: exempt}
 }
 
 // isUnknown reports whether the latest list does not say which endpoints the hostname has. mu must

@@ -57,7 +57,7 @@ func (m *removalTest) deleted(e account.Endpoint) {
 // wantReleased returns how many of the first n hostnames have no endpoint and may be released.
 func (m *removalTest) wantReleased(n int) (free int) {
 	for i := range n {
-		if d := m.Desired(host(i)); len(d.Endpoints) == 0 && d.MayRelease(80) {
+		if d := m.Desired(host(i)); len(d.Endpoints) == 0 && d.MayRelease.Has(80) {
 			free++
 		}
 	}

@@ -149,7 +149,7 @@ func TestSet_SelectorErrorExcludesEndpoint(t *testing.T) {
 		!strings.Contains(c.Problems[0].Text, "cost limit") {
 		t.Errorf("got %v", c.Problems)
 	}
-	if d := s.Desired("c.d"); len(d.Endpoints) != 0 || !d.Immediate(80) {
+	if d := s.Desired("c.d"); len(d.Endpoints) != 0 || !d.Immediate.Has(80) {
 		t.Errorf("got %+v", d)
 	}
 }

@@ -5,6 +5,7 @@ package forwarderstatus
 
 import (
 	"cmp"
+	"context"
 	"maps"
 	"slices"
 	"strings"
@@ -16,7 +17,7 @@ import (
 // forwarder is the state of one pod. Reader.mu guards it.
 type forwarder struct {
 	pod  Pod
-	stop func() // ends the stream
+	stop context.CancelFunc // stop ends the stream.
 
 	reporting bool      // its whole status was received and is still valid
 	lostAt    time.Time // since when there is no stream; zero while there is one

@@ -59,18 +59,7 @@ func RecheckAfter(owners []metav1.OwnerReference) time.Duration {
 // Anchors reads the chart's anchors. It is safe for concurrent use.
 type Anchors struct {
 	Installation Installation
-	// ClusterRole and Role are the names of the anchors, and of their bindings.
-	ClusterRole, Role string
-	// Rights is the name of the manager's ClusterRole and ClusterRoleBinding; empty if it has
-	// neither. They are deleted with the namespace, as the anchor is: a binding that outlives its
-	// ServiceAccount would give its rights to a new ServiceAccount of that name.
-	Rights string
-	// ForwarderRights is the same for the forwarders; empty if they have no rights in the cluster.
-	ForwarderRights string
-	// ExporterRights are further ClusterRoles, each with a ClusterRoleBinding of its name or none,
-	// that are deleted with the namespace. They may be missing, or not to be read: the manager works
-	// without them.
-	ExporterRights []string
+	Roles
 	// Client reads without a cache: the rights are for single names.
 	Client client.Client
 	// Listed reports that there is no ClusterRole: a Role of that name in each listed namespace

@@ -20,6 +20,9 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/fairlead-dev/fairlead/internal/operator/options"
 )
 
 // Labels and annotations of the objects that the operator makes.
@@ -56,6 +59,12 @@ const (
 type Installation struct {
 	Namespace string
 	Release   string
+}
+
+// Check checks the flags that select the installation.
+func (i Installation) Check(c *options.Checker) {
+	c.Name("--namespace", i.Namespace, validation.IsDNS1123Label)
+	c.Name("--release", i.Release, validation.IsDNS1123Subdomain)
 }
 
 // String returns "<namespace>/<release>".

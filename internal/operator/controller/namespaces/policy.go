@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/operator/options"
 )
 
 // DenyDefault matches the namespaces that get no Services by default: those of Kubernetes itself.
@@ -37,45 +37,41 @@ const (
 	flagSelector = "--namespace-selector"
 )
 
-// Parse parses the flags' values. It returns all errors as one *account.Error.
-func Parse(own string, allow, deny []string, selector string) (Policy, error) {
-	p := Policy{Own: own, Allow: allow, Deny: deny}
-	var errs []account.FieldError
-	add := func(flag, value, rule string) {
-		errs = append(errs, account.FieldError{Field: flag, Value: value, Rule: rule})
-	}
-	for _, pattern := range deny {
-		if name := strings.TrimSuffix(pattern, "*"); pattern != "*" &&
-			len(validation.IsDNS1123Label(strings.TrimSuffix(name, "-"))) > 0 {
-			add(flagDeny, pattern, "give names of namespaces, or prefixes such as kube-*")
-		}
-	}
-	for _, name := range allow {
-		if len(validation.IsDNS1123Label(name)) > 0 {
-			add(flagAllow, name, "give names of namespaces")
-		} else if reason := p.denialReason(name); reason != "" {
-			add(flagAllow, name, "take it off the list: "+reason)
-		}
-	}
-	if selector == "" {
-		return p, invalid(errs)
-	}
-	var err error
-	if p.Consent, err = labels.Parse(selector); err != nil {
-		add(flagSelector, selector, "give a label selector, such as fairlead=yes: "+err.Error())
-	}
-	if len(allow) > 0 {
-		add(flagSelector, selector, "give either "+flagAllow+" or "+flagSelector+
-			": with a list the manager may not read the labels of namespaces")
-	}
-	return p, invalid(errs)
+// Options say which namespaces get Services.
+type Options struct {
+	AllowNamespaces   []string // AllowNamespaces are the only ones; empty: all.
+	DenyNamespaces    []string // DenyNamespaces are names, and patterns such as kube-*.
+	NamespaceSelector string   // NamespaceSelector selects by labels those that consent; empty: all.
 }
 
-func invalid(wrong []account.FieldError) error {
-	if len(wrong) == 0 {
-		return nil
+// Parse parses the flags' values for an operator in the namespace own.
+func (o *Options) Parse(own string, c *options.Checker) Policy {
+	p := Policy{Own: own, Allow: o.AllowNamespaces, Deny: o.DenyNamespaces}
+	for _, pattern := range p.Deny {
+		if name := strings.TrimSuffix(pattern, "*"); pattern != "*" &&
+			len(validation.IsDNS1123Label(strings.TrimSuffix(name, "-"))) > 0 {
+			c.Reject(flagDeny, pattern, "give names of namespaces, or prefixes such as kube-*")
+		}
 	}
-	return account.InvalidAll(wrong)
+	for _, name := range p.Allow {
+		if len(validation.IsDNS1123Label(name)) > 0 {
+			c.Reject(flagAllow, name, "give names of namespaces")
+		} else if reason := p.denialReason(name); reason != "" {
+			c.Reject(flagAllow, name, "take it off the list: "+reason)
+		}
+	}
+	if o.NamespaceSelector == "" {
+		return p
+	}
+	var err error
+	if p.Consent, err = labels.Parse(o.NamespaceSelector); err != nil {
+		c.Reject(flagSelector, o.NamespaceSelector, "give a label selector, such as fairlead=yes: "+err.Error())
+	}
+	if len(p.Allow) > 0 {
+		c.Reject(flagSelector, o.NamespaceSelector, "give either "+flagAllow+" or "+flagSelector+
+			": with a list the manager may not read the labels of namespaces")
+	}
+	return p
 }
 
 // Listed reports whether only listed namespaces get Services, and the manager has rights in no

@@ -10,13 +10,16 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/namespaces"
+	"github.com/fairlead-dev/fairlead/internal/operator/options"
 )
 
 func TestPolicy(t *testing.T) {
 	t.Parallel()
 	parse := func(allow, deny []string, selector string) namespaces.Policy {
-		p, err := namespaces.Parse("fairlead", allow, deny, selector)
-		if err != nil {
+		o := namespaces.Options{AllowNamespaces: allow, DenyNamespaces: deny, NamespaceSelector: selector}
+		var c options.Checker
+		p := o.Parse("fairlead", &c)
+		if err := c.Err(); err != nil {
 			t.Fatal(err)
 		}
 		return p
@@ -75,7 +78,10 @@ func TestPolicy_ParseErrors(t *testing.T) {
 		"star in front":     {nil, []string{"*-prod"}, "", "prefixes such as kube-*"},
 		"no selector":       {nil, nil, "a in b", "give a label selector"},
 	} {
-		_, err := namespaces.Parse("fairlead", tc.allow, tc.deny, tc.selector)
+		o := namespaces.Options{AllowNamespaces: tc.allow, DenyNamespaces: tc.deny, NamespaceSelector: tc.selector}
+		var c options.Checker
+		o.Parse("fairlead", &c)
+		err := c.Err()
 		var e *account.Error
 		if !errors.As(err, &e) || len(e.Fields) == 0 || !strings.Contains(e.Fields[0].Rule, tc.want) {
 			t.Errorf("%s: %v, want %q", name, err, tc.want)

@@ -30,9 +30,7 @@ const (
 // Layout holds what the policies contain besides the ports' peers.
 type Layout struct {
 	Installation installation.Installation
-	// ForwarderName and ForwarderInstance are the values of app.kubernetes.io/name and /instance on
-	// the forwarders' pods. Those of the managers have the same instance.
-	ForwarderName, ForwarderInstance string
+	installation.ForwarderPods
 	// FirstPort and LastPort are the ends of the range of target ports.
 	FirstPort, LastPort int32
 	// HealthPort is where forwarders serve their status, for the managers. MetricsPort is open to
@@ -102,8 +100,7 @@ func (l Layout) newPolicy(
 		ObjectMeta: metav1.ObjectMeta{Namespace: l.Installation.Namespace, Name: name,
 			OwnerReferences: owners},
 		Spec: networkingv1.NetworkPolicySpec{
-			PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{
-				nameLabel: l.ForwarderName, instanceLabel: l.ForwarderInstance}},
+			PodSelector: metav1.LabelSelector{MatchLabels: l.PodLabels()},
 			PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress},
 			Ingress:     rules,
 		},

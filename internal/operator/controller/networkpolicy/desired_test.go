@@ -19,8 +19,8 @@ import (
 
 func testLayout() Layout {
 	return Layout{Installation: installation.Installation{Namespace: "fairlead", Release: "blue"},
-		ForwarderName: "fairlead-forwarder", ForwarderInstance: "blue", FirstPort: 20000, LastPort: 20009,
-		HealthPort: 8081, MetricsPort: 8080}
+		ForwarderPods: installation.ForwarderPods{ForwarderName: "fairlead-forwarder",
+			ForwarderInstance: "blue"}, FirstPort: 20000, LastPort: 20009, HealthPort: 8081, MetricsPort: 8080}
 }
 
 // testPod is a caller.

@@ -134,10 +134,10 @@ func (r *Registration) countEndpoints(ctx context.Context, s *v1alpha1.Kubernete
 // gets none.
 func (r *Registration) emitEvents(o *v1alpha1.KubernetesOperator, before []metav1.Condition) {
 	for _, c := range o.Status.Conditions {
-		old := meta.FindStatusCondition(before, c.Type)
+		old, now := status.Changed(before, o.Status.Conditions, c.Type)
 		negative := c.Type == v1alpha1.ConditionAccountChanged || c.Type == v1alpha1.ConditionRemovalsHeld
 		bad := negative == (c.Status == metav1.ConditionTrue)
-		if old != nil && old.Reason == c.Reason && old.Status == c.Status || old == nil && negative && !bad {
+		if now == nil || old == nil && negative && !bad {
 			continue
 		}
 		c.Message = c.Type + ": " + c.Message

@@ -15,13 +15,14 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/fairlead-dev/fairlead/internal/operator/kube/owned"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/status"
 )
 
 // ensureDerived makes the derived Service as desired, but for ports that go: they stay for now. A new
 // one gets the addresses that the ServiceImport had unless they have been given to another Service.
 func (r *Reconciler) ensureDerived(
 	ctx context.Context, desired *corev1.Service, owner *mcsv1beta1.ServiceImport,
-) (*corev1.Service, *problem) {
+) (*corev1.Service, *status.Problem) {
 	key := client.ObjectKeyFromObject(desired)
 	if ips := owner.Spec.IPs; len(ips) > 0 {
 		desired.Spec.ClusterIP, desired.Spec.ClusterIPs = ips[0], slices.Clone(ips)
@@ -39,7 +40,7 @@ func (r *Reconciler) ensureDerived(
 	case !r.Anchors.Installation.Owns(live) && !slices.Contains(live.OwnerReferences, importReference(owner)):
 		return nil, conflict("Service", key)
 	case live.DeletionTimestamp != nil:
-		return nil, pending()
+		return nil, status.Pending()
 	case live.Spec.ClusterIP == corev1.ClusterIPNone || live.Spec.ClusterIP == "":
 		return nil, r.recreateDerived(ctx, live)
 	}
@@ -48,7 +49,7 @@ func (r *Reconciler) ensureDerived(
 }
 
 // updateDerived makes live, a derived Service, as desired. It changes live.
-func (r *Reconciler) updateDerived(ctx context.Context, live, desired *corev1.Service) *problem {
+func (r *Reconciler) updateDerived(ctx context.Context, live, desired *corev1.Service) *status.Problem {
 	next, different := owned.RepairedService(live, desired)
 	if !different {
 		return nil
@@ -62,15 +63,15 @@ func (r *Reconciler) updateDerived(ctx context.Context, live, desired *corev1.Se
 
 // recreateDerived deletes a derived Service that another client made headless, or of another type:
 // it cannot be updated. Its deletion's event makes it again.
-func (r *Reconciler) recreateDerived(ctx context.Context, live *corev1.Service) *problem {
+func (r *Reconciler) recreateDerived(ctx context.Context, live *corev1.Service) *status.Problem {
 	if err := owned.Delete(ctx, r.Client, live); err != nil {
 		return problemOf(fmt.Errorf("deleting Service %s: %w", client.ObjectKeyFromObject(live), err))
 	}
-	return stale()
+	return owned.ProblemOf(owned.ErrRepeat)
 }
 
 // removeDerived deletes the derived Service and its slices, as far as they are ours.
-func (r *Reconciler) removeDerived(ctx context.Context, key types.NamespacedName) *problem {
+func (r *Reconciler) removeDerived(ctx context.Context, key types.NamespacedName) *status.Problem {
 	name := DerivedName(key)
 	live := &corev1.Service{}
 	err := r.Client.Get(ctx, types.NamespacedName{Namespace: key.Namespace, Name: name}, live)

@@ -20,15 +20,16 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/clusterset"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
 	"github.com/fairlead-dev/fairlead/internal/operator/kube/owned"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/status"
 )
 
 // ensureSlices makes the EndpointSlices of a ServiceImport: one for each cluster that serves ports
 // and each family of addresses. It deletes others.
-func (r *Reconciler) ensureSlices(ctx context.Context, i *clusterset.Import, derived *corev1.Service) *problem {
+func (r *Reconciler) ensureSlices(ctx context.Context, i *clusterset.Import, derived *corev1.Service) *status.Problem {
 	key := types.NamespacedName{Namespace: i.Namespace, Name: i.Name}
 	addresses, release, ok := r.Addresses.Acquire(key.String())
 	if !ok {
-		return pending()
+		return status.Pending()
 	}
 	defer release()
 	live, err := r.listSlices(ctx, key)
@@ -57,7 +58,7 @@ func (r *Reconciler) ensureSlices(ctx context.Context, i *clusterset.Import, der
 // sources returns what each cluster contributes.
 func (r *Reconciler) sources(
 	ctx context.Context, i *clusterset.Import, live []discoveryv1.EndpointSlice,
-) ([]source, *problem) {
+) ([]source, *status.Problem) {
 	var all []source
 	for _, e := range i.Exports {
 		ports := i.Ports(e.ClusterID)
@@ -105,7 +106,7 @@ func (r *Reconciler) listSlices(ctx context.Context, key types.NamespacedName) (
 func (r *Reconciler) ensureSlice(
 	ctx context.Context, key types.NamespacedName, desired *discoveryv1.EndpointSlice,
 	live []discoveryv1.EndpointSlice,
-) *problem {
+) *status.Problem {
 	var current *discoveryv1.EndpointSlice
 	if i := slices.IndexFunc(live, func(s discoveryv1.EndpointSlice) bool { return s.Name == desired.Name }); i >= 0 {
 		current = &live[i]
@@ -118,7 +119,7 @@ func (r *Reconciler) ensureSlice(
 }
 
 // removeSlices deletes the slices of a ServiceImport except those to keep.
-func (r *Reconciler) removeSlices(ctx context.Context, key types.NamespacedName, keep map[string]bool) *problem {
+func (r *Reconciler) removeSlices(ctx context.Context, key types.NamespacedName, keep map[string]bool) *status.Problem {
 	live, err := r.listSlices(ctx, key)
 	found := problemOf(err)
 	for i := range live {
@@ -131,7 +132,7 @@ func (r *Reconciler) removeSlices(ctx context.Context, key types.NamespacedName,
 
 // refresh keeps the addresses of existing slices current while nothing else is known: a forwarder
 // that stops waits until no slice lists it.
-func (r *Reconciler) refresh(ctx context.Context, key types.NamespacedName) *problem {
+func (r *Reconciler) refresh(ctx context.Context, key types.NamespacedName) *status.Problem {
 	live, err := r.listSlices(ctx, key)
 	if err != nil {
 		return problemOf(err)
@@ -141,10 +142,10 @@ func (r *Reconciler) refresh(ctx context.Context, key types.NamespacedName) *pro
 	}
 	addresses, release, ok := r.Addresses.Acquire(key.String())
 	if !ok {
-		return pending()
+		return status.Pending()
 	}
 	defer release()
-	var found *problem
+	var found *status.Problem
 	for i := range live {
 		s := &live[i]
 		desired := s.DeepCopy()

@@ -8,9 +8,9 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,13 +21,14 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/clusterset"
 	"github.com/fairlead-dev/fairlead/internal/operator/kube/owned"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/status"
 )
 
 // ensureImport returns the ServiceImport, which it creates if there is none: without IPs, as the
 // derived Service that has them is owned by it.
 func (r *Reconciler) ensureImport(
 	ctx context.Context, live, desired *mcsv1beta1.ServiceImport,
-) (*mcsv1beta1.ServiceImport, *problem) {
+) (*mcsv1beta1.ServiceImport, *status.Problem) {
 	key := client.ObjectKeyFromObject(desired)
 	if live == nil {
 		made := desired.DeepCopy()
@@ -48,7 +49,7 @@ func (r *Reconciler) ensureImport(
 	case !r.isOurs(live, desired.OwnerReferences):
 		return nil, conflict("ServiceImport", key)
 	case live.DeletionTimestamp != nil:
-		return nil, pending()
+		return nil, status.Pending()
 	}
 	return live, nil
 }
@@ -65,7 +66,7 @@ func (r *Reconciler) isOurs(o metav1.Object, owners []metav1.OwnerReference) boo
 // it has none.
 func (r *Reconciler) updateImport(
 	ctx context.Context, live, desired *mcsv1beta1.ServiceImport, derived *corev1.Service,
-) (*mcsv1beta1.ServiceImport, *problem) {
+) (*mcsv1beta1.ServiceImport, *status.Problem) {
 	next, different := updatedImport(live, desired, derived)
 	if !different {
 		return live, nil
@@ -79,8 +80,8 @@ func (r *Reconciler) updateImport(
 // reportStatus writes the status of the ServiceImport if it differs: each cluster that exports the
 // Service, and whether pods reach it. live is nil if there is no ServiceImport of ours.
 func (r *Reconciler) reportStatus(
-	ctx context.Context, live *mcsv1beta1.ServiceImport, i *clusterset.Import, found *problem,
-) *problem {
+	ctx context.Context, live *mcsv1beta1.ServiceImport, i *clusterset.Import, found *status.Problem,
+) *status.Problem {
 	if live == nil {
 		return nil
 	}
@@ -97,26 +98,22 @@ func (r *Reconciler) reportStatus(
 		return cmp.Compare(a.Cluster, b.Cluster)
 	})
 	c := r.readyCondition(i, found)
-	c.ObservedGeneration = live.Generation
-	if found == nil || !found.quiet || meta.FindStatusCondition(next.Status.Conditions, c.Type) == nil {
-		meta.SetStatusCondition(&next.Status.Conditions, c)
+	if found == nil || !found.Quiet || meta.FindStatusCondition(next.Status.Conditions, c.Type) == nil {
+		status.Set(&next.Status.Conditions, live.Generation, time.Now(), c)
 	}
-	if equality.Semantic.DeepEqual(live.Status, next.Status) {
-		return nil
+	retry, err := status.Write(ctx, r.Client, mcsv1beta1.ServiceImportKindName, live, next)
+	if retry > 0 {
+		return &status.Problem{Quiet: true, RetryAfter: retry}
 	}
-	if err := r.Client.Status().Update(ctx, next); err != nil {
-		return problemOf(fmt.Errorf("writing the status of ServiceImport %s: %w", client.ObjectKeyFromObject(live),
-			err))
-	}
-	return nil
+	return problemOf(err)
 }
 
 // readyCondition returns the condition Ready of a ServiceImport.
-func (r *Reconciler) readyCondition(i *clusterset.Import, found *problem) metav1.Condition {
+func (r *Reconciler) readyCondition(i *clusterset.Import, found *status.Problem) metav1.Condition {
 	c := metav1.Condition{Type: string(mcsv1beta1.ServiceImportConditionReady), Status: metav1.ConditionFalse}
 	switch {
-	case found != nil && !found.quiet:
-		c.Reason, c.Message = found.reason, found.message
+	case found != nil && !found.Quiet:
+		c.Reason, c.Message = found.Reason, found.Message
 	case found != nil:
 		c.Reason, c.Message = string(mcsv1beta1.ServiceImportReasonPending), "the forwarders' addresses are awaited"
 	case i.Spec.Type == account.ExportHeadless:
@@ -131,7 +128,9 @@ func (r *Reconciler) readyCondition(i *clusterset.Import, found *problem) metav1
 
 // remove deletes the ServiceImport and what belongs to it, as far as it is ours: the name that pods
 // look up first.
-func (r *Reconciler) remove(ctx context.Context, key types.NamespacedName, live *mcsv1beta1.ServiceImport) *problem {
+func (r *Reconciler) remove(
+	ctx context.Context, key types.NamespacedName, live *mcsv1beta1.ServiceImport,
+) *status.Problem {
 	if live != nil && r.Anchors.Installation.Owns(live) && live.DeletionTimestamp == nil {
 		if err := owned.Delete(ctx, r.Client, live); err != nil {
 			return problemOf(fmt.Errorf("deleting ServiceImport %s: %w", key, err))

@@ -18,6 +18,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/clusterset"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/owned"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/status"
 )
 
 var own = installation.Installation{Namespace: "fairlead", Release: "fairlead"}
@@ -179,14 +181,14 @@ func TestAvailable(t *testing.T) {
 
 func TestFirst_ReportsBeforeItRetries(t *testing.T) {
 	t.Parallel()
-	reported := &problem{reason: "x", retryAfter: refusalRetry}
-	if got := first(nil, stale(), reported, nil); got != reported {
+	reported := &status.Problem{Reason: "x", RetryAfter: owned.RefusalRetry}
+	if got := first(nil, owned.ProblemOf(owned.ErrRepeat), reported, nil); got != reported {
 		t.Errorf("got %+v", got)
 	}
-	if got := first(pending(), nil); got == nil || !got.quiet {
+	if got := first(status.Pending(), nil); got == nil || !got.Quiet {
 		t.Errorf("got %+v", got)
 	}
-	if got := problemOf(errors.New("the connection broke")); got.quiet || got.retryAfter != errorRetry {
+	if got := problemOf(errors.New("the connection broke")); got.Quiet || got.RetryAfter != errorRetry {
 		t.Errorf("got %+v", got)
 	}
 }

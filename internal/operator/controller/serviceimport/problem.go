@@ -23,67 +23,47 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/operator/kube/status"
 )
 
-const (
-	// errorRetry is the delay before what failed is repeated, refusalRetry before what the API
-	// server refused is, unless an event comes earlier.
-	errorRetry   = time.Second
-	refusalRetry = 30 * time.Second
-)
-
-// problem is what prevents an object from being written.
-type problem struct {
-	reason, message string
-	retryAfter      time.Duration // 0: at the next event
-	quiet           bool          // it passes by itself: not reported
-}
-
-// pending is the problem of what is not known yet; an event follows.
-func pending() *problem { return &problem{quiet: true} }
-
-// stale is the problem of a write that is repeated at once.
-func stale() *problem { return &problem{quiet: true, retryAfter: status.ConflictRetry} }
+// errorRetry is the delay before what failed is repeated, unless an event comes earlier.
+const errorRetry = time.Second
 
 // conflict is the problem of an object of another owner.
-func conflict(kind string, key types.NamespacedName) *problem {
-	return &problem{reason: v1alpha1.ReasonConflict, retryAfter: refusalRetry,
-		message: fmt.Sprintf("%s %s belongs to another owner and is not changed: delete it, or rename it, and it is "+
+func conflict(kind string, key types.NamespacedName) *status.Problem {
+	return &status.Problem{Reason: v1alpha1.ReasonConflict, RetryAfter: owned.RefusalRetry,
+		Message: fmt.Sprintf("%s %s belongs to another owner and is not changed: delete it, or rename it, and it is "+
 			"imported", kind, key)}
 }
 
 // problemOf classifies the error of a write of an object; nil for none.
-func problemOf(err error) *problem {
-	if err == nil {
+func problemOf(err error) *status.Problem {
+	found := owned.ProblemOf(err)
+	if found == nil {
 		return nil
 	}
-	if owned.IsStale(err) {
-		return stale()
-	}
-	switch reason := owned.Reason(err); reason {
-	case "":
-		return &problem{reason: v1alpha1.ReasonAPIError, message: err.Error(), retryAfter: errorRetry}
+	switch found.Reason {
+	case v1alpha1.ReasonAPIError:
+		found.RetryAfter = errorRetry
 	case v1alpha1.ReasonNamespaceTerminating:
-		return pending() // the namespace's deletion follows
+		return status.Pending() // the namespace's deletion follows
 	case v1alpha1.ReasonNamespaceNotFound:
-		return &problem{quiet: true, retryAfter: refusalRetry} // the namespace, the object or the kind went
-	default:
-		return &problem{reason: reason, message: err.Error(), retryAfter: refusalRetry}
+		found.Quiet = true // the namespace, the object or the kind went
 	}
+	return found
 }
 
 // first returns the first problem to report, or that is repeated first if none is.
-func first(found ...*problem) *problem {
-	found = slices.DeleteFunc(found, func(p *problem) bool { return p == nil })
+func first(found ...*status.Problem) *status.Problem {
+	found = slices.DeleteFunc(found, func(p *status.Problem) bool { return p == nil })
 	if len(found) == 0 {
 		return nil
 	}
-	slices.SortStableFunc(found, func(a, b *problem) int {
-		if a.quiet != b.quiet {
-			if a.quiet {
+	slices.SortStableFunc(found, func(a, b *status.Problem) int {
+		if a.Quiet != b.Quiet {
+			if a.Quiet {
 				return 1
 			}
 			return -1
 		}
-		return cmp.Compare(a.retryAfter, b.retryAfter)
+		return cmp.Compare(a.RetryAfter, b.RetryAfter)
 	})
 	return found[0]
 }
@@ -91,24 +71,24 @@ func first(found ...*problem) *problem {
 // problems are those of all ServiceImports. It is safe for concurrent use.
 type problems struct {
 	mu    sync.Mutex
-	byKey map[types.NamespacedName]*problem
+	byKey map[types.NamespacedName]*status.Problem
 }
 
 // set records the problem of a ServiceImport, nil for none, and reports whether it is to be
 // reported. A quiet one changes nothing.
-func (p *problems) set(key types.NamespacedName, found *problem) bool {
+func (p *problems) set(key types.NamespacedName, found *status.Problem) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
 	case found == nil:
 		delete(p.byKey, key)
 		return false
-	case found.quiet:
+	case found.Quiet:
 		return false
 	}
 	last := p.byKey[key]
 	p.byKey[key] = found
-	return last == nil || last.reason != found.reason || last.message != found.message
+	return last == nil || last.Reason != found.Reason || last.Message != found.Message
 }
 
 // condition returns the condition of the KubernetesOperator, without generation and time; nil = it
@@ -142,13 +122,13 @@ func (p *problems) condition(unread error) *metav1.Condition {
 		return cmp.Compare(a.String(), b.String())
 	})
 	worst := p.byKey[keys[0]]
-	c.Reason, c.Message = worst.reason, notImported(keys[0], worst)
+	c.Reason, c.Message = worst.Reason, notImported(keys[0], worst)
 	if more := len(keys) - 1; more > 0 {
 		c.Message += fmt.Sprintf("; and %d more: see the events", more)
 	}
 	return c
 }
 
-func notImported(key types.NamespacedName, p *problem) string {
-	return fmt.Sprintf("%s is not imported as it should be: %s", key, p.message)
+func notImported(key types.NamespacedName, p *status.Problem) string {
+	return fmt.Sprintf("%s is not imported as it should be: %s", key, p.Message)
 }

@@ -31,6 +31,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/notify"
 	"github.com/fairlead-dev/fairlead/internal/operator/kube/informer"
 	"github.com/fairlead-dev/fairlead/internal/operator/kube/owned"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/status"
 )
 
 // +kubebuilder:rbac:groups=multicluster.x-k8s.io,resources=serviceimports,verbs=get;list;watch;create;update;delete
@@ -87,7 +88,7 @@ type Reconciler struct {
 
 // New returns a Reconciler.
 func New(o Options) *Reconciler {
-	r := &Reconciler{Options: o, problems: problems{byKey: map[types.NamespacedName]*problem{}},
+	r := &Reconciler{Options: o, problems: problems{byKey: map[types.NamespacedName]*status.Problem{}},
 		objects: owned.Writer{Client: o.Client, Live: o.Live, Installation: o.Anchors.Installation}}
 	notify := func(object any) { o.Changes.NotifyObject(client.ObjectKeyFromObject(object.(client.Object))) }
 	r.imports = informer.New(informer.Options[*mcsv1beta1.ServiceImport]{
@@ -135,17 +136,17 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		related := &corev1.ObjectReference{APIVersion: mcsv1beta1.GroupVersion.String(),
 			Kind: mcsv1beta1.ServiceImportKindName, Namespace: key.Namespace, Name: key.Name}
 		note := notImported(key, found)
-		r.Recorder.Eventf(r.Regarding(), related, corev1.EventTypeWarning, found.reason, "Import", "%.900s", note)
-		r.Log.Info("A ServiceImport is not as it should be", "import", key.String(), "reason", found.reason,
-			"problem", found.message)
+		r.Recorder.Eventf(r.Regarding(), related, corev1.EventTypeWarning, found.Reason, "Import", "%.900s", note)
+		r.Log.Info("A ServiceImport is not as it should be", "import", key.String(), "reason", found.Reason,
+			"problem", found.Message)
 	}
 	if found == nil {
 		return ctrl.Result{}, nil
 	}
-	return ctrl.Result{RequeueAfter: found.retryAfter}, nil
+	return ctrl.Result{RequeueAfter: found.RetryAfter}, nil
 }
 
-func (r *Reconciler) reconcile(ctx context.Context, key types.NamespacedName) *problem {
+func (r *Reconciler) reconcile(ctx context.Context, key types.NamespacedName) *status.Problem {
 	cached, err := r.imports.Get(key)
 	live := cached.DeepCopy()
 	exports, known := r.Exports.Exports(key)
@@ -169,7 +170,7 @@ func (r *Reconciler) reconcile(ctx context.Context, key types.NamespacedName) *p
 }
 
 // ensure writes the ServiceImport and what belongs to it. live is nil if there is none.
-func (r *Reconciler) ensure(ctx context.Context, live *mcsv1beta1.ServiceImport, i *clusterset.Import) *problem {
+func (r *Reconciler) ensure(ctx context.Context, live *mcsv1beta1.ServiceImport, i *clusterset.Import) *status.Problem {
 	key := types.NamespacedName{Namespace: i.Namespace, Name: i.Name}
 	live, derived, found := r.ensureAddressed(ctx, live, i)
 	switch {
@@ -187,7 +188,7 @@ func (r *Reconciler) ensure(ctx context.Context, live *mcsv1beta1.ServiceImport,
 		return found
 	}
 	if wait := installation.RecheckAfter(live.OwnerReferences); wait > 0 {
-		return &problem{quiet: true, retryAfter: wait}
+		return &status.Problem{Quiet: true, RetryAfter: wait}
 	}
 	return nil
 }
@@ -196,7 +197,7 @@ func (r *Reconciler) ensure(ctx context.Context, live *mcsv1beta1.ServiceImport,
 // still has the ports that go. The ServiceImport is nil if it is not ours.
 func (r *Reconciler) ensureAddressed(
 	ctx context.Context, live *mcsv1beta1.ServiceImport, i *clusterset.Import,
-) (*mcsv1beta1.ServiceImport, *corev1.Service, *problem) {
+) (*mcsv1beta1.ServiceImport, *corev1.Service, *status.Problem) {
 	owners, err := r.Anchors.TargetOwners(ctx, i.Namespace)
 	if err != nil {
 		return nil, nil, problemOf(err)

@@ -37,9 +37,9 @@ func setStandby(sources []source) {
 	}
 }
 
-// endpointPorts returns those of the ports that forwarders listen for, with the target ports. A new
-// port counts when the forwarders have had time to listen; until then, and while the BoundEndpoint
-// changes, one that live has stays.
+// endpointPorts returns the ports that forwarders listen for, with their target ports. A new port is
+// among them once the forwarders have had time to listen. Until then, and while the BoundEndpoint
+// changes, a port that the live slice has stays in it.
 func endpointPorts(
 	ports []account.ServiceExportPort, b *v1alpha1.BoundEndpoint, live []discoveryv1.EndpointPort,
 ) []discoveryv1.EndpointPort {

@@ -14,53 +14,36 @@ import (
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/operator/exporter/accountclient"
-	"github.com/fairlead-dev/fairlead/internal/operator/exporter/policy"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/status"
 )
 
 // maxFields is how many refused fields a message names.
 const maxFields = 3
 
-// problem is why an object's endpoint is not as the object asks for.
-type problem struct {
-	condition string // the condition that is False: ConditionAccepted or ConditionBound
-	reason    string
-	message   string
-	// keepsEndpoint means that an endpoint of before stays as it is.
-	keepsEndpoint bool
-	err           error // for which it is tried again; nil if only a change of an object helps
-}
-
-// notAccepted returns the problem of a spec for which the account has no endpoint.
-func notAccepted(reason, message string) *problem {
-	return &problem{condition: v1alpha1.ConditionAccepted, reason: reason, message: message}
-}
-
 // policyProblem returns the problem of a policy that could not be read or used.
-func policyProblem(err error) *problem {
-	p := &problem{condition: v1alpha1.ConditionAccepted, reason: v1alpha1.ReasonPending, message: err.Error(),
-		keepsEndpoint: true, err: err}
-	if found := policy.AsProblem(err); found != nil {
-		p.reason, p.message, p.err = found.Reason, found.Message, nil
+func policyProblem(err error) *status.Problem {
+	if found := status.AsProblem(err); found != nil {
+		// a copy: the reader of policies keeps its own
+		return &status.Problem{Reason: found.Reason, Message: found.Message}
 	}
-	return p
+	return &status.Problem{Reason: v1alpha1.ReasonPending, Message: err.Error(), Err: err}
 }
 
 // problemOf returns the problem of a call of the account's API.
-func problemOf(err error) *problem {
-	p := &problem{condition: v1alpha1.ConditionBound, reason: v1alpha1.ReasonRejected, message: messageOf(err),
-		keepsEndpoint: true, err: err}
+func problemOf(err error) *status.Problem {
+	p := &status.Problem{Reason: v1alpha1.ReasonRejected, Message: messageOf(err), Err: err}
 	switch code := account.CodeOf(err); {
 	case accountclient.Unanswered(err):
-		p.reason = v1alpha1.ReasonUnreachable
+		p.Reason = v1alpha1.ReasonUnreachable
 	case code == account.CodeURLTaken:
-		p.reason = v1alpha1.ReasonURLTaken
+		p.Reason = v1alpha1.ReasonURLTaken
 	case code == account.CodeLimit:
-		p.reason = v1alpha1.ReasonLimitReached
+		p.Reason = v1alpha1.ReasonLimitReached
 	case code == account.CodeNotFound:
-		p.reason, p.message = v1alpha1.ReasonPending, "the account's endpoint was deleted; it is made again"
+		p.Reason, p.Message = v1alpha1.ReasonPending, "the account's endpoint was deleted; it is made again"
 	case code == account.CodeScope || code == account.CodeNoCredential || code == account.CodeUnknownCredential ||
 		code == account.CodeWrongKind || code == account.CodeExpired || code == account.CodeUnknownKey:
-		p.reason = v1alpha1.ReasonForbidden
+		p.Reason = v1alpha1.ReasonForbidden
 	}
 	return p
 }

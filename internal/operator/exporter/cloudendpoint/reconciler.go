@@ -22,6 +22,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/notify"
 	"github.com/fairlead-dev/fairlead/internal/operator/exporter/accountclient"
 	"github.com/fairlead-dev/fairlead/internal/operator/exporter/policy"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/status"
 )
 
 const (
@@ -105,7 +106,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 
 // outcome is what came of a reconciliation.
 type outcome struct {
-	problem  *problem          // why the spec was not accepted or not bound; nil if it was
+	refused  *status.Problem   // refused is why the spec was not accepted; nil if it was.
+	unbound  *status.Problem   // unbound is why the account does not have it; nil if it does, or refused says why.
+	kept     bool              // kept is set if, with a problem, an endpoint of before stays as it is.
 	endpoint *account.Endpoint // of the account; nil if there is none, or it could not be read
 	removed  bool              // the account has none
 	// unchanged means that the account could not be asked, and that nothing was to be changed as
@@ -117,22 +120,19 @@ type outcome struct {
 func (r *Reconciler) apply(ctx context.Context, o *v1alpha1.CloudEndpoint) outcome {
 	key := client.ObjectKeyFromObject(o)
 	want, found := r.desired(ctx, o)
-	if found != nil && found.keepsEndpoint {
-		return outcome{problem: found}
-	}
-	if found != nil {
-		if err := r.removeEndpoints(ctx, key, o.Status.ID); err != nil {
-			found.err = err // the problem is reported, and the removal repeated
-			return outcome{problem: found}
+	if found.refused != nil {
+		if !found.kept { // the problem is reported, and the removal repeated
+			found.refused.Err = r.removeEndpoints(ctx, key, o.Status.ID)
+			found.removed = found.refused.Err == nil
 		}
-		return outcome{problem: found, removed: true}
+		return found
 	}
 	known := r.known(key)
 	now, err := r.ensure(ctx, key, o.Status.ID, want)
 	if err == nil {
 		return outcome{endpoint: now}
 	}
-	out := outcome{problem: problemOf(err), endpoint: now}
+	out := outcome{unbound: problemOf(err), kept: true, endpoint: now}
 	if accountclient.Unanswered(err) {
 		out.unchanged = isBound(o) && (known.policy == "" || known.policy == digest(want.TrafficPolicy))
 	} else {
@@ -141,29 +141,30 @@ func (r *Reconciler) apply(ctx context.Context, o *v1alpha1.CloudEndpoint) outco
 	return out
 }
 
-// desired returns the endpoint that the object asks for, or why it cannot be had.
-func (r *Reconciler) desired(ctx context.Context, o *v1alpha1.CloudEndpoint) (account.Endpoint, *problem) {
+// desired returns the endpoint that the object asks for, or why its spec is refused.
+func (r *Reconciler) desired(ctx context.Context, o *v1alpha1.CloudEndpoint) (account.Endpoint, outcome) {
 	binding := account.BindingKubernetes
 	if len(o.Spec.Bindings) > 0 {
 		binding = o.Spec.Bindings[0]
 	}
 	u, refused := r.URLs.CheckURL(o.Namespace, binding, o.Spec.URL)
 	if refused != "" {
-		return account.Endpoint{}, notAccepted(v1alpha1.ReasonURLNotAllowed, refused)
+		return account.Endpoint{}, outcome{refused: status.Problemf(v1alpha1.ReasonURLNotAllowed, "%s", refused)}
 	}
 	text, err := r.Policies.Text(ctx, o.Namespace, o.Spec.TrafficPolicy, u.Scheme, binding)
 	if err != nil {
-		return account.Endpoint{}, policyProblem(err)
+		return account.Endpoint{}, outcome{refused: policyProblem(err), kept: true}
 	}
 	e := account.Endpoint{
 		URL: u.String(), Scheme: u.Scheme, Host: u.Host, Port: u.Port, Bindings: []string{binding},
-		Description: o.Spec.Description, Metadata: o.Spec.Metadata, PoolingEnabled: o.Spec.PoolingEnabled,
-		TrafficPolicy: text, Owner: r.owner(client.ObjectKeyFromObject(o), o.UID),
+		EndpointSettings: account.EndpointSettings{Description: o.Spec.Description, Metadata: o.Spec.Metadata,
+			PoolingEnabled: o.Spec.PoolingEnabled}, TrafficPolicy: text,
+		Owner: r.owner(client.ObjectKeyFromObject(o), o.UID),
 	}
 	if o.Spec.Backend != nil {
 		e.BackendID = o.Spec.Backend.ID
 	}
-	return e, nil
+	return e, outcome{}
 }
 
 // owner returns the object as the account names it.

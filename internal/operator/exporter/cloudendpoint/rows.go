@@ -22,7 +22,7 @@ import (
 func (r *Reconciler) ensure(
 	ctx context.Context, key types.NamespacedName, statusID string, want account.Endpoint,
 ) (*account.Endpoint, error) {
-	now, err := r.find(ctx, key, statusID, &want)
+	now, err := r.findOrDelete(ctx, key, statusID, &want)
 	if err != nil {
 		return nil, err
 	}
@@ -57,9 +57,8 @@ func (r *Reconciler) ensure(
 	return changed, nil
 }
 
-// find returns the object's endpoint with its policy, or nil. It deletes one that has another URL
-// than want.
-func (r *Reconciler) find(
+// findOrDelete returns the object's endpoint with its policy; one of another URL it deletes.
+func (r *Reconciler) findOrDelete(
 	ctx context.Context, key types.NamespacedName, statusID string, want *account.Endpoint,
 ) (*account.Endpoint, error) {
 	if id := cmp.Or(r.known(key).id, statusID); account.ValidID(account.PrefixEndpoint, id) {

@@ -4,6 +4,7 @@
 package cloudendpoint
 
 import (
+	"cmp"
 	"context"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -29,10 +30,10 @@ func (r *Reconciler) reportStatus(ctx context.Context, o *v1alpha1.CloudEndpoint
 		return ctrl.Result{RequeueAfter: retry}, err
 	}
 	r.emitEvent(next, o.Status.Conditions)
-	if out.problem == nil {
-		return r.retry(key, nil)
+	if p := cmp.Or(out.refused, out.unbound); p != nil {
+		return r.retry(key, p.Err)
 	}
-	return r.retry(key, out.problem.err)
+	return r.retry(key, nil)
 }
 
 // setStatus sets the whole status.
@@ -45,24 +46,16 @@ func (r *Reconciler) setStatus(o *v1alpha1.CloudEndpoint, out outcome) {
 	case out.removed:
 		s.ID, s.AssignedURL = "", ""
 	}
-	accepted := metav1.Condition{Type: v1alpha1.ConditionAccepted, Status: metav1.ConditionTrue,
-		Reason: v1alpha1.ReasonAccepted, Message: "the spec is valid"}
-	bound := metav1.Condition{Type: v1alpha1.ConditionBound, Status: metav1.ConditionTrue,
-		Reason: v1alpha1.ReasonBound, Message: "the account has the endpoint " + s.ID}
-	if p := out.problem; p != nil {
-		failed := &bound
-		if p.condition == v1alpha1.ConditionAccepted {
-			failed = &accepted
-			if s.ID == "" {
-				bound.Status, bound.Reason = metav1.ConditionFalse, v1alpha1.ReasonPending
-				bound.Message = "the account has no endpoint before the spec is accepted"
-			}
-		}
-		failed.Status, failed.Reason, failed.Message = metav1.ConditionFalse, p.reason, p.message
-		if s.ID != "" && p.keepsEndpoint {
-			failed.Message += "; the endpoint stays as it was"
-		}
+	unbound := out.unbound
+	if out.refused != nil && s.ID == "" {
+		unbound = status.Problemf(v1alpha1.ReasonPending, "the account has no endpoint before the spec is accepted")
 	}
+	if p := cmp.Or(out.refused, out.unbound); p != nil && s.ID != "" && out.kept {
+		p.Message += "; the endpoint stays as it was"
+	}
+	accepted := status.Condition(v1alpha1.ConditionAccepted, v1alpha1.ReasonAccepted, "the spec is valid", out.refused)
+	bound := status.Condition(v1alpha1.ConditionBound, v1alpha1.ReasonBound, "the account has the endpoint "+s.ID,
+		unbound)
 	status.Set(&s.Conditions, o.Generation, r.Clock.Now(), accepted, bound,
 		status.Ready("the service answers at "+s.AssignedURL, accepted, bound))
 }
@@ -76,12 +69,9 @@ func isBound(o *v1alpha1.CloudEndpoint) bool {
 // emitEvent emits an event if the reason of Ready changed. A new object that is ready at once gets
 // none, and an outage of the service is no object's event.
 func (r *Reconciler) emitEvent(o *v1alpha1.CloudEndpoint, before []metav1.Condition) {
-	old := meta.FindStatusCondition(before, v1alpha1.ConditionReady)
-	now := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ConditionReady)
-	switch {
-	case now == nil, old == nil && now.Status == metav1.ConditionTrue, old != nil && old.Reason == now.Reason,
-		now.Reason == v1alpha1.ReasonUnreachable, old != nil && old.Reason == v1alpha1.ReasonUnreachable &&
-			now.Status == metav1.ConditionTrue:
+	old, now := status.Changed(before, o.Status.Conditions, v1alpha1.ConditionReady)
+	if now == nil || now.Reason == v1alpha1.ReasonUnreachable ||
+		now.Status == metav1.ConditionTrue && (old == nil || old.Reason == v1alpha1.ReasonUnreachable) {
 		return
 	}
 	status.Event(r.Recorder, o, "Export", *now, now.Status == metav1.ConditionFalse)

@@ -11,6 +11,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/status"
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )
 
@@ -21,7 +22,7 @@ const inlineField = "spec.trafficPolicy.inline"
 func inline(raw []byte, scheme, binding string) (string, error) {
 	var text bytes.Buffer
 	if err := json.Indent(&text, raw, "", "  "); err != nil {
-		return "", &Problem{v1alpha1.ReasonPolicyInvalid, inlineField + ": is not an object"}
+		return "", status.Problemf(v1alpha1.ReasonPolicyInvalid, inlineField+": is not an object")
 	}
 	used, problems := check(text.String(), scheme, binding)
 	if len(problems) == 0 {

@@ -5,13 +5,12 @@
 // them, so that a mistake is found before the account is asked and is named by its place.
 //
 // What comes in: an object's spec.trafficPolicy, and ConfigMaps of its namespace. What goes out:
-// the text that the account gets, or a Problem for the object's condition. The callers are the
+// the text that the account gets, or a status.Problem for the object's condition. The callers are the
 // controllers of internal/operator/exporter.
 package policy
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -25,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/status"
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )
 
@@ -42,15 +42,6 @@ const (
 const noSecrets = "give this endpoint the binding internal, and let an administrator of the account make the " +
 	"endpoint before it, whose policy has the secret and ends with forward-internal: " +
 	"fairlead api endpoints create --url URL --binding BINDING --traffic-policy-file FILE"
-
-// Problem is why a policy cannot be used, for the condition Accepted.
-type Problem struct {
-	Reason  string // ReasonPolicyInvalid or ReasonPolicyNotFound
-	Message string // with the field and the remedy
-}
-
-// Error returns the message.
-func (p *Problem) Error() string { return p.Message }
 
 // Options are what New needs.
 type Options struct {
@@ -78,7 +69,7 @@ type cacheKey struct{ namespace, name, scheme, binding string }
 type compiled struct {
 	version string
 	text    string
-	problem *Problem
+	problem *status.Problem
 }
 
 // New returns a Reader.
@@ -96,8 +87,8 @@ func ConfigMapName(p *v1alpha1.TrafficPolicy) string {
 }
 
 // Text returns the text of a policy of an object in the namespace, for an endpoint with the scheme
-// and binding; "" if it has none, or one without rules. The error is a *Problem if the object or
-// the ConfigMap must be changed; any other error is to be retried.
+// and binding; "" if it has none, or one without rules. The error is a *status.Problem if the
+// object or the ConfigMap must be changed; any other error is to be retried.
 func (r *Reader) Text(
 	ctx context.Context, namespace string, p *v1alpha1.TrafficPolicy, scheme, binding string,
 ) (string, error) {
@@ -105,16 +96,16 @@ func (r *Reader) Text(
 	case p == nil:
 		return "", nil
 	case (p.Inline == nil) == (p.TargetRef == nil):
-		return "", &Problem{v1alpha1.ReasonPolicyInvalid,
-			"spec.trafficPolicy: give exactly one of inline and targetRef"}
+		return "", status.Problemf(v1alpha1.ReasonPolicyInvalid,
+			"spec.trafficPolicy: give exactly one of inline and targetRef")
 	case p.Inline != nil:
 		return inline(p.Inline.Raw, scheme, binding)
 	case ConfigMapName(p) == "":
-		return "", &Problem{v1alpha1.ReasonPolicyInvalid, fmt.Sprintf(
-			"spec.trafficPolicy.targetRef %q: kind must be ConfigMap, with a name", p.TargetRef.Kind)}
+		return "", status.Problemf(v1alpha1.ReasonPolicyInvalid,
+			"spec.trafficPolicy.targetRef %q: kind must be ConfigMap, with a name", p.TargetRef.Kind)
 	case r.opt.InlineOnly:
-		return "", &Problem{v1alpha1.ReasonPolicyInvalid, fmt.Sprintf("spec.trafficPolicy.targetRef: ConfigMap %s is "+
-			"not read, as the exporter runs with --inline-policies; write the policy inline", ConfigMapName(p))}
+		return "", status.Problemf(v1alpha1.ReasonPolicyInvalid, "spec.trafficPolicy.targetRef: ConfigMap %s is "+
+			"not read, as the exporter runs with --inline-policies; write the policy inline", ConfigMapName(p))
 	}
 	return r.fromConfigMap(ctx, cacheKey{namespace, p.TargetRef.Name, scheme, binding})
 }
@@ -139,13 +130,13 @@ func (r *Reader) fromConfigMap(ctx context.Context, key cacheKey) (string, error
 	switch err := r.opt.Live.Get(ctx, name, &m); {
 	case apierrors.IsNotFound(err):
 		r.forget(key)
-		return "", &Problem{v1alpha1.ReasonPolicyNotFound, fmt.Sprintf(
+		return "", status.Problemf(v1alpha1.ReasonPolicyNotFound,
 			"spec.trafficPolicy.targetRef: there is no ConfigMap %s; create it, with the policy under the key %s",
-			name, v1alpha1.TrafficPolicyKey)}
+			name, v1alpha1.TrafficPolicyKey)
 	case apierrors.IsForbidden(err):
-		return "", &Problem{v1alpha1.ReasonPolicyNotFound, fmt.Sprintf(
+		return "", status.Problemf(v1alpha1.ReasonPolicyNotFound,
 			"spec.trafficPolicy.targetRef: the exporter may not read ConfigMap %s; allow its ServiceAccount to get "+
-				"ConfigMaps, or write the policy inline", name)}
+				"ConfigMaps, or write the policy inline", name)
 	case err != nil:
 		return "", fmt.Errorf("reading ConfigMap %s: %w", name, err)
 	}
@@ -156,16 +147,16 @@ func (r *Reader) fromConfigMap(ctx context.Context, key cacheKey) (string, error
 }
 
 // compileConfigMap returns the text of the ConfigMap's policy, or why it cannot be used.
-func compileConfigMap(m *corev1.ConfigMap, key cacheKey) (string, *Problem) {
+func compileConfigMap(m *corev1.ConfigMap, key cacheKey) (string, *status.Problem) {
 	text, ok := m.Data[v1alpha1.TrafficPolicyKey]
 	if !ok {
 		has := "it has none"
 		if keys := slices.Sorted(maps.Keys(m.Data)); len(keys) > 0 {
 			has = "it has " + strings.Join(keys[:min(len(keys), maxShown)], ", ")
 		}
-		return "", &Problem{v1alpha1.ReasonPolicyNotFound, fmt.Sprintf(
+		return "", status.Problemf(v1alpha1.ReasonPolicyNotFound,
 			"spec.trafficPolicy.targetRef: ConfigMap %s has no text under the key %s (%s); put the policy there",
-			key.name, v1alpha1.TrafficPolicyKey, has)}
+			key.name, v1alpha1.TrafficPolicyKey, has)
 	}
 	used, problems := check(text, key.scheme, key.binding)
 	if len(problems) == 0 {
@@ -186,7 +177,7 @@ func check(text, scheme, binding string) (used string, problems []trafficpolicy.
 }
 
 // invalid returns the Problem of a document with mistakes.
-func invalid(of string, all []trafficpolicy.Problem, show func(trafficpolicy.Problem) string) *Problem {
+func invalid(of string, all []trafficpolicy.Problem, show func(trafficpolicy.Problem) string) *status.Problem {
 	var texts []string
 	for _, p := range all[:min(len(all), maxShown)] {
 		texts = append(texts, show(p))
@@ -194,7 +185,7 @@ func invalid(of string, all []trafficpolicy.Problem, show func(trafficpolicy.Pro
 	if more := len(all) - maxShown; more > 0 {
 		texts = append(texts, fmt.Sprintf("%d more", more))
 	}
-	return &Problem{v1alpha1.ReasonPolicyInvalid, of + strings.Join(texts, "; ")}
+	return status.Problemf(v1alpha1.ReasonPolicyInvalid, "%s", of+strings.Join(texts, "; "))
 }
 
 func (c compiled) result() (string, error) {
@@ -235,10 +226,4 @@ func (r *Reader) forget(key cacheKey) {
 	defer r.mu.Unlock()
 	r.size -= r.compiled[key].size()
 	delete(r.compiled, key)
-}
-
-// AsProblem returns the Problem in err's chain; nil if there is none.
-func AsProblem(err error) *Problem {
-	p, _ := errors.AsType[*Problem](err)
-	return p
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/operator/exporter/policy"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/status"
 )
 
 // configMaps are the ConfigMaps of an API server, and of a cache that is up to date.
@@ -112,7 +113,7 @@ func TestText_NamesPlaceOfMistake(t *testing.T) {
 			[]string{"PolicyInvalid", "kind must be ConfigMap"}},
 	} {
 		text, err := r.Text(t.Context(), "demo", c.policy, "http", "kubernetes")
-		p := policy.AsProblem(err)
+		p := status.AsProblem(err)
 		if p == nil || text != "" || p.Reason != c.want[0] {
 			t.Errorf("%s: got %q, %v", name, text, err)
 			continue
@@ -161,7 +162,7 @@ func TestText_ReturnsDocument(t *testing.T) {
 		}
 	}
 	// A tcp endpoint has other phases: what was compiled for one scheme does not count for another.
-	if _, err := r.Text(t.Context(), "demo", ref("deny"), "tcp", "kubernetes"); policy.AsProblem(err) == nil {
+	if _, err := r.Text(t.Context(), "demo", ref("deny"), "tcp", "kubernetes"); status.AsProblem(err) == nil {
 		t.Errorf("a policy of http for a tcp endpoint: %v", err)
 	}
 }
@@ -188,11 +189,11 @@ func TestText_ReadsEachVersionOnce(t *testing.T) {
 	maps["demo/deny"] = configMap("3", nil)
 	api.err = errors.New("the API server is away")
 	if _, err := r.Text(t.Context(), "demo", ref("deny"), "http", "kubernetes"); err == nil ||
-		policy.AsProblem(err) != nil {
+		status.AsProblem(err) != nil {
 		t.Errorf("an unreadable ConfigMap: %v, want an error to retry", err)
 	}
 	api.err = apierrors.NewForbidden(corev1.Resource("configmaps"), "deny", nil)
-	if _, err := r.Text(t.Context(), "demo", ref("deny"), "http", "kubernetes"); policy.AsProblem(err) == nil {
+	if _, err := r.Text(t.Context(), "demo", ref("deny"), "http", "kubernetes"); status.AsProblem(err) == nil {
 		t.Errorf("a ConfigMap that may not be read: %v, want a problem", err)
 	}
 }

@@ -97,7 +97,8 @@ func (r *Reconciler) ensure(ctx context.Context, name types.NamespacedName, foun
 	switch {
 	case now == nil:
 		out.err = r.create(ctx, account.Endpoint{URL: url.String(), Scheme: url.Scheme, Host: url.Host,
-			Bindings: []string{account.BindingClusterset}, Name: nameOf(name), ServiceExport: &want, Owner: owner})
+			Bindings:         []string{account.BindingClusterset},
+			EndpointSettings: account.EndpointSettings{Name: nameOf(name)}, ServiceExport: &want, Owner: owner})
 		return out
 	case now.ownerUID != found.uid:
 	case equality.Semantic.DeepEqual(now.Spec, want):

@@ -14,6 +14,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/clusterset"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/status"
 )
 
 // ConditionCarried is True when every port of the export can be called through its import.
@@ -23,17 +24,18 @@ const ConditionCarried = "fairlead.dev/Carried"
 const (
 	ReasonCarried     = "Carried"
 	ReasonPartial     = "PartlyCarried" // some ports are not carried
-	ReasonNotCarried  = "NotCarried"    // no port is
+	ReasonNotCarried  = "NotCarried"    // no port is carried
 	ReasonHeadless    = "Headless"
 	ReasonNoPorts     = "NoPorts"
 	ReasonUnusable    = "EndpointsNotUsed" // of the Service; no connection reaches one
 	ReasonTypeIgnored = "TypeConflict"     // an older export is of another type
 )
 
-// carried returns the condition. merged is the import; nil while it is not known.
+// carried returns the ConditionCarried of an export. merged is what the account made of the exports
+// of all clusters; nil while it is not known.
 func carried(found *resolution, merged *clusterset.Import) metav1.Condition {
 	no := func(reason, format string, args ...any) metav1.Condition {
-		return metav1.Condition{Status: metav1.ConditionFalse, Reason: reason, Message: fmt.Sprintf(format, args...)}
+		return status.Condition(ConditionCarried, "", "", status.Problemf(reason, format, args...))
 	}
 	s := found.service
 	switch {
@@ -68,7 +70,7 @@ func carried(found *resolution, merged *clusterset.Import) metav1.Condition {
 	case len(missing) > 0:
 		return no(ReasonPartial, "%s", strings.Join(missing, "; "))
 	}
-	return metav1.Condition{Status: metav1.ConditionTrue, Reason: ReasonCarried, Message: "all ports are carried"}
+	return status.Condition(ConditionCarried, ReasonCarried, "all ports are carried", nil)
 }
 
 // serves reports whether the port is in the import as one that the cluster serves. A cluster whose

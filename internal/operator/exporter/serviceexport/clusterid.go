@@ -31,7 +31,8 @@ const (
 // them, both or none.
 func PropertyVersions() []string { return []string{"v1beta1", "v1alpha1"} }
 
-const idInterval = 5 * time.Second // between two looks at the ClusterProperty
+// idInterval is how often the ClusterProperty is read.
+const idInterval = 5 * time.Second
 
 // clusterID finds the id under which the cluster exports: the ClusterProperty's value, else the
 // flag's. Once there are exports, the id stays until there are none: one that changes would end

@@ -18,22 +18,16 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/agent"
 	"github.com/fairlead-dev/fairlead/internal/operator/exporter/upstream"
 	"github.com/fairlead-dev/fairlead/internal/operator/kube/owned"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/status"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// problem is a reason and a sentence of a condition.
-type problem = upstream.Problem
-
-func problemf(reason v1beta1.ServiceExportConditionReason, format string, args ...any) *problem {
-	return &problem{Reason: string(reason), Message: fmt.Sprintf(format, args...)}
-}
-
 // resolution is what a ServiceExport and its Service mean.
 type resolution struct {
-	unknown bool     // the cluster's id is not known yet
-	keep    bool     // it cannot be found out now: what there is stays
-	invalid *problem // of the condition Valid: there is no Service that can be exported
-	refused *problem // of the condition Ready: the export cannot be named
+	unknown bool            // the cluster's id is not known yet
+	keep    bool            // it cannot be found out now: what there is stays
+	invalid *status.Problem // of the condition Valid: there is no Service that can be exported
+	refused *status.Problem // of the condition Ready: the export cannot be named
 	// service is what the record says, without Ready; nil if invalid.
 	service *account.ServiceExport
 	id      string // of the cluster
@@ -56,7 +50,7 @@ func (r *Reconciler) resolve(ctx context.Context, o *v1beta1.ServiceExport) (fou
 	case err != nil:
 		return found, fmt.Errorf("reading Service %s: %w", name, err)
 	case service.Spec.Type == corev1.ServiceTypeExternalName:
-		found.invalid = problemf(v1beta1.ServiceExportReasonInvalidServiceType,
+		found.invalid = status.Problemf(v1beta1.ServiceExportReasonInvalidServiceType,
 			"Service %s is of type ExternalName and has no endpoints in this cluster: export a Service with endpoints",
 			name)
 		return found, nil
@@ -68,13 +62,13 @@ func (r *Reconciler) resolve(ctx context.Context, o *v1beta1.ServiceExport) (fou
 		found.unknown = true
 		return found, nil
 	case id == "":
-		found.refused = problemf(v1beta1.ServiceExportReasonFailed, "%s", why)
+		found.refused = status.Problemf(v1beta1.ServiceExportReasonFailed, "%s", why)
 		return found, nil
 	}
 	found.id = id
 	url := account.ServiceExportURL(name.Name, name.Namespace, id)
 	if _, err := account.ParseBindingURL(account.BindingClusterset, url.String()); err != nil {
-		found.refused = problemf(v1beta1.ServiceExportReasonFailed, "%s", account.FirstRule(err))
+		found.refused = status.Problemf(v1beta1.ServiceExportReasonFailed, "%s", account.FirstRule(err))
 		return found, nil
 	}
 	return found, r.resolvePorts(ctx, o, &service, &found)
@@ -89,7 +83,7 @@ func (r *Reconciler) withoutService(ctx context.Context, name types.NamespacedNa
 			return found
 		}
 	}
-	found.invalid = problemf(v1beta1.ServiceExportReasonNoService, "there is no Service %s", name)
+	found.invalid = status.Problemf(v1beta1.ServiceExportReasonNoService, "there is no Service %s", name)
 	return found
 }
 

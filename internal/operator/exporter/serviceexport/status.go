@@ -11,7 +11,6 @@ import (
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -77,42 +76,32 @@ func (r *Reconciler) delay(name types.NamespacedName, err error) time.Duration {
 	return wait
 }
 
-// setter sets a condition.
-type setter func(typ, reason string, status metav1.ConditionStatus, message string)
-
 // setConditions sets all conditions. wait > 0 means that the answer to a bind is due by then.
 func (r *Reconciler) setConditions(o *v1beta1.ServiceExport, found *resolution, applyErr error) (wait time.Duration) {
-	set := func(typ, reason string, status metav1.ConditionStatus, message string) {
-		meta.SetStatusCondition(&o.Status.Conditions, metav1.Condition{Type: typ, Status: status, Reason: reason,
-			Message: message, ObservedGeneration: o.Generation})
-	}
 	name := client.ObjectKeyFromObject(o)
+	valid := status.Condition(conditionValid, string(v1beta1.ServiceExportReasonValid),
+		fmt.Sprintf("Service %s can be exported", name), found.invalid)
 	if found.invalid != nil {
-		set(conditionValid, found.invalid.Reason, metav1.ConditionFalse, found.invalid.Message)
-		set(conditionReady, reasonPending, metav1.ConditionFalse, notExported(found.invalid, applyErr))
+		status.Set(&o.Status.Conditions, o.Generation, time.Now(), valid, metav1.Condition{Type: conditionReady,
+			Status: metav1.ConditionFalse, Reason: reasonPending, Message: notExported(found.invalid, applyErr)})
 		meta.RemoveStatusCondition(&o.Status.Conditions, conditionConflict)
 		meta.RemoveStatusCondition(&o.Status.Conditions, ConditionCarried)
 		return 0
 	}
-	set(conditionValid, string(v1beta1.ServiceExportReasonValid), metav1.ConditionTrue,
-		fmt.Sprintf("Service %s can be exported", name))
+	p, unsure, wait := r.notReady(name, found, applyErr)
+	ready := status.Condition(conditionReady, string(v1beta1.ServiceExportReasonExported),
+		r.exportedMessage(name, found), p)
 	last := meta.FindStatusCondition(o.Status.Conditions, conditionReady)
-	switch p, unsure, until := r.notReady(name, found, applyErr); {
-	case unsure && last != nil && last.Reason != reasonPending && last.ObservedGeneration == o.Generation:
-		wait = until // until then, Ready is as the last holder of the Lease left it
-	case p != nil:
-		wait = until
-		set(conditionReady, p.Reason, metav1.ConditionFalse, p.Message)
-	default:
-		set(conditionReady, string(v1beta1.ServiceExportReasonExported), metav1.ConditionTrue,
-			r.exportedMessage(name, found))
+	if unsure && last != nil && last.Reason != reasonPending && last.ObservedGeneration == o.Generation {
+		ready = *last // as the last holder of the Lease left it
 	}
-	r.setMerged(o, found, set)
+	status.Set(&o.Status.Conditions, o.Generation, time.Now(),
+		append([]metav1.Condition{valid, ready}, r.mergedConditions(name, found)...)...)
 	return wait
 }
 
 // notExported returns the message of Ready for an export without a Service.
-func notExported(invalid *problem, removal error) string {
+func notExported(invalid *status.Problem, removal error) string {
 	if removal != nil {
 		return invalid.Message + "; what was exported cannot be taken back yet: " + removal.Error()
 	}
@@ -128,11 +117,11 @@ func (r *Reconciler) exportedMessage(name types.NamespacedName, found *resolutio
 	return text
 }
 
-// setMerged sets the conditions that depend on the exports of all clusters; while they are not
-// known, the conditions stay.
-func (r *Reconciler) setMerged(o *v1beta1.ServiceExport, found *resolution, set setter) {
+// mergedConditions returns the conditions that depend on the exports of all clusters, without
+// Conflict while they are not known.
+func (r *Reconciler) mergedConditions(name types.NamespacedName, found *resolution) (all []metav1.Condition) {
 	var exports []clusterset.Export
-	for _, one := range r.records.of(client.ObjectKeyFromObject(o)) {
+	for _, one := range r.records.of(name) {
 		exports = append(exports, one.Export)
 	}
 	var merged *clusterset.Import
@@ -141,46 +130,42 @@ func (r *Reconciler) setMerged(o *v1beta1.ServiceExport, found *resolution, set 
 		merged = &i
 	}
 	if known, _ := r.records.state(); known {
-		reason, message := "", ""
+		c := metav1.Condition{Type: conditionConflict, Status: metav1.ConditionFalse,
+			Reason: string(v1beta1.ServiceExportReasonNoConflicts), Message: "the clusters that export it agree"}
 		if merged != nil {
-			reason, message = merged.Conflict()
+			if reason, message := merged.Conflict(); reason != "" {
+				c.Status, c.Reason, c.Message = metav1.ConditionTrue, reason, message
+			}
 		}
-		if reason == "" {
-			set(conditionConflict, string(v1beta1.ServiceExportReasonNoConflicts), metav1.ConditionFalse,
-				"the clusters that export it agree")
-		} else {
-			set(conditionConflict, reason, metav1.ConditionTrue, message)
-		}
+		all = append(all, c)
 	}
-	if c := carried(found, merged); c.Reason != "" {
-		set(ConditionCarried, c.Reason, c.Status, c.Message)
-	}
+	return append(all, carried(found, merged))
 }
 
 // notReady returns why the Service is not exported, nil if it is. unsure means that an answer of
 // the service is missing; wait > 0 is by when it is due.
 func (r *Reconciler) notReady(
 	name types.NamespacedName, found *resolution, applyErr error,
-) (p *problem, unsure bool, wait time.Duration) {
+) (p *status.Problem, unsure bool, wait time.Duration) {
 	const pending, failed = v1beta1.ServiceExportReasonPending, v1beta1.ServiceExportReasonFailed
 	unreachable := r.Ports.Unreachable()
 	switch {
 	case found.refused != nil:
 		return found.refused, false, 0
 	case unreachable != "":
-		return problemf(pending, "the exporter has no session with the service: %s", unreachable), false, 0
+		return status.Problemf(pending, "the exporter has no session with the service: %s", unreachable), false, 0
 	case applyErr != nil && accountclient.Unanswered(applyErr):
-		return problemf(pending, "the account has not taken the export yet: %s", applyErr), true, 0
+		return status.Problemf(pending, "the account has not taken the export yet: %s", applyErr), true, 0
 	case applyErr != nil:
-		return problemf(failed, "the account refuses the export: %s", messageOf(applyErr)), false, 0
+		return status.Problemf(failed, "the account refuses the export: %s", messageOf(applyErr)), false, 0
 	}
 	for _, port := range slices.Sorted(maps.Keys(found.ports)) {
 		switch state := r.Ports.State(name, port); {
 		case state.Bound:
 		case state.Reason != "":
-			return problemf(failed, "tcp port %d is not carried: %s", port, state.Message), false, 0
+			return status.Problemf(failed, "tcp port %d is not carried: %s", port, state.Message), false, 0
 		default:
-			p, unsure = problemf(pending, "tcp port %d is being bound", port), true
+			p, unsure = status.Problemf(pending, "tcp port %d is being bound", port), true
 			wait = max(wait, answerWait-time.Since(state.Asked))
 		}
 	}
@@ -200,18 +185,15 @@ func (r *Reconciler) noteFailed(name types.NamespacedName, found *resolution, er
 // should be from the beginning, and an export that waits, get none.
 func (r *Reconciler) emitEvents(o *v1beta1.ServiceExport, before []metav1.Condition) {
 	for _, typ := range []string{conditionValid, conditionReady, conditionConflict, ConditionCarried} {
-		was, is := meta.FindStatusCondition(before, typ), meta.FindStatusCondition(o.Status.Conditions, typ)
-		if is == nil || was != nil && was.Status == is.Status && was.Reason == is.Reason {
+		was, is := status.Changed(before, o.Status.Conditions, typ)
+		if is == nil {
 			continue
 		}
 		isGood := (is.Status == metav1.ConditionTrue) != (typ == conditionConflict)
 		if is.Reason == reasonPending || isGood && was == nil && typ != conditionReady {
 			continue
 		}
-		kind := corev1.EventTypeWarning
-		if isGood {
-			kind = corev1.EventTypeNormal
-		}
-		r.Recorder.Eventf(o, nil, kind, eventReason(is), "Export", "%s", eventMessage(is.Message))
+		said := metav1.Condition{Reason: eventReason(is), Message: eventMessage(is.Message)}
+		status.Event(r.Recorder, o, "Export", said, !isGood)
 	}
 }

@@ -17,6 +17,8 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/status"
 )
 
 const (
@@ -42,7 +44,7 @@ func IndexSlices(ctx context.Context, indexer client.FieldIndexer) error {
 func ServiceOf(slice client.Object) string { return slice.GetLabels()[discoveryv1.LabelServiceName] }
 
 // Lookup returns the Ref's port of its Service and its addresses, as the cache has them.
-func (rules Rules) Lookup(ctx context.Context, cache client.Reader, ref Ref) (Addresses, *Problem, error) {
+func (rules Rules) Lookup(ctx context.Context, cache client.Reader, ref Ref) (Addresses, *status.Problem, error) {
 	service := &corev1.Service{}
 	if err := cache.Get(ctx, ref.Service, service); apierrors.IsNotFound(err) {
 		service = nil

@@ -11,6 +11,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/status"
 )
 
 // A user who writes EndpointSlices chooses addresses that the exporter connects with from its own
@@ -22,7 +23,7 @@ import (
 const SliceController = "endpointslice-controller.k8s.io"
 
 // checkService returns why the addresses of a Service are not used, or nil.
-func (rules Rules) checkService(service *corev1.Service, ref Ref) *Problem {
+func (rules Rules) checkService(service *corev1.Service, ref Ref) *status.Problem {
 	if rules.CrossNamespace || len(service.Spec.Selector) > 0 {
 		return nil
 	}
@@ -49,9 +50,9 @@ func isDialable(ip netip.Addr) bool {
 }
 
 // ReasonOf returns the reason of the condition UpstreamReady for a Service without addresses.
-func (a Addresses) ReasonOf(ref Ref) *Problem {
-	p := &Problem{v1alpha1.ReasonNoReadyEndpoints,
-		fmt.Sprintf("Service %s has no ready endpoint for port %d", ref.Service, ref.Port)}
+func (a Addresses) ReasonOf(ref Ref) *status.Problem {
+	p := status.Problemf(v1alpha1.ReasonNoReadyEndpoints, "Service %s has no ready endpoint for port %d", ref.Service,
+		ref.Port)
 	if a.Unused != "" {
 		p.Message += "; " + a.Unused
 	}

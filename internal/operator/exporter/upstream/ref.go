@@ -14,6 +14,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/status"
 )
 
 // Ref is a port of a Service.
@@ -38,15 +39,8 @@ func parseAddress(address string) (Ref, bool) {
 	return Ref{Service: types.NamespacedName{Namespace: labels[1], Name: labels[0]}, Port: int32(port)}, true
 }
 
-// Problem is why an upstream cannot be used: a reason of the condition Accepted and a sentence for
-// its message.
-type Problem struct{ Reason, Message string }
-
-// Error returns the sentence.
-func (p *Problem) Error() string { return p.Message }
-
-func notAllowed(format string, args ...any) *Problem {
-	return &Problem{v1alpha1.ReasonUpstreamNotAllowed, fmt.Sprintf(format, args...)}
+func notAllowed(format string, args ...any) *status.Problem {
+	return status.Problemf(v1alpha1.ReasonUpstreamNotAllowed, format, args...)
 }
 
 // Rules are what upstreams may be.
@@ -57,7 +51,7 @@ type Rules struct {
 
 // Parse reads the upstream's URL of an object in the namespace:
 // SCHEME://NAME[.NAMESPACE[.svc[.CLUSTERDOMAIN]]][:PORT].
-func (rules Rules) Parse(raw, namespace string) (Ref, *Problem) {
+func (rules Rules) Parse(raw, namespace string) (Ref, *status.Problem) {
 	scheme, authority, ok := strings.Cut(raw, "://")
 	if !ok {
 		return Ref{}, notAllowed("upstream.url %q has no scheme: give http://NAME:PORT", account.Shorten(raw))

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/status"
 )
 
 // Target is a port of a Service as EndpointSlices have it.
@@ -22,9 +23,9 @@ type Target struct {
 }
 
 // Resolve finds the Ref's port in its Service, nil where there is none.
-func (r Ref) Resolve(service *corev1.Service) (Target, *Problem) {
-	problem := func(reason, format string, args ...any) (Target, *Problem) {
-		return Target{}, &Problem{reason, "Service " + r.Service.String() + " " + fmt.Sprintf(format, args...)}
+func (r Ref) Resolve(service *corev1.Service) (Target, *status.Problem) {
+	problem := func(reason, format string, args ...any) (Target, *status.Problem) {
+		return Target{}, status.Problemf(reason, "Service %s %s", r.Service, fmt.Sprintf(format, args...))
 	}
 	if service == nil {
 		return problem(v1alpha1.ReasonUpstreamNotFound, "does not exist")

@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package owned writes Services and EndpointSlices of an installation. Input: the live and the
-// desired object. Output: the object as desired, or an error that Reason and IsStale classify. The
-// callers are the controllers of BoundEndpoints and of ServiceImports, which decide what is desired
-// and report what prevents it.
+// desired object. Output: the object as desired, or an error that ProblemOf classifies. The callers
+// are the controllers of BoundEndpoints and of ServiceImports, which decide what is desired and
+// report what prevents it.
 package owned
 
 import (
@@ -26,7 +26,12 @@ import (
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/status"
 )
+
+// RefusalRetry is the delay before a request that the API server refused is repeated, unless an
+// event comes earlier.
+const RefusalRetry = 30 * time.Second
 
 // maxAttempts is how often a write is repeated at once, once every status.ConflictRetry.
 const maxAttempts = 20
@@ -34,8 +39,8 @@ const maxAttempts = 20
 // ErrForeign means that an object belongs to another owner.
 var ErrForeign = errors.New("the object belongs to another owner")
 
-// errRepeat means that a write has to be repeated at once.
-var errRepeat = errors.New("the write is repeated")
+// ErrRepeat means that a write has to be repeated at once.
+var ErrRepeat = errors.New("the write is repeated")
 
 // Writer writes Services and EndpointSlices. Its methods are safe for concurrent use.
 type Writer struct {
@@ -72,7 +77,7 @@ func (w *Writer) writeService(s *corev1.Service, write func() error) (err error)
 		return err
 	}
 	if strings.Contains(err.Error(), "already allocated") && w.again(key) {
-		return errors.Join(errRepeat, err)
+		return errors.Join(ErrRepeat, err)
 	}
 	asked.DeepCopyInto(s)
 	if len(asked.Spec.ClusterIPs) < 2 {
@@ -152,7 +157,7 @@ func (w *Writer) writtenSlice(key string, s *discoveryv1.EndpointSlice, err erro
 	}
 	err = fmt.Errorf("writing EndpointSlice %s: %w", client.ObjectKeyFromObject(s), err)
 	if Reason(err) == v1alpha1.ReasonAdmissionDenied && w.again(key) {
-		return errors.Join(errRepeat, err)
+		return errors.Join(ErrRepeat, err)
 	}
 	return err
 }
@@ -177,10 +182,19 @@ func IsGone(ctx context.Context, live client.Reader, kind schema.GroupVersionKin
 	return apierrors.IsNotFound(err) || err == nil && o.DeletionTimestamp != nil
 }
 
-// IsStale reports whether a write lost against a concurrent one, was based on a stale cache, or has
-// to be repeated at once for another reason.
-func IsStale(err error) bool {
-	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || errors.Is(err, errRepeat)
+// ProblemOf classifies the error of a write; nil for none. A write that lost against a concurrent
+// one, was based on a stale cache, or has to be repeated at once for another reason, is quiet.
+func ProblemOf(err error) *status.Problem {
+	switch {
+	case err == nil:
+		return nil
+	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), errors.Is(err, ErrRepeat):
+		return &status.Problem{Quiet: true, RetryAfter: status.ConflictRetry, Err: err}
+	}
+	if reason := Reason(err); reason != "" {
+		return &status.Problem{Reason: reason, Message: err.Error(), RetryAfter: RefusalRetry}
+	}
+	return &status.Problem{Reason: v1alpha1.ReasonAPIError, Message: err.Error(), Err: err}
 }
 
 // Reason returns the reason of the API server's refusal, or "" for other errors. Quotas, admission

@@ -66,6 +66,16 @@ func Write(ctx context.Context, c client.Client, kind string, before, next clien
 	return 0, nil
 }
 
+// Changed returns the condition of a type when its status or reason is another one than before,
+// nil if there was none, else is = nil.
+func Changed(before, now []metav1.Condition, typ string) (was, is *metav1.Condition) {
+	was, is = meta.FindStatusCondition(before, typ), meta.FindStatusCondition(now, typ)
+	if is != nil && was != nil && was.Status == is.Status && was.Reason == is.Reason {
+		return was, nil
+	}
+	return was, is
+}
+
 // Event records a condition as an event.
 func Event(recorder events.EventRecorder, o runtime.Object, action string, c metav1.Condition, warning bool) {
 	kind := corev1.EventTypeNormal

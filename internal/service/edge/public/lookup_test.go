@@ -36,13 +36,15 @@ func TestEndpointLookup_SurvivesStoreOutage(t *testing.T) {
 			if answer != nil {
 				return nil, answer
 			}
-			return &account.Endpoint{Scheme: "http", Host: host, Name: "stored"}, nil
+			return &account.Endpoint{Scheme: "http", Host: host,
+				EndpointSettings: account.EndpointSettings{Name: "stored"}}, nil
 		}, held: func(host string, _ int) (*account.Endpoint, time.Time) {
 			since, ok := bound[host]
 			if !ok {
 				return nil, time.Time{}
 			}
-			return &account.Endpoint{Scheme: "http", Host: host, Name: "held"}, since
+			return &account.Endpoint{Scheme: "http", Host: host,
+				EndpointSettings: account.EndpointSettings{Name: "held"}}, since
 		}})
 		expect := func(host, want string, code account.Code) {
 			t.Helper()
@@ -88,7 +90,8 @@ func TestEndpointLookup_ExpireAsksAgain(t *testing.T) {
 			if gone {
 				return nil, account.Errorf(account.CodeNotFound, "no endpoint")
 			}
-			return &account.Endpoint{Scheme: "http", Host: host, AccountID: "ac", Name: "stored"}, nil
+			return &account.Endpoint{Scheme: "http", Host: host, AccountID: "ac",
+				EndpointSettings: account.EndpointSettings{Name: "stored"}}, nil
 		}})
 		expect := func(want string) {
 			t.Helper()

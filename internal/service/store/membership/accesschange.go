@@ -1,7 +1,7 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package store
+package membership
 
 import (
 	"context"
@@ -34,10 +34,10 @@ type Applied struct {
 // replica would have been removed, and returns the servers that are missing then. Without a server
 // it does not wait.
 func (m *Members) AwaitServers(ctx context.Context, accountID string) (a Applied, err error) {
-	ctx, cancel := context.WithTimeout(ctx, m.times.FenceAfter+accessChangeSlack)
+	ctx, cancel := context.WithTimeout(ctx, m.opt.Times.FenceAfter+accessChangeSlack)
 	defer cancel()
 	id := ""
-	err = m.db.write(ctx, "telling the servers of a change", func(t *tx) error {
+	err = m.writer.Write(ctx, "telling the servers of a change", func(t sqldb.Tx) error {
 		id = ""
 		unlock, err := t.LockServers()
 		if !errors.Is(err, sqldb.ErrServerLive) {
@@ -46,15 +46,16 @@ func (m *Members) AwaitServers(ctx context.Context, accountID string) (a Applied
 			}
 			return err
 		}
-		id = account.NewID(account.PrefixEvent, t.now)
+		now := m.writer.Now()
+		id = account.NewID(account.PrefixEvent, now)
 		return t.Exec(`INSERT INTO access_changes (id, account_id, at) VALUES ($1, $2, $3)`, id, accountID,
-			micros(t.now))
+			sqldb.Micros(now))
 	})
 	if err != nil || id == "" {
 		return a, err
 	}
 	defer func() {
-		err = errors.Join(err, m.db.write(context.WithoutCancel(ctx), "ending a change", func(t *tx) error {
+		err = errors.Join(err, m.writer.Write(context.WithoutCancel(ctx), "ending a change", func(t sqldb.Tx) error {
 			return t.Exec(`DELETE FROM access_changes WHERE id = $1`, id)
 		}))
 	}()
@@ -72,8 +73,8 @@ func (m *Members) AwaitServers(ctx context.Context, accountID string) (a Applied
 
 // appliedBy returns which servers have applied the change.
 func (m *Members) appliedBy(ctx context.Context, id string) (a Applied, err error) {
-	err = m.db.read(ctx, "reading which servers have applied a change", func(t *tx) error {
-		return t.Each(func(from scanner) error {
+	err = m.db.Read(ctx, "reading which servers have applied a change", func(t sqldb.Tx) error {
+		return t.Each(func(from sqldb.Scanner) error {
 			var server string
 			var applied bool
 			err := from.Scan(&server, &applied)
@@ -95,24 +96,26 @@ type AccessChange struct{ ID, AccountID string }
 
 // PendingAccessChanges returns the changes that commands have made and this server has not confirmed
 // yet by ConfirmAccessChanges. The store has no others than those for which a command waits.
-func (m *Members) PendingAccessChanges(ctx context.Context) ([]AccessChange, error) {
-	return result(ctx, m.db, "reading changes by commands", func(t *tx) ([]AccessChange, error) {
-		return sqldb.List(t.Tx, func(c *AccessChange) []any { return []any{&c.ID, &c.AccountID} },
+func (m *Members) PendingAccessChanges(ctx context.Context) (pending []AccessChange, err error) {
+	err = m.db.Read(ctx, "reading changes by commands", func(t sqldb.Tx) (err error) {
+		pending, err = sqldb.List(t, func(c *AccessChange) []any { return []any{&c.ID, &c.AccountID} },
 			`SELECT id, account_id FROM access_changes WHERE id NOT IN
-			(SELECT change_id FROM access_changes_applied WHERE server_id = $1) ORDER BY id`, m.db.replicaID)
+			(SELECT change_id FROM access_changes_applied WHERE server_id = $1) ORDER BY id`, m.ownID())
+		return err
 	})
+	return pending, err
 }
 
 // ConfirmAccessChange records that this server has applied a change. It removes others that were
 // abandoned.
 func (m *Members) ConfirmAccessChange(ctx context.Context, id string) error {
-	return m.db.write(ctx, "confirming a change", func(t *tx) error {
+	return m.writer.Write(ctx, "confirming a change", func(t sqldb.Tx) error {
 		err := t.Exec(`DELETE FROM access_changes WHERE at < $1 AND id <> $2`,
-			micros(t.now.Add(-accessChangeLifetime)), id)
+			sqldb.Micros(m.writer.Now().Add(-accessChangeLifetime)), id)
 		if err != nil {
 			return err
 		}
 		return t.Exec(`INSERT INTO access_changes_applied (change_id, server_id)
-			SELECT id, $1 FROM access_changes WHERE id = $2 ON CONFLICT DO NOTHING`, m.db.replicaID, id)
+			SELECT id, $1 FROM access_changes WHERE id = $2 ON CONFLICT DO NOTHING`, m.ownID(), id)
 	})
 }

@@ -9,23 +9,24 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/sqldb"
 )
 
 var apiKeys = credentialTable[account.APIKey]{
 	table: newTable(table[account.APIKey]{
 		name: "api_keys", noun: "API key",
-		columns: func(k *account.APIKey) []column {
-			return []column{
-				{"id", &k.ID, insertOnly},
-				{"account_id", &k.AccountID, insertOnly},
-				{"description", &k.Description, updatable},
-				{"metadata", &k.Metadata, updatable},
-				{"scopes", jsonField(&k.Scopes), updatable},
-				{"acl", jsonField(&k.ACL), updatable},
-				{"cluster_uid", &k.ClusterUID, updatable},
-				{"created_at", timeField(&k.CreatedAt), insertOnly},
-				{"expires_at", optionalTimeField(&k.ExpiresAt), updatable},
-				{"last_used_at", optionalTimeField(&k.LastUsedAt), insertOnly},
+		columns: func(k *account.APIKey) []sqldb.Column {
+			return []sqldb.Column{
+				sqldb.Fixed("id", &k.ID),
+				sqldb.Fixed("account_id", &k.AccountID),
+				sqldb.Updatable("description", &k.Description),
+				sqldb.Updatable("metadata", &k.Metadata),
+				sqldb.Updatable("scopes", sqldb.JSONField(&k.Scopes)),
+				sqldb.Updatable("acl", sqldb.JSONField(&k.ACL)),
+				sqldb.Updatable("cluster_uid", &k.ClusterUID),
+				sqldb.Fixed("created_at", sqldb.TimeField(&k.CreatedAt)),
+				sqldb.Updatable("expires_at", sqldb.OptionalTimeField(&k.ExpiresAt)),
+				sqldb.Fixed("last_used_at", sqldb.OptionalTimeField(&k.LastUsedAt)),
 			}
 		},
 		created: account.AuditAPIKeyCreated, updated: account.AuditAPIKeyUpdated, deleted: account.AuditAPIKeyDeleted,
@@ -151,4 +152,111 @@ func (cr *Credentials) requireOtherAdmin(t *tx, key *account.APIKey) error {
 	return account.Errorf(account.CodeInUse,
 		"API key %s is the account's last admin key; create another admin key first",
 		key.ID)
+}
+
+var authtokens = credentialTable[account.Authtoken]{
+	table: newTable(table[account.Authtoken]{
+		name: "authtokens", noun: "authtoken",
+		columns: func(a *account.Authtoken) []sqldb.Column {
+			return []sqldb.Column{
+				sqldb.Fixed("id", &a.ID),
+				sqldb.Fixed("account_id", &a.AccountID),
+				sqldb.Updatable("description", &a.Description),
+				sqldb.Updatable("metadata", &a.Metadata),
+				sqldb.Updatable("acl", sqldb.JSONField(&a.ACL)),
+				sqldb.Fixed("created_at", sqldb.TimeField(&a.CreatedAt)),
+				sqldb.Updatable("expires_at", sqldb.OptionalTimeField(&a.ExpiresAt)),
+				sqldb.Fixed("last_used_at", sqldb.OptionalTimeField(&a.LastUsedAt)),
+			}
+		},
+		created: account.AuditCredentialCreated, updated: account.AuditCredentialUpdated,
+		deleted: account.AuditCredentialDeleted,
+		details: func(a *account.Authtoken) map[string]string {
+			return map[string]string{"description": a.Description}
+		},
+	}),
+	prefix:    account.AuthtokenPrefix,
+	expiresAt: func(a *account.Authtoken) *time.Time { return a.ExpiresAt },
+	recordUse: authtokenUsed,
+}
+
+// CreateAuthtoken implements account.Authtokens. CodeNotFound for an unknown account.
+func (cr *Credentials) CreateAuthtoken(
+	ctx context.Context, by account.Caller, p account.AuthtokenPatch,
+) (*account.Authtoken, error) {
+	secret := account.NewSecret(account.AuthtokenPrefix)
+	token, err := writeResult(ctx, cr.db, "creating an authtoken", func(t *tx) (*account.Authtoken, error) {
+		if err := authtokens.checkLimit(t, by.AccountID, cr.maxTokens, deleteUnused); err != nil {
+			return nil, err
+		}
+		return cr.createAuthtoken(t, by, p, secret)
+	})
+	if err != nil {
+		return nil, err
+	}
+	token.Token = &secret
+	return token, nil
+}
+
+// IssueAuthtoken is CreateAuthtoken for the commands: the secret is returned beside the token. No
+// rules mean account.DefaultACL.
+func (cr *Credentials) IssueAuthtoken(
+	ctx context.Context, accountID, description string, acl []string,
+) (token *account.Authtoken, secret string, err error) {
+	p := account.AuthtokenPatch{Description: &description}
+	if len(acl) > 0 {
+		p.ACL = &acl
+	}
+	token, err = cr.CreateAuthtoken(ctx, account.Caller{AccountID: accountID}, p)
+	if err != nil {
+		return nil, "", err
+	}
+	secret, token.Token = *token.Token, nil
+	return token, secret, nil
+}
+
+func (cr *Credentials) createAuthtoken(
+	t *tx, by account.Caller, p account.AuthtokenPatch, secret string,
+) (*account.Authtoken, error) {
+	if err := cr.accounts.exists(t, by.AccountID); err != nil {
+		return nil, err
+	}
+	token, err := p.Apply(account.Authtoken{ID: account.NewID(account.PrefixCredential, t.now), AccountID: by.AccountID,
+		CreatedAt: t.now, ACL: account.DefaultACL()}, t.now)
+	if err != nil {
+		return nil, err
+	}
+	return &token, authtokens.create(t, by, &token, secret)
+}
+
+// Authtoken implements account.Authtokens.
+func (cr *Credentials) Authtoken(ctx context.Context, accountID, id string) (*account.Authtoken, error) {
+	return readRow(ctx, cr.db, &authtokens.table, accountID, id)
+}
+
+// ListAuthtokens implements account.Authtokens.
+func (cr *Credentials) ListAuthtokens(
+	ctx context.Context, accountID string, p account.Page,
+) (page []account.Authtoken, more bool, err error) {
+	return readPage(ctx, cr.db, &authtokens.table, accountID, p)
+}
+
+// AllAuthtokens returns all authtokens of an account, newest first. CodeNotFound for an unknown
+// account.
+func (cr *Credentials) AllAuthtokens(ctx context.Context, accountID string) ([]account.Authtoken, error) {
+	return authtokens.allOf(ctx, cr, accountID)
+}
+
+// PatchAuthtoken implements account.Authtokens.
+func (cr *Credentials) PatchAuthtoken(
+	ctx context.Context, by account.Caller, id string, p account.AuthtokenPatch,
+) (*account.Authtoken, error) {
+	return patchRow(ctx, cr.db, &authtokens.table, by, id, func(t *tx, a account.Authtoken) (account.Authtoken, error) {
+		return p.Apply(a, t.now)
+	})
+}
+
+// DeleteAuthtoken implements account.Authtokens.
+func (cr *Credentials) DeleteAuthtoken(ctx context.Context, by account.Caller, id string) error {
+	return deleteRow(ctx, cr.db, &authtokens.table, by, id, nil)
 }

@@ -1,7 +1,7 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package store
+package membership
 
 import (
 	"context"
@@ -35,12 +35,12 @@ type beater struct {
 // dead. It returns ErrFenced when this one was. After each beat whose answer showed this replica
 // alive it calls answered, if not nil, with the time of Options.BeatClock before the beat was sent.
 func (m *Members) Beat(ctx context.Context, answered func(began time.Duration)) error {
-	b := &beater{m: m, observer: beatObserver{after: m.times.FenceAfter}}
-	if opened := time.Now(); m.beatClock == nil {
-		m.beatClock = func() time.Duration { return time.Since(opened) }
+	b := &beater{m: m, observer: beatObserver{after: m.opt.Times.FenceAfter}}
+	if opened := time.Now(); m.opt.BeatClock == nil {
+		m.opt.BeatClock = func() time.Duration { return time.Since(opened) }
 	}
 	defer b.disconnect()
-	for first := true; first || timer.Sleep(ctx, m.times.Interval); first = false {
+	for first := true; first || timer.Sleep(ctx, m.opt.Times.Interval); first = false {
 		dead, err := b.beat(ctx, answered)
 		switch {
 		case ctx.Err() != nil:
@@ -59,25 +59,25 @@ func (m *Members) Beat(ctx context.Context, answered func(began time.Duration)) 
 
 // beat beats once. An error without an answer of the database has ended the connection.
 func (b *beater) beat(ctx context.Context, answered func(began time.Duration)) (dead map[string]int64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, b.m.times.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, b.m.opt.Times.Timeout)
 	defer cancel()
 	if err := b.connect(ctx); err != nil {
 		return nil, err
 	}
-	began, sent := b.m.beatClock(), b.m.db.now()
+	began, sent := b.m.opt.BeatClock(), b.m.writer.Now()
 	var id, database string
 	var beats, micros int64
 	alive, counted, others := false, false, map[string]int64{}
-	err = b.conn.Each(ctx, func(from scanner) error {
+	err = b.conn.Each(ctx, func(from sqldb.Scanner) error {
 		err := from.Scan(&id, &beats, &counted, &micros, &database)
-		if id == b.m.replica.ID {
+		if id == b.m.opt.Replica.ID {
 			alive = counted
 		} else {
 			others[id] = beats
 		}
 		return err
 	}, beat+b.m.db.ProcessExpression()+
-		` FROM replica_beats AS b LEFT JOIN own ON own.replica_id = b.replica_id`, b.m.replica.ID)
+		` FROM replica_beats AS b LEFT JOIN own ON own.replica_id = b.replica_id`, b.m.opt.Replica.ID)
 	switch {
 	case err != nil:
 		b.disconnect()
@@ -86,7 +86,7 @@ func (b *beater) beat(ctx context.Context, answered func(began time.Duration)) (
 		return nil, b.rejoin(ctx) // the next beat is counted
 	}
 	b.last, b.counted = began, true
-	b.m.clockOffset.Store(int64(clockOffset(sent, b.m.db.now(), fromMicros(micros))))
+	b.m.clockOffset.Store(int64(clockOffset(sent, b.m.writer.Now(), sqldb.FromMicros(micros))))
 	if answered != nil {
 		answered(began)
 	}
@@ -110,7 +110,8 @@ func (b *beater) becomeSweeper(ctx context.Context) error {
 		return nil
 	}
 	var locked bool
-	err := b.conn.Each(ctx, func(from scanner) error { return from.Scan(&locked) }, sweeperLock, sqldb.AdvisoryKey)
+	err := b.conn.Each(ctx, func(from sqldb.Scanner) error { return from.Scan(&locked) }, sweeperLock,
+		sqldb.AdvisoryKey)
 	if err != nil {
 		b.disconnect()
 		return err
@@ -131,10 +132,9 @@ func (b *beater) disconnect() {
 // fenceDead fences a dead replica and ends its sessions. What fails is tried again at the next
 // beat, or by the next sweep.
 func (b *beater) fenceDead(ctx context.Context, id string, beats int64) {
-	if fenced, err := b.m.fence(ctx, id, beats); err != nil || !fenced {
-		return
+	if fenced, err := b.m.fence(ctx, id, beats); err == nil && fenced {
+		_ = b.m.sessions.EndLost(ctx, fmt.Sprintf("its server %s was lost", id))
 	}
-	_ = b.m.sessions.endLost(ctx, fmt.Sprintf("its server %s was lost", id))
 }
 
 // rejoin adds the replica's row again, which a standby that was promoted may lack if the replica
@@ -142,11 +142,11 @@ func (b *beater) fenceDead(ctx context.Context, id string, beats int64) {
 // another history than at the last beat that was counted, and less than fenceAfter has passed
 // since: so long a beat must be missing before a replica is fenced. ErrFenced otherwise.
 func (b *beater) rejoin(ctx context.Context) error {
-	if !b.counted || b.m.beatClock()-b.last >= b.m.times.FenceAfter {
+	if !b.counted || b.m.opt.BeatClock()-b.last >= b.m.opt.Times.FenceAfter {
 		return ErrFenced
 	}
 	var database string
-	err := b.conn.Each(ctx, func(from scanner) error { return from.Scan(&database) },
+	err := b.conn.Each(ctx, func(from sqldb.Scanner) error { return from.Scan(&database) },
 		`SELECT `+b.m.db.ProcessExpression())
 	if err != nil {
 		b.disconnect()
@@ -160,13 +160,9 @@ func (b *beater) rejoin(ctx context.Context) error {
 
 // rejoin adds the replica's row. ErrFenced when the store has come to be used otherwise.
 func (m *Members) rejoin(ctx context.Context) error {
-	own := *m.replica
+	own := *m.opt.Replica
 	own.Draining = m.draining.Load()
-	err := m.db.writes.Transact(ctx, func(t *tx) error {
-		t.joining = true
-		if err := t.Lock(); err != nil {
-			return err
-		}
+	err := m.writer.WriteUnlisted(ctx, func(t sqldb.Tx) error {
 		var mode string
 		var otherURLs int
 		err := t.Row(`SELECT mode, (SELECT COUNT(*) FROM replicas WHERE base_url <> $1) FROM store`, own.BaseURL).

@@ -214,6 +214,10 @@ func (svc *service) Stream(_ context.Context, _ *tunnel.Session, st *tunnel.Stre
 	_ = st.Refuse(tunnel.RefusedForbidden)
 }
 
+func (svc *service) OnResponsiveness(*tunnel.Session) {}
+
+func (svc *service) OnRequestLine(*tunnel.Session, tunnel.RequestLine) {}
+
 func (svc *service) Down(*tunnel.Session, error) {}
 
 // header names the agent's endpoint.

@@ -29,12 +29,12 @@ const (
 var ceilings = map[string]int{
 	"types in more than 6 files":       0,
 	"types with more than 40 methods":  0,
-	"structs of more than 15 options":  6,
+	"structs of more than 15 options":  5,
 	"packages of more than 40 files":   0,
-	"struct fields that are functions": 126,
+	"struct fields that are functions": 99,
 	"comments that begin with \"of\"":  35,
 	"files that name UpstreamProtocol": 15,
-	"lines of product":                 120_962,
+	"lines of product":                 120_953,
 	"pages of docs over 25 kB":         0,
 }
 

@@ -51,10 +51,10 @@ type EndpointEvent struct {
 // API key, is the last pair. filter may have binding, type and url.
 func (e Endpoints) Watch(ctx context.Context, filter Filter) iter.Seq2[EndpointEvent, error] {
 	return func(yield func(EndpointEvent, error) bool) {
-		w := endpointWatch{api: e.of.api, known: map[string]*Endpoint{}, yield: yield}
+		w := endpointWatch{api: e.of.api, known: map[string]*Endpoint{}}
 		err := w.setFilter(filter)
 		for err == nil {
-			switch err = w.run(ctx); {
+			switch err = w.run(ctx, yield); {
 			case ctx.Err() != nil, errors.Is(err, errStopped):
 				return
 			case account.CodeOf(err) == account.CodeGone:
@@ -79,7 +79,6 @@ type endpointWatch struct {
 	filter  account.EndpointFilter
 	version account.ResourceVersion // the zero version: list first
 	known   map[string]*Endpoint    // by id
-	yield   func(EndpointEvent, error) bool
 }
 
 func (w *endpointWatch) setFilter(filter Filter) error {
@@ -99,9 +98,9 @@ func (w *endpointWatch) setFilter(filter Filter) error {
 }
 
 // run lists if needed, then watches until the watch ends.
-func (w *endpointWatch) run(ctx context.Context) error {
+func (w *endpointWatch) run(ctx context.Context, yield func(EndpointEvent, error) bool) error {
 	if w.version == (account.ResourceVersion{}) {
-		if err := w.list(ctx); err != nil {
+		if err := w.list(ctx, yield); err != nil {
 			return err
 		}
 	}
@@ -116,7 +115,7 @@ func (w *endpointWatch) run(ctx context.Context) error {
 			return err
 		}
 		if event.Type != account.Bookmark {
-			if err := w.emit(EventType(event.Type), event.Endpoint); err != nil {
+			if err := w.emit(yield, EventType(event.Type), event.Endpoint); err != nil {
 				return err
 			}
 		}
@@ -125,7 +124,7 @@ func (w *endpointWatch) run(ctx context.Context) error {
 }
 
 // list yields how the account differs from what is known.
-func (w *endpointWatch) list(ctx context.Context) error {
+func (w *endpointWatch) list(ctx context.Context, yield func(EndpointEvent, error) bool) error {
 	list, err := w.api.ListEndpoints(ctx, w.filter)
 	if err != nil {
 		return err
@@ -137,9 +136,9 @@ func (w *endpointWatch) list(ctx context.Context) error {
 		delete(gone, e.ID)
 		switch {
 		case before == nil:
-			err = w.emit(EventAdded, e)
+			err = w.emit(yield, EventAdded, e)
 		case before.ResourceVersion != e.ResourceVersion.String():
-			err = w.emit(EventModified, e)
+			err = w.emit(yield, EventModified, e)
 		}
 		if err != nil {
 			return err
@@ -147,11 +146,11 @@ func (w *endpointWatch) list(ctx context.Context) error {
 	}
 	for id, e := range gone {
 		delete(w.known, id)
-		if !w.yield(EndpointEvent{EventDeleted, e}, nil) {
+		if !yield(EndpointEvent{EventDeleted, e}, nil) {
 			return errStopped
 		}
 	}
-	if !w.yield(EndpointEvent{Type: EventSynced}, nil) {
+	if !yield(EndpointEvent{Type: EventSynced}, nil) {
 		return errStopped
 	}
 	w.version = list.Version
@@ -159,12 +158,12 @@ func (w *endpointWatch) list(ctx context.Context) error {
 }
 
 // emit yields an event.
-func (w *endpointWatch) emit(kind EventType, from *account.Endpoint) error {
+func (w *endpointWatch) emit(yield func(EndpointEvent, error) bool, kind EventType, from *account.Endpoint) error {
 	e := endpointOf(from)
 	if w.known[e.ID] = e; kind == EventDeleted {
 		delete(w.known, e.ID)
 	}
-	if !w.yield(EndpointEvent{kind, e}, nil) {
+	if !yield(EndpointEvent{kind, e}, nil) {
 		return errStopped
 	}
 	return nil

@@ -21,15 +21,14 @@ type accountJSON struct {
 	CreatedAt time.Time `json:"created_at"`
 }
 
+func (a accountJSON) row() []string { return []string{a.ID, a.Name, date(a.CreatedAt)} }
+
 func newAccount(c console, at *dataLocation) *cobra.Command {
-	list := newList(c, at, listCommand[accountJSON]{
-		short: "List accounts", example: "  fairlead-server account list",
+	list := newList(c, at, listCommand{short: "List accounts", example: "  fairlead-server account list",
 		heading: []string{"ID", "NAME", "CREATED (UTC)"},
-		list: func(ctx context.Context, st *store.Store, _ []string) ([]accountJSON, error) {
-			all, err := st.ListAccounts(ctx)
-			return convert(all, func(a account.Account) accountJSON { return accountJSON(a) }), err
-		},
-		row: func(a accountJSON) []string { return []string{a.ID, a.Name, date(a.CreatedAt)} },
+	}, func(ctx context.Context, st *store.Store, _ []string) ([]accountJSON, error) {
+		all, err := st.ListAccounts(ctx)
+		return convert(all, func(a account.Account) accountJSON { return accountJSON(a) }), err
 	})
 	return newGroup("account", "Make and list accounts", newAccountCreate(c, at), list)
 }

@@ -34,9 +34,14 @@ presents it. Its rules are what it may do:
   internal:<host>            forward to such internal endpoints
 "*" stands for any run of characters. Without --acl they are export:* and bind:*.`
 
+// apiKeys are the API keys. The fields are flags of their creation.
+type apiKeys struct {
+	scopes, acl []string
+	clusterUID  string
+}
+
 func newAPIKey(c console, at *dataLocation) *cobra.Command {
-	var scopes, acl []string
-	var clusterUID string
+	keys := &apiKeys{}
 	create := &cobra.Command{
 		Short: "Make an API key",
 		Long:  apiKeyHelp,
@@ -45,45 +50,41 @@ func newAPIKey(c console, at *dataLocation) *cobra.Command {
   fairlead-server api-key create --scope exporter --acl 'export:team-a/*' --acl 'bind:http://*.team-a' \
     --cluster-uid "$(kubectl get namespace kube-system -o jsonpath={.metadata.uid})"`,
 	}
-	create.Flags().StringSliceVar(&scopes, "scope", nil,
+	create.Flags().StringSliceVar(&keys.scopes, "scope", nil,
 		"`SCOPE` of the key: admin, read, operator, identities or exporter; may be repeated; default admin")
-	create.Flags().StringArrayVar(&acl, "acl", nil,
+	create.Flags().StringArrayVar(&keys.acl, "acl", nil,
 		"`RULE` of a key with the scope exporter; may be repeated; default export:* and bind:*")
-	create.Flags().StringVar(&clusterUID, "cluster-uid", "",
+	create.Flags().StringVar(&keys.clusterUID, "cluster-uid", "",
 		"`UID` of the namespace kube-system of the cluster that a key with the scope exporter belongs to; default the "+
 			"first that presents it")
 	return newCredentialGroup(c, at, "api-key", "Make, list and delete API keys", credentialKind{
 		title: "API key", noun: "key", headings: []string{"SCOPES", "RULES", "CLUSTER"}, rightsPrefix: "for",
-		rights: func(v *credentialJSON) []string {
-			return []string{v.scopes(), orDash(v.rules()), orDash(v.ClusterUID)}
-		},
 		deleteEffect: "when the command returns, the key is refused", exampleID: "ak-06gvhcq2s01qv18avutpa9ljkg",
-		createCommand: create,
-		create: func(ctx context.Context, st *store.Store, n newCredential) (credentialJSON, error) {
-			list := make([]account.Scope, len(scopes))
-			for i, s := range scopes {
-				list[i] = account.Scope(s)
-			}
-			p := account.APIKeyPatch{Description: &n.description, ClusterUID: &clusterUID,
-				Expiry: account.ExpiryPatch{Set: true, At: n.expiresAt}}
-			if len(list) > 0 {
-				p.Scopes = &list
-			}
-			if len(acl) > 0 {
-				p.ACL = &acl
-			}
-			key, err := st.CreateAPIKey(ctx, account.Caller{AccountID: n.accountID}, p)
-			if err != nil {
-				return credentialJSON{}, err
-			}
-			return apiKeyToJSON(*key, *key.Token), nil
-		},
-		list: func(ctx context.Context, st *store.Store, accountID string) ([]credentialJSON, error) {
-			keys, err := st.AllAPIKeys(ctx, accountID)
-			return convert(keys, func(k account.APIKey) credentialJSON { return apiKeyToJSON(k, "") }), err
-		},
-		delete: func(ctx context.Context, st *store.Store, by account.Caller, id string) error {
-			return st.DeleteAPIKey(ctx, by, id)
-		},
+		createCommand: create, credentials: keys,
 	})
+}
+
+func (a *apiKeys) create(ctx context.Context, st *store.Store, n newCredential) (credentialJSON, error) {
+	p := account.APIKeyPatch{Description: &n.description, ClusterUID: &a.clusterUID,
+		Expiry: account.ExpiryPatch{Set: true, At: n.expiresAt}}
+	if len(a.scopes) > 0 {
+		p.Scopes = new(convert(a.scopes, func(s string) account.Scope { return account.Scope(s) }))
+	}
+	if len(a.acl) > 0 {
+		p.ACL = &a.acl
+	}
+	key, err := st.CreateAPIKey(ctx, account.Caller{AccountID: n.accountID}, p)
+	if err != nil {
+		return credentialJSON{}, err
+	}
+	return apiKeyToJSON(*key, *key.Token), nil
+}
+
+func (*apiKeys) list(ctx context.Context, st *store.Store, accountID string) ([]credentialJSON, error) {
+	keys, err := st.AllAPIKeys(ctx, accountID)
+	return convert(keys, func(k account.APIKey) credentialJSON { return apiKeyToJSON(k, "") }), err
+}
+
+func (*apiKeys) delete(ctx context.Context, st *store.Store, by account.Caller, id string) error {
+	return st.DeleteAPIKey(ctx, by, id)
 }

@@ -17,8 +17,11 @@ func authtokenToJSON(a account.Authtoken, secret string) credentialJSON {
 		CreatedAt: a.CreatedAt, ExpiresAt: a.ExpiresAt, LastUsedAt: a.LastUsedAt}
 }
 
+// authtokens are the authtokens. The fields are flags of their creation.
+type authtokens struct{ acl, connect []string }
+
 func newAuthtoken(c console, at *dataLocation) *cobra.Command {
-	var acl, connect []string
+	tokens := &authtokens{}
 	create := &cobra.Command{
 		Short: "Make an authtoken",
 		Long: `Make an authtoken. Its rules are what it may do:
@@ -33,43 +36,45 @@ label (bind:*) and not connect.`,
   fairlead-server authtoken create --connect '*' --description "operators"
   fairlead-server authtoken create --expires 24h --description "a guest"`,
 	}
-	create.Flags().StringArrayVar(&acl, "acl", nil,
+	create.Flags().StringArrayVar(&tokens.acl, "acl", nil,
 		"`RULE` of the token; may be repeated; default bind:*, or none with --connect")
-	create.Flags().StringArrayVar(&connect, "connect", nil,
+	create.Flags().StringArrayVar(&tokens.connect, "connect", nil,
 		"operator id or `PATTERN` that a forwarder may act for, short for --acl connect:PATTERN; may be repeated")
 	return newCredentialGroup(c, at, "authtoken", "Make, list and delete authtokens of agents and operators",
 		credentialKind{
 			title: "authtoken", noun: "token", headings: []string{"RULES"}, rightsPrefix: "with the rules",
-			rights:       func(v *credentialJSON) []string { return []string{v.rules()} },
 			deleteEffect: "when the command returns, its sessions end", exampleID: "cr-06gvhcq2s2auogl7hpr9emqabc",
-			createCommand: create,
-			create: func(ctx context.Context, st *store.Store, n newCredential) (credentialJSON, error) {
-				rules := aclRules(acl, connect)
-				token, err := st.CreateAuthtoken(ctx, account.Caller{AccountID: n.accountID}, account.AuthtokenPatch{
-					Description: &n.description, ACL: &rules, Expiry: account.ExpiryPatch{Set: true, At: n.expiresAt},
-				})
-				if err != nil {
-					return credentialJSON{}, err
-				}
-				return authtokenToJSON(*token, *token.Token), nil
-			},
-			list: func(ctx context.Context, st *store.Store, accountID string) ([]credentialJSON, error) {
-				tokens, err := st.AllAuthtokens(ctx, accountID)
-				return convert(tokens, func(a account.Authtoken) credentialJSON { return authtokenToJSON(a, "") }), err
-			},
-			delete: func(ctx context.Context, st *store.Store, by account.Caller, id string) error {
-				return st.DeleteAuthtoken(ctx, by, id)
-			},
+			createCommand: create, credentials: tokens,
 		})
 }
 
-// aclRules returns the rules of --acl and --connect, bind:* when neither is given.
-func aclRules(acl, connect []string) []string {
-	if len(acl)+len(connect) == 0 {
+func (a *authtokens) create(ctx context.Context, st *store.Store, n newCredential) (credentialJSON, error) {
+	rules := a.rules()
+	token, err := st.CreateAuthtoken(ctx, account.Caller{AccountID: n.accountID}, account.AuthtokenPatch{
+		Description: &n.description, ACL: &rules, Expiry: account.ExpiryPatch{Set: true, At: n.expiresAt},
+	})
+	if err != nil {
+		return credentialJSON{}, err
+	}
+	return authtokenToJSON(*token, *token.Token), nil
+}
+
+func (*authtokens) list(ctx context.Context, st *store.Store, accountID string) ([]credentialJSON, error) {
+	tokens, err := st.AllAuthtokens(ctx, accountID)
+	return convert(tokens, func(a account.Authtoken) credentialJSON { return authtokenToJSON(a, "") }), err
+}
+
+func (*authtokens) delete(ctx context.Context, st *store.Store, by account.Caller, id string) error {
+	return st.DeleteAuthtoken(ctx, by, id)
+}
+
+// rules returns the rules of --acl and --connect, bind:* when neither is given.
+func (a *authtokens) rules() []string {
+	if len(a.acl)+len(a.connect) == 0 {
 		return []string{"bind:*"}
 	}
-	rules := append([]string{}, acl...)
-	for _, pattern := range connect {
+	rules := append([]string{}, a.acl...)
+	for _, pattern := range a.connect {
 		rules = append(rules, "connect:"+pattern)
 	}
 	return rules

@@ -30,12 +30,22 @@ type credentialJSON struct {
 	LastUsedAt  *time.Time      `json:"last_used_at"`
 }
 
+// row has the columns of credentialKind.headings: those of an API key if it has scopes.
+func (c credentialJSON) row() []string {
+	rights := []string{c.rules()}
+	if c.Scopes != nil {
+		rights = []string{c.scopes(), orDash(c.rules()), orDash(c.ClusterUID)}
+	}
+	return slices.Concat([]string{c.ID}, rights, []string{date(c.CreatedAt), dateOrNever(c.ExpiresAt),
+		dateOrNever(c.LastUsedAt), orDash(c.Description)})
+}
+
 // rights returns the scopes and the rules as one text.
-func (c *credentialJSON) rights() string {
+func (c credentialJSON) rights() string {
 	return strings.Join(slices.DeleteFunc([]string{c.scopes(), c.rules()}, func(s string) bool { return s == "" }), " ")
 }
 
-func (c *credentialJSON) scopes() string {
+func (c credentialJSON) scopes() string {
 	texts := make([]string, len(c.Scopes))
 	for i, s := range c.Scopes {
 		texts[i] = string(s)
@@ -43,20 +53,24 @@ func (c *credentialJSON) scopes() string {
 	return strings.Join(texts, ",")
 }
 
-func (c *credentialJSON) rules() string { return strings.Join(c.ACL, " ") }
+func (c credentialJSON) rules() string { return strings.Join(c.ACL, " ") }
 
 // credentialKind is what the commands of API keys and those of authtokens differ in.
 type credentialKind struct {
 	title, noun   string   // "API key", "key"
 	headings      []string // headings of the columns of rights in a list
-	rights        func(v *credentialJSON) []string
-	rightsPrefix  string // the word before the rights in the answer to a creation
-	deleteEffect  string // after "Delete an API key"
+	rightsPrefix  string   // the word before the rights in the answer to a creation
+	deleteEffect  string   // after "Delete an API key"
 	exampleID     string
 	createCommand *cobra.Command // with its texts and the flags of this kind
-	create        func(context.Context, *store.Store, newCredential) (credentialJSON, error)
-	list          func(ctx context.Context, st *store.Store, accountID string) ([]credentialJSON, error)
-	delete        func(ctx context.Context, st *store.Store, by account.Caller, id string) error
+	credentials
+}
+
+// credentials creates, lists and deletes credentials in the store: apiKeys or authtokens.
+type credentials interface {
+	create(context.Context, *store.Store, newCredential) (credentialJSON, error)
+	list(ctx context.Context, st *store.Store, accountID string) ([]credentialJSON, error)
+	delete(ctx context.Context, st *store.Store, by account.Caller, id string) error
 }
 
 // newCredential has the flags that both kinds have.
@@ -109,21 +123,16 @@ func (k credentialKind) newCreate(c console, at *dataLocation) *cobra.Command {
 
 func (k credentialKind) newList(c console, at *dataLocation, use string) *cobra.Command {
 	var accountName string
-	cmd := newList(c, at, listCommand[credentialJSON]{
+	cmd := newList(c, at, listCommand{
 		short: "List " + k.title + "s, newest first", example: "  fairlead-server " + use + " list",
 		heading: slices.Concat([]string{"ID"}, k.headings,
 			[]string{"CREATED (UTC)", "EXPIRES", "LAST USED", "DESCRIPTION"}),
-		list: func(ctx context.Context, st *store.Store, _ []string) ([]credentialJSON, error) {
-			a, err := findAccount(ctx, st, accountName)
-			if err != nil {
-				return nil, err
-			}
-			return k.list(ctx, st, a.ID)
-		},
-		row: func(v credentialJSON) []string {
-			return slices.Concat([]string{v.ID}, k.rights(&v), []string{date(v.CreatedAt), dateOrNever(v.ExpiresAt),
-				dateOrNever(v.LastUsedAt), orDash(v.Description)})
-		},
+	}, func(ctx context.Context, st *store.Store, _ []string) ([]credentialJSON, error) {
+		a, err := findAccount(ctx, st, accountName)
+		if err != nil {
+			return nil, err
+		}
+		return k.list(ctx, st, a.ID)
 	})
 	addAccountFlag(cmd, &accountName, "needed when there are several")
 	return cmd

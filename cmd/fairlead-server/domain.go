@@ -24,6 +24,8 @@ type domainJSON struct {
 	CreatedAt time.Time `json:"created_at"`
 }
 
+func (d domainJSON) row() []string { return []string{d.Pattern, d.Account, date(d.CreatedAt)} }
+
 func newDomain(c console, at *dataLocation) *cobra.Command {
 	return newGroup("domain", "Grant domains to accounts, for endpoints with the public binding", newDomainGrant(c, at),
 		newDomainRevoke(c, at), newDomainList(c, at))
@@ -83,7 +85,7 @@ func newDomainRevoke(c console, at *dataLocation) *cobra.Command {
 }
 
 func newDomainList(c console, at *dataLocation) *cobra.Command {
-	return newList(c, at, listCommand[domainJSON]{
+	return newList(c, at, listCommand{
 		use: "list [ACCOUNT]", short: "List the grants of an account, or of all",
 		example: "  fairlead-server domain list",
 		args: func(cmd *cobra.Command, args []string) error {
@@ -93,9 +95,7 @@ func newDomainList(c console, at *dataLocation) *cobra.Command {
 			return nil
 		},
 		heading: []string{"PATTERN", "ACCOUNT", "GRANTED (UTC)"},
-		list:    listDomains,
-		row:     func(d domainJSON) []string { return []string{d.Pattern, d.Account, date(d.CreatedAt)} },
-	})
+	}, listDomains)
 }
 
 func listDomains(ctx context.Context, st *store.Store, args []string) ([]domainJSON, error) {

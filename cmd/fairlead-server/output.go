@@ -34,17 +34,17 @@ func (o *output) check() error {
 }
 
 // listCommand describes a command that lists values of the store.
-type listCommand[T any] struct {
+type listCommand struct {
 	use            string // "" = list
 	short, example string
 	args           cobra.PositionalArgs // nil = none
 	heading        []string
-	list           func(ctx context.Context, st *store.Store, args []string) ([]T, error)
-	row            func(T) []string
 }
 
-// newList makes a command that prints values as rows below a heading, or as JSON.
-func newList[T any](c console, at *dataLocation, l listCommand[T]) *cobra.Command {
+// newList makes a command that prints what list returns as rows below a heading, or as JSON.
+func newList[T interface{ row() []string }](c console, at *dataLocation, l listCommand,
+	list func(ctx context.Context, st *store.Store, args []string) ([]T, error),
+) *cobra.Command {
 	var out output
 	cmd := &cobra.Command{
 		Use: "list", Short: l.short, Example: l.example, Args: arguments(),
@@ -53,14 +53,14 @@ func newList[T any](c console, at *dataLocation, l listCommand[T]) *cobra.Comman
 				return err
 			}
 			return withStore(cmd.Context(), at, func(st *store.Store) error {
-				values, err := l.list(cmd.Context(), st, args)
+				values, err := list(cmd.Context(), st, args)
 				switch {
 				case err != nil:
 					return err
 				case out.format == "json":
 					return printJSON(c.out, values)
 				}
-				return printTable(c.out, l.heading, convert(values, l.row))
+				return printTable(c.out, l.heading, convert(values, T.row))
 			})
 		},
 	}

@@ -171,7 +171,7 @@ func apiRevoke(c console) *cobra.Command {
 				return cli.Usagef("--session ends one session, --sessions-only all of an identity: give one of them")
 			case strings.HasPrefix(userID, account.PrefixAppSession+"-"):
 				return cli.Usagef("%s is a session: give it as --session %[1]s", screen.Escape(userID))
-			case !yes && c.ask == nil:
+			case !yes && !c.asks:
 				return cli.Usagef("revoking asks for a confirmation, and there is no terminal to ask at: give --yes")
 			case !yes:
 				if err := c.confirmRevoking(ctx, api, userID, sessionID, sessionsOnly); err != nil {

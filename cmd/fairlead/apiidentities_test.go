@@ -6,8 +6,8 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
+	"io"
 	"regexp"
 	"strings"
 	"testing"
@@ -85,19 +85,24 @@ func TestIdentities_Commands(t *testing.T) {
 	}
 }
 
+// readerFunc is a terminal that a test reads from.
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
 func TestRevoke_Confirms(t *testing.T) {
 	t.Parallel()
 	a := newAccountAPI(t)
 	alice, session := a.people()
-	revoke := func(ctx context.Context, ask func(string) (string, error), args ...string) (int, string) {
+	revoke := func(ctx context.Context, terminal io.Reader, args ...string) (int, string) {
 		var errOut bytes.Buffer
 		code := run(ctx, append([]string{"api", "identities", "revoke"}, args...),
-			console{in: strings.NewReader(""), out: &errOut, err: &errOut, ask: ask,
+			console{in: terminal, out: &errOut, err: &errOut, asks: true,
 				env: func(k string) string { return a.env[k] }})
 		return code, errOut.String()
 	}
-	for answer, err := range map[string]error{"no": nil, "": errors.New("EOF"), "y e s": nil} {
-		code, printed := revoke(t.Context(), func(string) (string, error) { return answer, err }, alice)
+	for _, answer := range []string{"no\n", "", "y e s\n"} {
+		code, printed := revoke(t.Context(), strings.NewReader(answer), alice)
 		if code != 1 || !strings.Contains(printed, "nothing was revoked") {
 			t.Errorf("%q: %d %s", answer, code, printed)
 		}
@@ -105,14 +110,16 @@ func TestRevoke_Confirms(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	never := make(chan struct{})
 	defer close(never)
-	code, printed := revoke(ctx, func(string) (string, error) { interrupt(); <-never; return "yes", nil }, alice)
+	stuck := readerFunc(func([]byte) (int, error) { interrupt(); <-never; return 0, io.EOF })
+	code, printed := revoke(ctx, stuck, alice)
 	if code != 1 || !strings.Contains(printed, "nothing was revoked") {
 		t.Errorf("interrupted: %d %s", code, printed)
 	}
 	var prompts []string
-	yes := func(prompt string) (string, error) { prompts = append(prompts, prompt); return " Yes\n", nil }
 	for _, args := range [][]string{{"--session", session}, {alice, "--sessions-only"}, {alice}} {
-		if code, printed := revoke(t.Context(), yes, args...); code != 0 {
+		code, printed := revoke(t.Context(), strings.NewReader(" Yes\n"), args...)
+		prompt, _, asked := strings.Cut(printed, `Type "yes": `)
+		if prompts = append(prompts, prompt+`Type "yes": `); code != 0 || !asked {
 			t.Errorf("%v: %d %s", args, code, printed)
 		}
 	}

@@ -28,7 +28,7 @@ type console struct {
 	env    agentconfig.Getenv
 	color  bool
 	secret func(prompt string) (text string, typed bool, err error) // reads a line without echo when in is a terminal
-	ask    func(prompt string) (text string, err error)             // reads a line from a terminal; nil without one
+	asks   bool                                                     // in is a terminal, where a person answers
 }
 
 func main() {
@@ -40,21 +40,18 @@ func main() {
 
 func processConsole() console {
 	out := int(os.Stdout.Fd())
-	var ask func(string) (string, error)
-	if term.IsTerminal(int(os.Stdin.Fd())) {
-		ask = readAnswer
-	}
 	return console{
 		plugin: isPlugin(os.Args[0]),
 		in:     os.Stdin, out: os.Stdout, err: os.Stderr, env: os.Getenv,
 		color:  term.IsTerminal(out) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb",
-		secret: readSecret, ask: ask,
+		secret: readSecret, asks: term.IsTerminal(int(os.Stdin.Fd())),
 	}
 }
 
-func readAnswer(prompt string) (string, error) {
-	_, _ = io.WriteString(os.Stderr, prompt)
-	return bufio.NewReader(os.Stdin).ReadString('\n')
+// ask reads a line from the terminal.
+func (c console) ask(prompt string) (string, error) {
+	_, _ = io.WriteString(c.err, prompt)
+	return bufio.NewReader(c.in).ReadString('\n')
 }
 
 func readSecret(prompt string) (string, bool, error) {

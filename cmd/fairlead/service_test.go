@@ -128,6 +128,10 @@ func (svc *service) Stream(_ context.Context, _ *tunnel.Session, st *tunnel.Stre
 	_ = st.Refuse(tunnel.RefusedForbidden)
 }
 
+func (svc *service) OnResponsiveness(*tunnel.Session) {}
+
+func (svc *service) OnRequestLine(*tunnel.Session, tunnel.RequestLine) {}
+
 func (svc *service) Down(*tunnel.Session, error) {}
 
 // linePipe hands what a command prints to a test that reads it as it comes.

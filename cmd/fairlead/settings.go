@@ -79,8 +79,8 @@ func connectionOptions(s *agentconfig.Settings) (agent.Options, error) {
 	if err := errors.Join(noServer, noToken, noTrust); err != nil {
 		return agent.Options{}, asUsageErrors(err)
 	}
-	return agent.Options{Server: server.String(), Address: account.ServerAddress(server), TLS: tlsConfig,
-		Token: s.Authtoken}, nil
+	return agent.Options{ServerOptions: agent.ServerOptions{Server: server.String(),
+		Address: account.ServerAddress(server), TLS: tlsConfig, Token: s.Authtoken}}, nil
 }
 
 func serverURL(s *agentconfig.Settings) (*url.URL, error) {

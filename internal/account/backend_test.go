@@ -99,7 +99,7 @@ var backendRules = []struct {
 func TestBackend_NamesBrokenRules(t *testing.T) {
 	t.Parallel()
 	for _, c := range backendRules {
-		_, err := c.patch.Apply(account.Backend{Kind: c.kind})
+		_, err := c.patch.Apply(account.Backend{Kind: c.kind}, time.Time{})
 		var got []string
 		for _, f := range account.FieldsOf(err) {
 			got = append(got, f.Field)
@@ -123,7 +123,7 @@ func TestStaticAddress_NormalisesAndRefuses(t *testing.T) {
 		"user@a:80": "", "1.2.3:80": "", "256.1.1.1:80": "",
 		strings.Repeat("a.", 130) + "b:80": "",
 	} {
-		b, err := account.BackendPatch{Address: &raw}.Apply(account.Backend{Kind: account.BackendStatic})
+		b, err := account.BackendPatch{Address: &raw}.Apply(account.Backend{Kind: account.BackendStatic}, time.Time{})
 		if (err == nil) != (want != "") || err == nil && b.Static.Address != want {
 			t.Errorf("%q: %+v, %v, want %q", raw, b.Static, err, want)
 		}
@@ -133,11 +133,11 @@ func TestStaticAddress_NormalisesAndRefuses(t *testing.T) {
 func TestBackendPatch_KeepsUnnamedFields(t *testing.T) {
 	t.Parallel()
 	first, err := account.BackendPatch{StatusCode: new(503), Body: new("down"),
-		Description: new("d")}.Apply(account.Backend{Kind: account.BackendHTTPResponse})
+		Description: new("d")}.Apply(account.Backend{Kind: account.BackendHTTPResponse}, time.Time{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, err := account.BackendPatch{Body: new("up")}.Apply(first)
+	second, err := account.BackendPatch{Body: new("up")}.Apply(first, time.Time{})
 	if err != nil || second.Response.StatusCode != 503 || second.Response.Body != "up" || second.Description != "d" ||
 		first.Response.Body != "down" {
 		t.Errorf("first %+v, then %+v, %v", first.Response, second.Response, err)

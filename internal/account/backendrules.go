@@ -10,12 +10,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 )
 
 // Apply returns the changed backend, in its normal form, without touching b. CodeInvalid lists
 // every rule that the result breaks; which children there are is the store's affair.
-func (p BackendPatch) Apply(b Backend) (Backend, error) {
+func (p BackendPatch) Apply(b Backend, _ time.Time) (Backend, error) {
 	set(&b.Description, p.Description)
 	set(&b.Metadata, p.Metadata)
 	var r rules

@@ -55,8 +55,10 @@ func runBenchmarkedAgent() {
 		_, _ = io.Copy(io.Discard, in)
 		stop()
 	}()
-	o := agent.Options{Server: "https://" + args[1], Address: args[1], TLS: config,
-		Token: func() string { return "flt_test" }, Observer: observerFunc(func(agent.Event) {}),
+	o := agent.Options{
+		ServerOptions: agent.ServerOptions{Server: "https://" + args[1], Address: args[1], TLS: config,
+			Token: func() string { return "flt_test" }},
+		Observer: observerFunc(func(agent.Event) {}),
 		Endpoints: []agent.Endpoint{{
 			URL: account.EndpointURL{Scheme: "http", Host: "hello.demo", Port: 80}, Binding: "kubernetes",
 			Upstream: upstream}}}

@@ -22,7 +22,7 @@ func TestInspected_IsStreamItself(t *testing.T) {
 		http     bool
 		want     bool
 	}{{nil, true, true}, {r, false, true}, {r, true, false}} {
-		i := inspection{&Options{Inspect: c.recorder}}
+		i := inspection{&Options{UpstreamOptions: UpstreamOptions{Inspect: c.recorder}}}
 		got, _ := i.tap(&spec{}, st, Connection{HTTP: c.http})
 		if same := got == relay.HalfCloser(st); same != c.want {
 			t.Errorf("recorder %t, HTTP %t: the stream itself %t", c.recorder != nil, c.http, same)

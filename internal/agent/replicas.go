@@ -13,6 +13,13 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel/legs"
 )
 
+// maxLegs is how many replicas of the service a session connects to.
+const maxLegs = 3
+
+// legsDelay is how long changes of the replicas that a session is connected to are collected before
+// they are reported together.
+const legsDelay = 500 * time.Millisecond
+
 // sessionLegs follows the replicas that a session is connected to.
 type sessionLegs struct {
 	changed chan struct{} // gets a token when they may have changed
@@ -37,10 +44,10 @@ func (a *Agent) onLegs(s *tunnel.Session) {
 }
 
 // reportReplicas reports the replicas that the session is connected to until ctx is done or the
-// service drains the session. It collects the changes of Options.LegsDelay, because a session finds
-// its replicas one after the other.
+// service drains the session. It collects the changes of legsDelay, because a session finds its
+// replicas one after the other.
 func (a *Agent) reportReplicas(ctx context.Context, h *sessionBinds) {
-	for timer.Sleep(ctx, a.opt.LegsDelay) {
+	for timer.Sleep(ctx, legsDelay) {
 		h.legs.mu.Lock()
 		c, changed := h.legs.known.Update(h.session.Legs(), h.session.WantedLegs(), time.Now())
 		h.legs.mu.Unlock()

@@ -21,8 +21,6 @@ import (
 	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
-func soon(o *agent.Options) { o.LegsDelay = time.Millisecond }
-
 // replicas are several services behind a balancer.
 type replicas struct {
 	all []*service
@@ -47,7 +45,6 @@ func startReplicas(t *testing.T, n int) *replicas {
 func (all *replicas) run(t *testing.T, change func(*agent.Options)) *running {
 	t.Helper()
 	r := run(t, all.all[0], "8080", func(o *agent.Options) {
-		soon(o)
 		o.DialServer = all.dial
 		if change != nil {
 			change(o)
@@ -196,7 +193,7 @@ func TestReplicas_ReportsMissing(t *testing.T) {
 	svc := newService(t)
 	svc.replica, svc.replicas = "rp-1", 5
 	svc.start()
-	r := run(t, svc, "8080", soon)
+	r := run(t, svc, "8080", nil)
 	want := agent.Replicas{Connected: 1, Wanted: 3, Found: []string{"rp-1"}}
 	if d := cmp.Diff(want, next[agent.Replicas](r)); d != "" {
 		t.Error(d)
@@ -206,7 +203,7 @@ func TestReplicas_ReportsMissing(t *testing.T) {
 func TestReplicas_NoneWithSingleServer(t *testing.T) {
 	t.Parallel()
 	svc := newService(t).start()
-	r := run(t, svc, "8080", soon)
+	r := run(t, svc, "8080", nil)
 	for range 3 {
 		receive(t, svc.bound, "session")
 		svc.cut()

@@ -214,6 +214,10 @@ func (svc *service) Stream(_ context.Context, _ *tunnel.Session, st *tunnel.Stre
 	_ = st.Refuse(tunnel.RefusedForbidden)
 }
 
+func (svc *service) OnResponsiveness(*tunnel.Session) {}
+
+func (svc *service) OnRequestLine(*tunnel.Session, tunnel.RequestLine) {}
+
 func (svc *service) Down(*tunnel.Session, error) {}
 
 // header names the agent's endpoint.
@@ -269,13 +273,12 @@ func run(t *testing.T, svc *service, upstream string, change func(*agent.Options
 	ctx, cancel := context.WithCancel(t.Context())
 	r := &running{t: t, events: make(chan agent.Event, 10_000), stop: cancel, result: make(chan error, 1)}
 	o := agent.Options{
-		Server: "https://" + svc.addr, Address: svc.addr, TLS: config, Token: func() string {
-			return "flt_test"
-		}, InstanceID: "in-test",
+		ServerOptions: agent.ServerOptions{Server: "https://" + svc.addr, Address: svc.addr, TLS: config,
+			Token: func() string { return "flt_test" }, MaxBackoff: 50 * time.Millisecond},
+		InstanceID: "in-test",
 		Endpoints: []agent.Endpoint{{URL: account.EndpointURL{Scheme: "http", Host: "hello.demo", Port: 80},
 			Binding: "kubernetes", Name: "n", Description: "d", Metadata: "m", PoolingEnabled: true,
 			Upstream: to}},
-		MaxBackoff: 50 * time.Millisecond,
 		Observer: observerFunc(func(e agent.Event) {
 			select {
 			case r.events <- e:

@@ -45,7 +45,7 @@ func newBackends(set *settings, t *targets) *backends {
 		Read: func(ctx context.Context, key treeKey) (*account.BackendTree, error) {
 			return t.store.BackendTree(ctx, key.accountID, key.id)
 		}})
-	b.resolver = backend.New(backend.Options{Source: b})
+	b.resolver = backend.New(b)
 	return b
 }
 

@@ -65,7 +65,7 @@ func (c *controlServer) open(ctx context.Context) error {
 func (c *controlServer) wireSessions(
 	d *data, e *edgeServer, meter *requestMeter, windows *tunnel.WindowBudget,
 ) {
-	c.issuers = clustertoken.NewIssuers(d.store, login.NewClient(c.set.loginAllow), c.log, c.set.storeClock)
+	c.issuers = clustertoken.NewIssuers(d.store, login.NewClient(c.set.loginAllow), c.log)
 	c.clusterTokens = clustertoken.New(clustertoken.Options{Store: d.store, Issuers: c.issuers,
 		BaseURL: c.set.baseURL.String(), Logger: c.log, Clock: c.set.storeClock})
 	o := tunnelserver.Options{
@@ -78,7 +78,7 @@ func (c *controlServer) wireSessions(
 	}
 	c.sessions = tunnelserver.New(o)
 	c.tunnels = tunnel.NewServer(tunnel.ServerConfig{
-		Handler: c.sessions, OnResponsiveness: c.sessions.OnResponsiveness, WindowBudget: windows,
+		Handler: c.sessions, WindowBudget: windows,
 		OnWelcome: func(conn *tls.Conn) { c.listener.unauthenticated.remove(conn) }, Logger: c.log,
 	})
 	c.listener.tunnels, c.listener.tls = c.tunnels, serverTLS(d.certs.GetCertificate)

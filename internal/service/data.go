@@ -42,7 +42,7 @@ func (d *data) open(ctx context.Context, r *replicas, m *storeMetrics) (err erro
 	opt := store.Options{DataDir: set.DataDir, DatabaseURL: set.DatabaseURL, OwnHosts: set.ownHosts(),
 		Retention: store.Retention{Grace: set.EndpointGrace, KeepUsers: set.IdentityRetention,
 			KeepOperators: set.OperatorRetention},
-		BeatTimes: set.beatTimes, Observer: m, BeatClock: r.lease.Now, Clock: set.storeClock}
+		BeatTimes: set.beatTimes, Observer: m, Lease: r.lease, Clock: set.storeClock}
 	if opt.Replica, err = r.row(); err != nil {
 		return err
 	}

@@ -67,5 +67,5 @@ func KnowsLocation(ip netip.Addr) bool { return (*locator)(nil).Locate(ip) != tr
 // Validate passes every broken rule of the options to note.
 func (o *PublicOptions) Validate(note func(error)) { o.parse(&settings{}, note) }
 
-// SetOnTraffic makes the service pass what records its traffic to f.
-func (o *Options) SetOnTraffic(f func(*traffic.Recorder)) { o.onTraffic = f }
+// SetRecorder sets what records the traffic.
+func (o *Options) SetRecorder(r *traffic.Recorder) { o.recorder = r }

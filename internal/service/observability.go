@@ -4,6 +4,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -19,6 +20,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
 	"github.com/fairlead-dev/fairlead/internal/service/sqldb"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
+	"github.com/fairlead-dev/fairlead/internal/service/traffic"
 )
 
 const (
@@ -39,11 +41,8 @@ type observability struct {
 }
 
 func newObservability(set *settings) *observability {
-	o := &observability{set: set, log: set.Logger, meter: newRequestMeter(set.MetricsSeries)}
-	if set.onTraffic != nil {
-		set.onTraffic(o.meter.traffic)
-	}
-	return o
+	recorder := cmp.Or(set.recorder, traffic.New(traffic.Options{MaxOwn: set.MetricsSeries}))
+	return &observability{set: set, log: set.Logger, meter: newRequestMeter(recorder)}
 }
 
 // open opens the listeners, the access log and the tracing. ready returns what keeps the service

@@ -93,10 +93,10 @@ type BootstrapOptions struct {
 // Tests set them.
 type substitutes struct {
 	storeClock           func() time.Time
-	onStoreOpen          func(*store.Store)      // onStoreOpen gets the open store.
-	onTraffic            func(*traffic.Recorder) // onTraffic gets what records the traffic.
-	maxUnauthenticated   int                     // maxUnauthenticated is for the connections of a client.
-	sessionSweepInterval time.Duration           // sessionSweepInterval is for cutting ended sessions of people.
+	onStoreOpen          func(*store.Store) // onStoreOpen gets the open store.
+	recorder             *traffic.Recorder
+	maxUnauthenticated   int           // maxUnauthenticated is for the connections of a client.
+	sessionSweepInterval time.Duration // sessionSweepInterval is for cutting ended sessions of people.
 	wrapLoginStore       func(account.Logins) account.Logins
 	wrapRevoker          func(account.Revoker) account.Revoker
 	beatTimes            membership.BeatTimes

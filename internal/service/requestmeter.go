@@ -26,9 +26,9 @@ type requestMeter struct {
 	tracing   *tracing   // nil = none
 }
 
-// newRequestMeter makes a meter. At most so many endpoints, and backends, have metrics of their own.
-func newRequestMeter(rows int) *requestMeter {
-	m := &requestMeter{metrics: newMetrics(), traffic: traffic.New(traffic.Options{MaxOwn: rows})}
+// newRequestMeter makes a meter that counts in the recorder.
+func newRequestMeter(recorder *traffic.Recorder) *requestMeter {
+	m := &requestMeter{metrics: newMetrics(), traffic: recorder}
 	m.registry.MustRegister(newTrafficMetrics("endpoint", m.traffic.Endpoints),
 		newTrafficMetrics("backend", m.traffic.Backends))
 	m.sessions = newSessionMetrics(m.registry)

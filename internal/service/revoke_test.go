@@ -18,6 +18,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/live"
+	"github.com/fairlead-dev/fairlead/internal/service/traffic"
 	"github.com/fairlead-dev/fairlead/test/support/logbuffer"
 )
 
@@ -100,7 +101,8 @@ func (c *cutRecorder) count(id string) int {
 
 func testRevoker(p *fakeLoginStore) (*revoker, *logbuffer.Buffer) {
 	log := &logbuffer.Buffer{}
-	return &revoker{store: p, liveSessions: live.New(nil), meter: newRequestMeter(1).sessions,
+	meter := newRequestMeter(traffic.New(traffic.Options{MaxOwn: 1})).sessions
+	return &revoker{store: p, liveSessions: live.New(nil), meter: meter,
 		log: slog.New(slog.NewTextHandler(log, nil))}, log
 }
 

@@ -50,7 +50,7 @@ fairlead_server_backend_requests_total{backend="other",class="2xx"} 40
 // TestTrafficMetrics_AreBounded counts requests of more objects than there are rows.
 func TestTrafficMetrics_AreBounded(t *testing.T) {
 	t.Parallel()
-	m := newRequestMeter(3)
+	m := newRequestMeter(traffic.New(traffic.Options{MaxOwn: 3}))
 	record := func(id, backend string, status int, code account.Code) {
 		s := &edge.RequestRecord{Endpoint: &account.Endpoint{ID: id, AccountID: "ac-1"},
 			Request: &http.Request{RequestURI: "/"}, StartedAt: time.Now()}
@@ -82,7 +82,7 @@ func TestTrafficMetrics_AreBounded(t *testing.T) {
 
 // TestTrafficMetrics_AllocateNothing counts bytes, and connections.
 func TestTrafficMetrics_AllocateNothing(t *testing.T) {
-	m := newRequestMeter(10)
+	m := newRequestMeter(traffic.New(traffic.Options{MaxOwn: 10}))
 	s := &edge.RequestRecord{Endpoint: &account.Endpoint{ID: "ep-1"}, StartedAt: time.Now()}
 	m.Start(s)
 	if n := testing.AllocsPerRun(100, func() { s.LiveTraffic.Add(10, 10) }); n != 0 {
@@ -95,7 +95,7 @@ func TestTrafficMetrics_AllocateNothing(t *testing.T) {
 
 // BenchmarkRequestMeter meters a request without access log and traces.
 func BenchmarkRequestMeter(b *testing.B) {
-	m := newRequestMeter(10)
+	m := newRequestMeter(traffic.New(traffic.Options{MaxOwn: 10}))
 	s := &edge.RequestRecord{Endpoint: &account.Endpoint{ID: "ep-1", AccountID: "ac-1"}, StartedAt: time.Now(),
 		Client:  &edge.ClientInfo{ClientIP: netip.MustParseAddr("203.0.113.9")},
 		Request: &http.Request{Method: "GET", RequestURI: "/api/v1/things?token=abc", ProtoMajor: 1, ProtoMinor: 1}}

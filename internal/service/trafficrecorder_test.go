@@ -21,7 +21,10 @@ import (
 
 // keepRecorder stores what records the traffic of a service.
 func keepRecorder(to **traffic.Recorder) func(*service.Options) {
-	return func(o *service.Options) { o.SetOnTraffic(func(r *traffic.Recorder) { *to = r }) }
+	return func(o *service.Options) {
+		*to = traffic.New(traffic.Options{MaxOwn: o.MetricsSeries})
+		o.SetRecorder(*to)
+	}
 }
 
 // TestTraffic_IsRecorded sends requests with planted secrets through a whole service, and reads what

@@ -52,7 +52,7 @@ func (a *restrictIPs) provision(c *config) {
 func networks(c *config, items []*yaml.Node) []network {
 	var all []network
 	for _, item := range items {
-		t := c.c.compileTemplate(item, nil)
+		t := c.c.compileTemplate(item)
 		text, fixed := t.fixed()
 		if !fixed {
 			all = append(all, network{dynamic: t})
@@ -99,7 +99,7 @@ func containsAddr(x *exchange, list []network, ip netip.Addr) (in, certain bool)
 	for _, n := range list {
 		p := n.prefix
 		if n.dynamic != nil {
-			text, err := n.dynamic.render(x)
+			text, err := n.dynamic.render(x, nil)
 			if err == nil {
 				p, err = parsePrefix(text)
 			}

@@ -18,8 +18,8 @@ type forwardInternal struct {
 }
 
 func (a *forwardInternal) provision(c *config) {
-	a.tcp = c.c.options.Scheme == "tcp"
-	a.url = c.template("url", nil)
+	a.tcp = c.c.policy.options.Scheme == "tcp"
+	a.url = c.template("url")
 	c.oneOf("on_error", "halt", map[string]string{"halt": "",
 		"continue": "traffic that cannot be forwarded is answered with an error"})
 	if a.url == nil {
@@ -50,7 +50,7 @@ func (a *forwardInternal) host() string {
 func (a *forwardInternal) serve(x *exchange) {
 	target := a.fixed
 	if target == "" {
-		text, err := a.url.render(x)
+		text, err := a.url.render(x, nil)
 		if err == nil {
 			target, err = internalURL(text, a.tcp)
 		}

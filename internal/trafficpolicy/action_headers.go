@@ -57,7 +57,7 @@ func validHeaderValue(name, value string) bool {
 func renderHeaders(x *exchange, all []header) http.Header {
 	out := make(http.Header, len(all))
 	for _, h := range all {
-		if v, err := h.value.render(x); err == nil && validHeaderValue(h.name, v) {
+		if v, err := h.value.render(x, nil); err == nil && validHeaderValue(h.name, v) {
 			out[h.name] = []string{v}
 		}
 	}

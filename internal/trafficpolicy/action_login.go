@@ -76,7 +76,7 @@ func (a *loginAction) provision(c *config) {
 	}
 	sum := sha256.Sum256(text)
 	a.config.Digest = hex.EncodeToString(sum[:])
-	if check := c.c.options.ValidateLogin; check != nil && len(c.c.problems) == before {
+	if check := c.c.policy.options.ValidateLogin; check != nil && len(c.c.problems) == before {
 		for _, f := range account.FieldsOf(check(&a.config)) {
 			c.c.problem(c.values[f.Field], "", "%s: %s", f.Field, f.Rule)
 		}
@@ -86,7 +86,7 @@ func (a *loginAction) provision(c *config) {
 // checkLogin checks that a login is possible: one in a document, and only where a browser keeps the
 // cookies.
 func (c *compiler) checkLogin(a *config) {
-	o := c.options
+	o := c.policy.options
 	switch {
 	case o.Binding != "" && o.Binding != account.BindingPublic:
 		c.problem(a.node, "", "%s is for endpoints that browsers reach: those with the public binding, not with %s",
@@ -181,12 +181,13 @@ func (*loginAction) hints() map[string]string {
 
 // serve passes requests with a session on. Without a LoginHandler it denies every request.
 func (a *loginAction) serve(x *exchange) {
-	if x.policy.logins == nil || x.conn.Endpoint == nil {
+	logins := x.policy.options.LoginHandler
+	if logins == nil || x.conn.Endpoint == nil {
 		x.fail()
 		return
 	}
 	l := LoginRequest{Config: &a.config, Endpoint: x.conn.Endpoint, Conn: x.conn, Pages: x.forwarder}
-	x.policy.logins.ServeLogin(x.w, x.r, l, func(w http.ResponseWriter, r *http.Request, found LoginResult) {
+	logins.ServeLogin(x.w, x.r, l, func(w http.ResponseWriter, r *http.Request, found LoginResult) {
 		x.w, x.r, x.cloned = w, r, false
 		clear(x.cache)
 		a.setResults(x, found)

@@ -53,7 +53,7 @@ func (a *rateLimit) provision(c *config) {
 	if !c.has("capacity") {
 		c.missing("capacity", "the number of requests")
 	}
-	a.window = newSlidingWindow(capacity, parseRate(c), c.c.options.Clock())
+	a.window = newSlidingWindow(capacity, parseRate(c), c.c.policy.options.Clock())
 	items := c.items("bucket_key", maxBucketKeys)
 	for _, item := range items {
 		if e := c.c.compileExpression(item, 0, item.Value); e != nil {
@@ -84,7 +84,7 @@ func parseRate(c *config) time.Duration {
 }
 
 func (a *rateLimit) serve(x *exchange) {
-	wait := a.window.reserve(a.bucketKey(x), x.policy.clock())
+	wait := a.window.reserve(a.bucketKey(x), x.policy.options.Clock())
 	x.setResult("rate_limit.limited", wait > 0)
 	if wait <= 0 || !a.enforce {
 		x.next()

@@ -19,14 +19,14 @@ type customResponse struct {
 func (a *customResponse) provision(c *config) {
 	a.status = c.number("status_code", http.StatusOK, 200, 599)
 	a.headers = c.headers("headers", false)
-	a.body = c.template("body", nil)
+	a.body = c.template("body")
 	if a.body != nil && !bodyAllowed(a.status) {
 		c.c.problem(c.values["body"], "", "an answer with status %d has no body", a.status)
 	}
 }
 
 func (a *customResponse) serve(x *exchange) {
-	body, err := a.body.render(x)
+	body, err := a.body.render(x, nil)
 	if err != nil {
 		x.fail()
 		return

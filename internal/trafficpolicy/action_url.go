@@ -27,19 +27,15 @@ type urlSubstitution struct {
 }
 
 func (a *urlSubstitution) provision(c *config) {
-	if a.from = c.template("from", regexp.QuoteMeta); a.from != nil {
+	if a.from = c.template("from"); a.from != nil {
 		if text, fixed := a.from.fixed(); fixed {
 			a.pattern = c.pattern(c.values["from"], text)
 		}
 	}
-	var escape func(string) string
-	if a.from != nil { // $1 of a client's must not become a match
-		escape = func(s string) string { return strings.ReplaceAll(s, "$", "$$") }
-	}
-	if a.to = c.template("to", escape); !c.has("to") {
+	if a.to = c.template("to"); !c.has("to") {
 		c.missing("to", "the URL, or what the matches of from become")
 	}
-	if a.from != nil && a.to != nil && !c.c.options.Stored {
+	if a.from != nil && a.to != nil && !c.c.policy.options.Stored {
 		a.checkGroups(c)
 	}
 }
@@ -134,7 +130,11 @@ func (a *urlSubstitution) apply(x *exchange) (result string, changed bool, err e
 	if len(before) > maxURL {
 		return "", false, fmt.Errorf("matching a URL of %d bytes: at most %d are looked at", len(before), maxURL)
 	}
-	to, err := a.to.render(x)
+	var escape func(string) string
+	if a.from != nil { // $1 of a client's must not become a match
+		escape = func(s string) string { return strings.ReplaceAll(s, "$", "$$") }
+	}
+	to, err := a.to.render(x, escape)
 	if err != nil {
 		return "", false, err
 	}
@@ -143,7 +143,7 @@ func (a *urlSubstitution) apply(x *exchange) (result string, changed bool, err e
 	case a.from == nil:
 		return to, to != before, nil
 	case pattern == nil:
-		from, err := a.from.render(x)
+		from, err := a.from.render(x, regexp.QuoteMeta)
 		if err != nil {
 			return "", false, err
 		}

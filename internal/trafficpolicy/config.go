@@ -169,9 +169,9 @@ func (c *config) has(key string) bool { n := c.get(key); return n != nil && n.Ta
 
 // refuseSecret reports a mistake where a document with a secret is one.
 func (c *compiler) refuseSecret(n *yaml.Node, what string) {
-	if c.options.NoSecrets != "" {
+	if c.policy.options.NoSecrets != "" {
 		c.problem(n, "", "%s is a secret, and everyone who may read this document would know it: %s", what,
-			c.options.NoSecrets)
+			c.policy.options.NoSecrets)
 	}
 }
 
@@ -238,7 +238,7 @@ func (c *config) items(key string, most int) []*yaml.Node {
 }
 
 // template reads a text with optional ${expressions}. It returns nil when there is none.
-func (c *config) template(key string, escape func(string) string) *template {
+func (c *config) template(key string) *template {
 	if !c.has(key) {
 		return nil
 	}
@@ -246,7 +246,7 @@ func (c *config) template(key string, escape func(string) string) *template {
 	if _, ok := c.c.stringValue(n, key); !ok {
 		return nil
 	}
-	return c.c.compileTemplate(n, escape)
+	return c.c.compileTemplate(n)
 }
 
 // headers reads a mapping of header names to texts with optional ${expressions}, in the order of
@@ -278,7 +278,7 @@ func (c *config) headers(key string, allowHost bool) []header {
 		if _, ok := c.c.stringValue(value, "the value of "+name); !ok {
 			continue
 		}
-		t := c.c.compileTemplate(value, nil)
+		t := c.c.compileTemplate(value)
 		if _, fixed := t.fixed(); fixed && canonical == "Authorization" {
 			c.c.refuseSecret(o.keys[name], "the value of "+canonical)
 		}

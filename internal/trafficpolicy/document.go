@@ -59,7 +59,6 @@ var formerKeys = map[string]string{
 // compiler compiles one document to a policy and collects its problems.
 type compiler struct {
 	policy   *Policy
-	options  Options
 	lines    lines
 	problems []Problem
 
@@ -102,7 +101,7 @@ func (c *compiler) compileDocument(text string) *Problem {
 	}
 	text = fromJSON(text)
 	c.lines = lineBreak.Split(text, -1)
-	if o := c.options; !slices.Contains([]string{"", "http", "https", "tcp"}, o.Scheme) ||
+	if o := c.policy.options; !slices.Contains([]string{"", "http", "https", "tcp"}, o.Scheme) ||
 		!slices.Contains([]string{"", "kubernetes", "internal", "public"}, o.Binding) {
 		return newProblem(1, 1, "there is no traffic policy for an endpoint of scheme %q and binding %q", o.Scheme,
 			o.Binding)
@@ -221,7 +220,7 @@ func (c *compiler) compileRoot(n *yaml.Node) {
 		if value == nil || value.Tag == "!!null" {
 			continue
 		}
-		if c.options.Scheme == "tcp" && p != onTCPConnect {
+		if c.policy.options.Scheme == "tcp" && p != onTCPConnect {
 			c.problem(o.keys[p.String()], p.String(),
 				"a tcp endpoint is never parsed as HTTP, so %s cannot run; use on_tcp_connect", p)
 			continue

@@ -226,7 +226,7 @@ func (p *Policy) ServeHTTP(w http.ResponseWriter, r *http.Request, c *Conn, f Fo
 		return
 	}
 	x := exchange{
-		policy: p, conn: c, w: w, r: r, startedAt: p.clock(), steps: maxSteps, rules: p.rules[onHTTPRequest],
+		policy: p, conn: c, w: w, r: r, startedAt: p.options.Clock(), steps: maxSteps, rules: p.rules[onHTTPRequest],
 		forwarder: f,
 	}
 	x.budget = &x.steps

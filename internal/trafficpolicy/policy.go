@@ -51,10 +51,8 @@ type Policy struct {
 	rules   [phases][]rule
 	facts   account.PolicyFacts
 	summary Summary
-	clock   func() time.Time
-	logins  LoginHandler
+	options Options
 
-	costs          CostObserver // nil = none
 	costReportedAt atomic.Int64 // when, in nanoseconds
 }
 
@@ -116,8 +114,8 @@ func Check(text string, o Options) (*Policy, []Problem) {
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}
-	p := &Policy{clock: o.Clock, logins: o.LoginHandler, costs: o.Costs}
-	c := &compiler{policy: p, options: o}
+	p := &Policy{options: o}
+	c := &compiler{policy: p}
 	if err := c.compileDocument(text); err != nil {
 		c.problems = append(c.problems, *err)
 	}
@@ -155,8 +153,8 @@ func (p *Policy) Summary() Summary { return p.summary }
 
 // reportCostExceeded reports that a request has used up its steps at a rule.
 func (p *Policy) reportCostExceeded(rule string) {
-	now, last := p.clock().UnixNano(), p.costReportedAt.Load()
-	if p.costs != nil && (last == 0 || now-last >= int64(time.Minute)) && p.costReportedAt.CompareAndSwap(last, now) {
-		p.costs.CostExceeded(rule)
+	now, last, costs := p.options.Clock().UnixNano(), p.costReportedAt.Load(), p.options.Costs
+	if costs != nil && (last == 0 || now-last >= int64(time.Minute)) && p.costReportedAt.CompareAndSwap(last, now) {
+		costs.CostExceeded(rule)
 	}
 }

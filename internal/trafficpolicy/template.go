@@ -15,10 +15,7 @@ import (
 )
 
 // template is a text with ${expressions}; $${ stands for ${ itself.
-type template struct {
-	parts  []part
-	escape func(string) string // makes a value of an expression fit for its surroundings; nil leaves it
-}
+type template struct{ parts []part }
 
 // part is a fixed text or an expression.
 type part struct {
@@ -27,8 +24,8 @@ type part struct {
 }
 
 // compileTemplate compiles the value of a scalar.
-func (c *compiler) compileTemplate(n *yaml.Node, escape func(string) string) *template {
-	t := &template{escape: escape}
+func (c *compiler) compileTemplate(n *yaml.Node) *template {
+	t := &template{}
 	rest, offset := n.Value, 0
 	fixed := func(s string) {
 		if s != "" {
@@ -114,8 +111,9 @@ func (t *template) fixed() (string, bool) {
 
 var errTemplate = errors.New("an expression in the text has no value")
 
-// render evaluates the template. Fixed ones cost nothing.
-func (t *template) render(x *exchange) (string, error) {
+// render evaluates the template. Fixed ones cost nothing. escape makes a value of an expression fit
+// for its surroundings; nil leaves it.
+func (t *template) render(x *exchange, escape func(string) string) (string, error) {
 	switch {
 	case t == nil || len(t.parts) == 0:
 		return "", nil
@@ -140,8 +138,8 @@ func (t *template) render(x *exchange) (string, error) {
 		if !x.spend(len(s) * scanBytes) {
 			return "", errCost
 		}
-		if t.escape != nil {
-			s = t.escape(s)
+		if escape != nil {
+			s = escape(s)
 		}
 		if b.WriteString(s); b.Len() > maxText {
 			return "", fmt.Errorf("evaluating ${…}: a text has at most %d bytes", maxText)

@@ -28,7 +28,7 @@ var variables = sync.OnceValue(func() []variable {
 	all = append(all, responseVariables()...)
 	all = append(all, resultVariables()...)
 	return append(all, variable{"time.now", cel.StringType, allPhases, func(x *exchange) (any, bool) {
-		return x.policy.clock().UTC().Format(time.RFC3339), true
+		return x.policy.options.Clock().UTC().Format(time.RFC3339), true
 	}})
 })
 

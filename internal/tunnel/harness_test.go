@@ -68,6 +68,9 @@ type testHandler struct {
 	stream func(ctx context.Context, s *Session, st *Stream)
 	renew  func(ctx context.Context, s *Session, token string) (time.Time, error)
 
+	responsiveness func()
+	requestLine    func(s *Session, line RequestLine)
+
 	ups   chan *Session
 	downs chan error
 
@@ -78,7 +81,8 @@ type testHandler struct {
 }
 
 func newHandler() *testHandler {
-	return &testHandler{ups: make(chan *Session, 100), downs: make(chan error, 100)}
+	return &testHandler{ups: make(chan *Session, 100), downs: make(chan error, 100),
+		responsiveness: func() {}, requestLine: func(*Session, RequestLine) {}}
 }
 
 func (h *testHandler) Hello(ctx context.Context, hello Hello, _ net.Addr) (Welcome, error) {
@@ -136,6 +140,10 @@ func (h *testHandler) Stream(ctx context.Context, s *Session, st *Stream) {
 	}
 	echo(st)
 }
+
+func (h *testHandler) OnResponsiveness(*Session) { h.responsiveness() }
+
+func (h *testHandler) OnRequestLine(s *Session, line RequestLine) { h.requestLine(s, line) }
 
 func (h *testHandler) Down(_ *Session, err error) { h.downs <- err }
 

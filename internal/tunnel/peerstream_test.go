@@ -20,8 +20,7 @@ func TestServer_ReceivesRequestLinesOfClient(t *testing.T) {
 	}
 	lines := make(chan received, 1)
 	h := newTestServer(t, overTCP, newHandler())
-	h.server = NewServer(ServerConfig{Handler: h.handler,
-		OnRequestLine: func(s *Session, l RequestLine) { lines <- received{s, l} }})
+	h.handler.requestLine = func(s *Session, l RequestLine) { lines <- received{s, l} }
 	s := h.startClient(ClientConfig{}).awaitSession(t)
 	far := wait.Receive(t, "the session", h.handler.ups)
 	want := RequestLine{EndpointID: "ep_1", Method: "GET", Path: "/", Status: 200, At: time.Unix(1, 2).UTC()}

@@ -110,9 +110,7 @@ func (l *link) responsivenessChanged() {
 }
 
 func (h *serverSession) responsivenessChanged(s *Session) {
-	if f := h.server.cfg.OnResponsiveness; f != nil {
-		f(s)
-	}
+	h.server.cfg.Handler.OnResponsiveness(s)
 }
 
 func (d *clientHandler) responsivenessChanged(s *Session) {

@@ -22,7 +22,7 @@ func TestSession_FrozenPeerIsUnresponsiveOnAllConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newTestServer(t, overPipe, newHandler())
 		var changes atomic.Int32
-		h.server.cfg.OnResponsiveness = func(*Session) { changes.Add(1) }
+		h.handler.responsiveness = func() { changes.Add(1) }
 		var process frozen.Process
 		defer process.Continue()
 		h.startClient(ClientConfig{Hello: agentHello, Connections: 3,

@@ -41,6 +41,12 @@ type Handler interface {
 	// Stream serves a stream that a forwarder opened, in a goroutine of its own. It must call
 	// Accept or Refuse; the stream is ended when it returns. ctx ends with the stream's connection.
 	Stream(ctx context.Context, s *Session, st *Stream)
+	// OnResponsiveness is called when what the session's Unresponsive returns may have changed. It
+	// must not block.
+	OnResponsiveness(s *Session)
+	// OnRequestLine receives a request line that a client sent; agents and forwarders send none. It
+	// must not block.
+	OnRequestLine(s *Session, line RequestLine)
 	// Down is called once for each Up, after the session's last connection ended and after its last
 	// Bind, Unbind or Renew returned. Stream handlers may still be returning.
 	Down(s *Session, err error)
@@ -51,12 +57,6 @@ type ServerConfig struct {
 	Handler      Handler
 	WindowBudget *WindowBudget // shared by all Clients and Servers of a process; default: NewWindowBudget(0)
 	Logger       *slog.Logger  // default: none
-	// OnResponsiveness is called when what the session's Unresponsive returns may have changed. It
-	// does not block. May be nil.
-	OnResponsiveness func(*Session)
-	// OnRequestLine receives the request lines that clients send; agents and forwarders send none.
-	// It must not block. Default: lines are ignored.
-	OnRequestLine func(*Session, RequestLine)
 	// MaxPending is how many connections may be between TLS and Welcome at a time; further ones are
 	// closed at once. Default 1024. The listener limits them per address.
 	MaxPending int
@@ -286,9 +286,7 @@ func (h *serverSession) answerRequest(l *link, m *message) *message {
 }
 
 func (h *serverSession) handleRequestLine(line RequestLine) {
-	if f := h.server.cfg.OnRequestLine; f != nil {
-		f(h.Session, line)
-	}
+	h.server.cfg.Handler.OnRequestLine(h.Session, line)
 }
 
 func (h *serverSession) serveRequest(l *link, m, answer *message) error {

@@ -34,10 +34,12 @@ type running struct {
 func start(t *testing.T, s *servicetest.Server, change func(*agent.Options)) *running {
 	t.Helper()
 	r := &running{t: t, events: make(chan agent.Event, 100_000)}
-	o := agent.Options{Server: "https://" + s.Addrs.Service.String(), Address: s.Addrs.Service.String(),
-		TLS: s.ClientTLS(), Token: func() string { return s.Authtoken }, InstanceID: "in-" + t.Name(),
-		KeepRunning: true, MaxBackoff: 100 * time.Millisecond, RebindDelay: 50 * time.Millisecond,
-		UnbindTimeout: 20 * time.Second,
+	o := agent.Options{
+		ServerOptions: agent.ServerOptions{Server: "https://" + s.Addrs.Service.String(),
+			Address: s.Addrs.Service.String(), TLS: s.ClientTLS(), Token: func() string { return s.Authtoken },
+			MaxBackoff: 100 * time.Millisecond},
+		ShutdownOptions: agent.ShutdownOptions{UnbindTimeout: 20 * time.Second},
+		InstanceID:      "in-" + t.Name(), KeepRunning: true, RebindDelay: 50 * time.Millisecond,
 		Observer: observerFunc(func(e agent.Event) {
 			switch e.(type) {
 			case agent.Connection, agent.Request:

@@ -151,10 +151,9 @@ func runAgent(ctx context.Context, _ keyring, next string) (string, error) {
 	online, ended := make(chan agent.Online, 10), make(chan error, 1)
 	go func() {
 		ended <- agent.Run(ctx, agent.Options{
-			Server: "https://" + i.Server, Address: i.Server, TLS: config, Token: func() string {
-				return i.Token
-			}, Endpoints: endpoints,
-			Logger: slog.New(slog.DiscardHandler),
+			ServerOptions: agent.ServerOptions{Server: "https://" + i.Server, Address: i.Server, TLS: config,
+				Token: func() string { return i.Token }},
+			Endpoints: endpoints, Logger: slog.New(slog.DiscardHandler),
 			Observer: observerFunc(func(e agent.Event) {
 				if e, ok := e.(agent.Online); ok {
 					online <- e

@@ -64,10 +64,11 @@ func (c *chain) routes(t *testing.T, name string, to *upstream) []route {
 	online := make(chan agent.Online, len(endpoints))
 	ended := runInBackground(t, func(ctx context.Context) error {
 		return agent.Run(ctx, agent.Options{
-			Server: "https://" + c.Addrs.Service.String(), Address: c.Addrs.Service.String(), TLS: c.ClientTLS(),
-			Token: func() string { return c.Authtoken }, Endpoints: endpoints,
-			UpstreamTLS: &tls.Config{RootCAs: c.upstreamRoots, MinVersion: tls.VersionTLS12},
-			Logger:      slog.New(slog.DiscardHandler),
+			ServerOptions: agent.ServerOptions{Server: "https://" + c.Addrs.Service.String(),
+				Address: c.Addrs.Service.String(), TLS: c.ClientTLS(), Token: func() string { return c.Authtoken }},
+			UpstreamOptions: agent.UpstreamOptions{
+				UpstreamTLS: &tls.Config{RootCAs: c.upstreamRoots, MinVersion: tls.VersionTLS12}},
+			Endpoints: endpoints, Logger: slog.New(slog.DiscardHandler),
 			Observer: observerFunc(func(e agent.Event) {
 				if e, ok := e.(agent.Online); ok {
 					online <- e

@@ -86,10 +86,10 @@ func (r *rig) runAgent(replica int, token string, endpoints ...endpoint) *testAg
 		r.t.Fatal(err)
 	}
 	address := r.balancer.addrs[frontService]
-	o := agent.Options{Server: "https://" + address, Address: address, TLS: config,
-		Token:      func() string { return token },
-		Logger:     slog.New(slog.NewTextHandler(&a.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
-		DialServer: dialerFrom(a.client), MaxBackoff: time.Second,
+	o := agent.Options{
+		ServerOptions: agent.ServerOptions{Server: "https://" + address, Address: address, TLS: config,
+			Token: func() string { return token }, DialServer: dialerFrom(a.client), MaxBackoff: time.Second},
+		Logger: slog.New(slog.NewTextHandler(&a.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Observer: observerFunc(func(e agent.Event) {
 			select {
 			case a.events <- e:

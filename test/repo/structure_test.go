@@ -29,12 +29,12 @@ const (
 var ceilings = map[string]int{
 	"types in more than 6 files":       0,
 	"types with more than 40 methods":  0,
-	"structs of more than 15 options":  1,
+	"structs of more than 15 options":  0,
 	"packages of more than 40 files":   0,
-	"struct fields that are functions": 119,
+	"struct fields that are functions": 92,
 	"comments that begin with \"of\"":  26,
 	"files that name UpstreamProtocol": 15,
-	"lines of product":                 120_949,
+	"lines of product":                 120_887,
 	"pages of docs over 25 kB":         0,
 }
 

@@ -208,12 +208,12 @@ func (e *exporter) newAgent(clusterUID string) (*agent.Agent, error) {
 		return nil, err
 	}
 	return agent.New(agent.Options{
-		Server: "https://" + e.EdgeAddress, Address: e.EdgeAddress, TLS: tls, DialServer: dial,
-		Token: e.token, RenewToken: e.ServiceAccountTokenFile != "", InstanceID: e.PodName, ClusterUID: clusterUID,
+		ServerOptions: agent.ServerOptions{Server: "https://" + e.EdgeAddress, Address: e.EdgeAddress, TLS: tls,
+			DialServer: dial, Token: e.token, RenewToken: e.ServiceAccountTokenFile != ""},
+		ShutdownOptions: agent.ShutdownOptions{DrainTimeout: e.DrainTimeout,
+			LeaveBound: func() bool { return !e.deployment.isUninstalled(context.Background()) }},
+		InstanceID: e.PodName, ClusterUID: clusterUID, KeepRunning: true,
 		Observer: &observer{states: e.states, traffic: e.traffic, log: e.Logger}, Logger: e.Logger,
-		DrainTimeout: e.DrainTimeout,
-		KeepRunning:  true,
-		LeaveBound:   func() bool { return !e.deployment.isUninstalled(context.Background()) },
 	}), nil
 }
 

@@ -181,6 +181,10 @@ func (e *fakeEdge) Stream(ctx context.Context, _ *tunnel.Session, st *tunnel.Str
 	handle(ctx, st)
 }
 
+func (e *fakeEdge) OnResponsiveness(*tunnel.Session) {}
+
+func (e *fakeEdge) OnRequestLine(*tunnel.Session, tunnel.RequestLine) {}
+
 func (e *fakeEdge) Down(*tunnel.Session, error) {}
 
 // fakeSource is a Source that the test controls.

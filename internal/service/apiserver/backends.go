@@ -28,9 +28,6 @@ func (h *backendHandlers) backends() writable[account.Backend, account.BackendPa
 			one: h.one, page: h.page,
 		},
 		readPatch: h.readPatch, defaults: account.Backend{Kind: h.kind},
-		apply: func(p account.BackendPatch, b account.Backend, _ time.Time) (account.Backend, error) {
-			return p.Apply(b)
-		},
 		read: func(c *call, id string) (*account.Backend, error) {
 			return h.store.Backend(c.Context(), c.AccountID(), h.kind, id)
 		},
@@ -67,7 +64,7 @@ func (h *backendHandlers) onlineTunnels(c *call) ([]account.LabelledTunnel, erro
 func (h *backendHandlers) create(
 	ctx context.Context, by account.Caller, p account.BackendPatch,
 ) (*account.Backend, error) {
-	b, err := p.Apply(account.Backend{AccountID: by.AccountID, Kind: h.kind})
+	b, err := p.Apply(account.Backend{AccountID: by.AccountID, Kind: h.kind}, time.Time{})
 	if err != nil {
 		return nil, err
 	}

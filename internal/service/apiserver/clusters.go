@@ -32,7 +32,7 @@ func (h *clusterHandlers) kind() writable[account.Cluster, account.ClusterPatch]
 			},
 			func(clusters []account.Cluster, l pageLinks) any { return clusterList{clusters, l} }, "clusters"),
 		readPatch: readClusterPatch, defaults: account.Cluster{Issuer: account.DefaultIssuer},
-		apply: account.ClusterPatch.Apply, read: inAccount(h.store.Cluster),
+		read:   inAccount(h.store.Cluster),
 		create: h.store.CreateCluster, update: h.store.PatchCluster,
 	}
 }

@@ -25,7 +25,7 @@ func (h *apiKeyHandlers) kind() writable[account.APIKey, account.APIKeyPatch] {
 			func(k *account.APIKey) { k.URI = h.uris.at("api_keys", k.ID) },
 			func(keys []account.APIKey, l pageLinks) any { return apiKeyList{keys, l} }, "api_keys"),
 		readPatch: readAPIKeyPatch, defaults: account.APIKey{Scopes: account.DefaultScopes()},
-		apply: account.APIKeyPatch.Apply, read: inAccount(h.store.APIKey),
+		read:   inAccount(h.store.APIKey),
 		create: h.store.CreateAPIKey, update: h.store.PatchAPIKey,
 	}
 }
@@ -81,7 +81,7 @@ func (h *authtokenHandlers) kind() writable[account.Authtoken, account.Authtoken
 			func(a *account.Authtoken) { a.URI = h.uris.at("credentials", a.ID) },
 			func(tokens []account.Authtoken, l pageLinks) any { return authtokenList{tokens, l} }, "credentials"),
 		readPatch: readAuthtokenPatch, defaults: account.Authtoken{ACL: account.DefaultACL()},
-		apply: account.AuthtokenPatch.Apply, read: inAccount(h.store.Authtoken),
+		read:   inAccount(h.store.Authtoken),
 		create: h.store.CreateAuthtoken, update: h.store.PatchAuthtoken,
 	}
 }

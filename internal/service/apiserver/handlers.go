@@ -122,14 +122,16 @@ func pageInAccount[T any](
 	return func(c *call, p account.Page) ([]T, bool, error) { return read(c.Context(), c.AccountID(), p) }
 }
 
-// writable is a kind of objects that the API creates, updates and deletes. P is what a client
-// sends.
-type writable[T, P any] struct {
+// patchOf is what a client sends of a T. Apply returns CodeInvalid with every rule that the patched
+// object breaks.
+type patchOf[T any] interface{ Apply(T, time.Time) (T, error) }
+
+// writable is a kind of objects that the API creates, updates and deletes.
+type writable[T any, P patchOf[T]] struct {
 	kind[T]
 	readPatch func(*object) P
 	defaults  T                                    // a new object before its patch
-	apply     func(P, T, time.Time) (T, error)     // CodeInvalid with every rule that the patched object breaks
-	read      func(c *call, id string) (*T, error) // for apply
+	read      func(c *call, id string) (*T, error) // the object before a patch
 	create    func(ctx context.Context, by account.Caller, p P) (*T, error)
 	update    func(ctx context.Context, by account.Caller, id string, p P) (*T, error)
 }
@@ -152,7 +154,7 @@ func (w writable[T, P]) createHandler(c *call) error {
 		return err
 	}
 	if len(b.fieldErrors) > 0 {
-		_, broken := w.apply(patch, w.defaults, c.now())
+		_, broken := patch.Apply(w.defaults, c.now())
 		return b.err(broken)
 	}
 	created, err := w.create(c.Context(), c.Caller(), patch)
@@ -170,7 +172,7 @@ func (w writable[T, P]) updateHandler(c *call) error {
 		if err != nil {
 			return err
 		}
-		_, broken := w.apply(patch, *existing, c.now())
+		_, broken := patch.Apply(*existing, c.now())
 		return b.err(broken)
 	}
 	updated, err := w.update(c.Context(), c.Caller(), c.ID(), patch)

@@ -93,7 +93,7 @@ func (h Handler) EndRevokedWatches(ctx context.Context) error { return h.watches
 func New(opt Options) Handler {
 	opt.setDefaults()
 	s := &server{opt: opt, mux: http.NewServeMux(), uris: uris(opt.BaseURL)}
-	s.calls = httpkit.Handler{Name: "api request", Logger: opt.Logger, Clock: opt.Clock, Meter: opt.Meter}
+	s.calls = httpkit.Handler{Name: "api request", Logger: opt.Logger, Meter: opt.Meter}
 	s.rates = clientlimit.NewBuckets[string](rate.Limit(opt.Limits.Rate), opt.Limits.Burst)
 	s.watches = &watches{streams: httpkit.StreamLimit{Max: opt.Limits.WatchesPerAccount},
 		keys:    keyMonitor{store: opt.Store, interval: opt.Limits.KeyCheckInterval, log: opt.Logger},

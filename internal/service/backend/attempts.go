@@ -61,7 +61,7 @@ func (r *Resolver) Attempts(ctx context.Context, accountID, backendID string, cl
 	}
 	top := &node{branches: []branch{{node: root}}}
 	return &Attempts{
-		r: r, accountID: accountID, client: client.key(), deadline: r.opt.Clock().Add(maxDuration),
+		r: r, accountID: accountID, client: client.key(), deadline: time.Now().Add(maxDuration),
 		path: []*pathStep{newPathStep(top)}, remaining: maxAttempts,
 	}, nil
 }
@@ -80,7 +80,7 @@ func (a *Attempts) Next(ctx context.Context) (*Attempt, bool) {
 	}
 	a.current = nil
 	for a.remaining > 0 && ctx.Err() == nil && len(a.path) > 0 {
-		now := a.r.opt.Clock()
+		now := time.Now()
 		if !now.Before(a.deadline) {
 			break
 		}
@@ -150,7 +150,7 @@ func (a *Attempts) fail(step int) {
 
 // recordFailure records that the child chosen by f failed.
 func (a *Attempts) recordFailure(f *pathStep) {
-	if h := f.branch().health; h != nil && h.recordFailure(a.r.opt.Clock(), f.started, f.probe) {
+	if h := f.branch().health; h != nil && h.recordFailure(time.Now(), f.started, f.probe) {
 		a.r.updateActive(a.accountID, f.node)
 	}
 	f.probe = false
@@ -165,7 +165,7 @@ func (t *Attempt) Up() {
 		return
 	}
 	t.outcome = outcomeUp
-	now := a.r.opt.Clock()
+	now := time.Now()
 	for _, f := range a.path {
 		if h := f.branch().health; h != nil && h.recordSuccess(now, f.started, f.probe) {
 			a.r.updateActive(a.accountID, f.node)
@@ -202,7 +202,7 @@ func (t *Attempt) Status(code int) (retry bool) {
 	if a.current != t || t.outcome == outcomeDown {
 		return false
 	}
-	now := a.r.opt.Clock()
+	now := time.Now()
 	for i, f := range slices.Backward(a.path) {
 		listed := f.node.backend.HealthStatus
 		if len(listed) == 0 {
@@ -227,7 +227,7 @@ func (t *Attempt) Status(code int) (retry bool) {
 
 // canRetry reports whether Next would return a leaf.
 func (a *Attempts) canRetry() bool {
-	now := a.r.opt.Clock()
+	now := time.Now()
 	if a.remaining <= 0 || !now.Before(a.deadline) {
 		return false
 	}

@@ -12,7 +12,7 @@ import (
 // online reports whether the leaf can serve as far as is known without trying: that is known only
 // of a tunnel group.
 func (r *Resolver) online(accountID string, n *node) bool {
-	return n.kind != account.BackendTunnelGroup || r.opt.Source.TunnelOnline(accountID, n.backend.Labels)
+	return n.kind != account.BackendTunnelGroup || r.source.TunnelOnline(accountID, n.backend.Labels)
 }
 
 // reachable reports whether some leaf at or below n may be tried, whatever its health.
@@ -65,7 +65,7 @@ func (r *Resolver) updateActive(accountID string, n *node) {
 	}
 	n.group.switching.Lock()
 	defer n.group.switching.Unlock()
-	now := r.opt.Clock()
+	now := time.Now()
 	to, best := "", levelDown
 	for _, b := range n.branches {
 		if l := r.level(accountID, b, now); l > best {
@@ -77,13 +77,13 @@ func (r *Resolver) updateActive(accountID string, n *node) {
 		return
 	}
 	n.group.active.Store(&to)
-	r.opt.Source.ActiveChanged(account.ActiveChildChange{AccountID: accountID, BackendID: n.id, From: from, To: &to})
+	r.source.ActiveChanged(account.ActiveChildChange{AccountID: accountID, BackendID: n.id, From: from, To: &to})
 }
 
 // forgetActive forgets the active child of a failover that is no longer cached.
 func (r *Resolver) forgetActive(accountID, id string, g *group) {
 	if from := g.active.Swap(nil); from != nil {
-		r.opt.Source.ActiveChanged(account.ActiveChildChange{AccountID: accountID, BackendID: id, From: from})
+		r.source.ActiveChanged(account.ActiveChildChange{AccountID: accountID, BackendID: id, From: from})
 	}
 }
 

@@ -48,7 +48,7 @@ func newResolverFixture(t *testing.T, backends ...account.Backend) *resolverFixt
 	for _, b := range backends {
 		w.all[b.ID] = b
 	}
-	w.Resolver = New(Options{Source: w})
+	w.Resolver = New(w)
 	t.Cleanup(w.Close)
 	return w
 }

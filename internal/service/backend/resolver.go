@@ -21,7 +21,8 @@ const (
 	readTimeout   = 3 * time.Second // for one read of the store
 )
 
-// Source knows the backends, and is told which children serve.
+// Source knows the backends, and is told which children serve. No method but BackendTree may block,
+// and none may call the Resolver.
 type Source interface {
 	account.BackendTrees
 	// Subscribe returns a channel that receives a value when backends of the account may have
@@ -34,17 +35,10 @@ type Source interface {
 	ActiveChanged(account.ActiveChildChange)
 }
 
-// Options are what a Resolver needs. No method of Source but BackendTree may block, and none may call
-// the Resolver.
-type Options struct {
-	Source Source
-	Clock  func() time.Time // default time.Now
-}
-
 // Resolver chooses the leaves that serve connections to backends. It is safe for concurrent use.
 type Resolver struct {
-	opt  Options
-	draw func(n int) int // returns a random number in [0, n)
+	source Source
+	draw   func(n int) int // returns a random number in [0, n)
 
 	mu        sync.Mutex
 	accounts  map[string]*accountTrees
@@ -72,11 +66,8 @@ type cachedTree struct {
 }
 
 // New makes a Resolver. It starts nothing; Close ends its watches.
-func New(o Options) *Resolver {
-	if o.Clock == nil {
-		o.Clock = time.Now
-	}
-	return &Resolver{opt: o, draw: rand.IntN, accounts: map[string]*accountTrees{}, evictedAt: o.Clock()}
+func New(s Source) *Resolver {
+	return &Resolver{source: s, draw: rand.IntN, accounts: map[string]*accountTrees{}, evictedAt: time.Now()}
 }
 
 // Close ends all watches. Attempts that are under way may go on.
@@ -94,7 +85,7 @@ func (r *Resolver) Close() {
 func (r *Resolver) tree(ctx context.Context, accountID, id string) (*node, error) {
 	for {
 		r.mu.Lock()
-		now := r.opt.Clock()
+		now := time.Now()
 		r.evictIdle(now)
 		a := r.account(accountID)
 		t := a.trees[id]
@@ -139,7 +130,7 @@ func (r *Resolver) readError(t *cachedTree) error {
 func (r *Resolver) read(ctx context.Context, accountID, id string, t *cachedTree) (*node, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout) // others wait for it
 	defer cancel()
-	tree, err := r.opt.Source.BackendTree(ctx, accountID, id)
+	tree, err := r.source.BackendTree(ctx, accountID, id)
 	var b *builder
 	var root *node
 	if err == nil {
@@ -150,22 +141,20 @@ func (r *Resolver) read(ctx context.Context, accountID, id string, t *cachedTree
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	close(t.reading)
-	t.reading, t.readAt, t.err = nil, r.opt.Clock(), err
+	t.reading, t.readAt, t.err = nil, time.Now(), err
 	a := r.accounts[accountID]
 	switch {
 	case err == nil && t.root != nil && t.root.digest == root.digest:
 	case err == nil && a != nil && a.trees[id] == t:
 		old := t.root
-		b.group = a.group
-		b.attachGroups()
+		b.attachGroups(a)
 		for _, g := range root.collectGroups(map[string]*group{}) {
 			g.refs++
 		}
 		t.root = root
 		r.releaseGroups(accountID, old)
 	case err == nil: // forgotten meanwhile
-		b.group = func(string) *group { return newGroup() }
-		b.attachGroups()
+		b.attachGroups(nil)
 		t.root = root
 	case t.root == nil || account.CodeOf(err) == account.CodeNotFound:
 		if a != nil && a.trees[id] == t {
@@ -179,12 +168,13 @@ func (r *Resolver) read(ctx context.Context, accountID, id string, t *cachedTree
 	return t.root, nil
 }
 
-func newGroup() *group { return &group{health: map[string]*childHealth{}} }
-
+// group returns the group of the backend. Without an account it is a new one.
 func (a *accountTrees) group(id string) *group {
-	g := a.groups[id]
-	if g == nil {
-		g = newGroup()
+	if a != nil && a.groups[id] != nil {
+		return a.groups[id]
+	}
+	g := &group{health: map[string]*childHealth{}}
+	if a != nil {
 		a.groups[id] = g
 	}
 	return g
@@ -210,7 +200,7 @@ func (r *Resolver) account(id string) *accountTrees {
 	if a == nil {
 		a = &accountTrees{trees: map[string]*cachedTree{}, groups: map[string]*group{}, stopWatch: func() {}}
 		if !r.closed {
-			a.wake, a.stopWatch = r.opt.Source.Subscribe(id)
+			a.wake, a.stopWatch = r.source.Subscribe(id)
 		}
 		r.accounts[id] = a
 	}
@@ -237,7 +227,7 @@ func (r *Resolver) ExpireAccount(accountID string) {
 func (r *Resolver) EvictIdle() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.evictIdle(r.opt.Clock())
+	r.evictIdle(time.Now())
 }
 
 func (r *Resolver) evictIdle(now time.Time) {

@@ -77,7 +77,6 @@ func (g *group) prune(branches []branch) {
 // builder makes the nodes of a tree.
 type builder struct {
 	tree  *account.BackendTree
-	group func(id string) *group
 	nodes map[string]*node
 }
 
@@ -106,13 +105,14 @@ func (b *builder) build(id string, depth int) (*node, error) {
 	return n, nil
 }
 
-// attachGroups gives every node its group. It follows build, after which nothing can fail.
-func (b *builder) attachGroups() {
+// attachGroups gives every node its group, that of the account or, without one, a new one. It follows
+// build, after which nothing can fail.
+func (b *builder) attachGroups(a *accountTrees) {
 	for _, n := range b.nodes {
 		if !n.isGroup() {
 			continue
 		}
-		n.group = b.group(n.id)
+		n.group = a.group(n.id)
 		for i := range n.branches {
 			br := &n.branches[i]
 			if br.node.kind != account.BackendTunnelGroup {

@@ -14,10 +14,7 @@ import (
 
 // Checker checks tokens. It is safe for concurrent use.
 type Checker struct {
-	store   account.ClusterTokens
-	baseURL string
-	issuers *Issuers
-	now     func() time.Time
+	opt     Options
 	refused refusals
 }
 
@@ -35,8 +32,8 @@ func New(o Options) *Checker {
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}
-	return &Checker{store: o.Store, issuers: o.Issuers, baseURL: strings.TrimSuffix(o.BaseURL, "/"), now: o.Clock,
-		refused: refusals{store: o.Store, log: o.Logger, accounts: make(map[string]*accountRefusals)}}
+	o.BaseURL = strings.TrimSuffix(o.BaseURL, "/")
+	return &Checker{o, refusals{store: o.Store, log: o.Logger, accounts: make(map[string]*accountRefusals)}}
 }
 
 // IsToken reports whether a secret has the form of a JSON Web Token, which no API key and no
@@ -60,7 +57,7 @@ func (c *Checker) TunnelCredential(ctx context.Context, raw string) (*account.Tu
 func check[T any](ctx context.Context, c *Checker, raw string,
 	convert func(*account.Cluster, *account.ClusterSubject, account.ServiceAccountToken) (*T, error),
 ) (*T, error) {
-	t, err := parse(raw, c.baseURL)
+	t, err := parse(raw, c.opt.BaseURL)
 	if err != nil {
 		return nil, err // which account it is for is not known
 	}
@@ -78,20 +75,20 @@ func check[T any](ctx context.Context, c *Checker, raw string,
 		result, err = convert(cluster, subject, t.use())
 	}
 	if err != nil {
-		c.refused.record(ctx, t, cluster, err, c.now())
+		c.refused.record(ctx, t, cluster, err, c.opt.Clock())
 		return nil, err
 	}
-	c.store.MarkClusterUsed(cluster.ID)
+	c.opt.Store.MarkClusterUsed(cluster.ID)
 	return result, nil
 }
 
 // clusterOf returns the cluster that has the token's key, if need be once its issuer was read.
 func (c *Checker) clusterOf(ctx context.Context, t *token) (*account.Cluster, error) {
-	cluster, err := c.store.ClusterByKey(ctx, t.accountID, t.keyID)
-	if account.CodeOf(err) != account.CodeUnknownKey || c.issuers == nil {
+	cluster, err := c.opt.Store.ClusterByKey(ctx, t.accountID, t.keyID)
+	if account.CodeOf(err) != account.CodeUnknownKey || c.opt.Issuers == nil {
 		return cluster, err
 	}
-	read, failure := c.issuers.learn(ctx, t)
+	read, failure := c.opt.Issuers.learn(ctx, t, c.opt.Clock())
 	switch {
 	case failure != nil:
 		c.refused.log.Warn("the keys of a token's issuer could not be read", "account", t.accountID,
@@ -102,7 +99,7 @@ func (c *Checker) clusterOf(ctx context.Context, t *token) (*account.Cluster, er
 	case !read:
 		return nil, err
 	}
-	return c.store.ClusterByKey(ctx, t.accountID, t.keyID)
+	return c.opt.Store.ClusterByKey(ctx, t.accountID, t.keyID)
 }
 
 // admit verifies a token that names a key of the cluster, and returns its subject, and the cluster
@@ -110,7 +107,7 @@ func (c *Checker) clusterOf(ctx context.Context, t *token) (*account.Cluster, er
 func (c *Checker) admit(
 	ctx context.Context, t *token, cluster *account.Cluster,
 ) (*account.Cluster, *account.ClusterSubject, error) {
-	if err := t.verify(cluster, c.baseURL, c.now()); err != nil {
+	if err := t.verify(cluster, c.opt.BaseURL, c.opt.Clock()); err != nil {
 		return cluster, nil, err
 	}
 	subject := cluster.SubjectOf(t.claims.Subject)
@@ -125,7 +122,7 @@ func (c *Checker) admit(
 	case uid:
 		return cluster, subject, nil
 	case "":
-		pinned, err := c.store.PinServiceAccount(ctx, t.accountID, subject.ID, uid)
+		pinned, err := c.opt.Store.PinServiceAccount(ctx, t.accountID, subject.ID, uid)
 		if err == nil {
 			return pinned, pinned.Subject(subject.ID), nil
 		}

@@ -33,19 +33,15 @@ type Issuers struct {
 	store  account.IssuerKeys
 	client *http.Client // checks the addresses that it connects to, and bounds answers
 	log    *slog.Logger
-	now    func() time.Time
 
 	reading singleflight.Group // by cluster ID
 	mu      sync.Mutex
 	next    map[string]time.Time // by cluster ID, of the next reading for an unknown key
 }
 
-// NewIssuers returns Issuers that read with the client. The clock is time.Now if it is nil.
-func NewIssuers(store account.IssuerKeys, client *http.Client, log *slog.Logger, clock func() time.Time) *Issuers {
-	if clock == nil {
-		clock = time.Now
-	}
-	return &Issuers{store: store, client: client, log: log, now: clock, next: make(map[string]time.Time)}
+// NewIssuers returns Issuers that read with the client.
+func NewIssuers(store account.IssuerKeys, client *http.Client, log *slog.Logger) *Issuers {
+	return &Issuers{store: store, client: client, log: log, next: make(map[string]time.Time)}
 }
 
 // Run reads the keys of all clusters every hour, the first time at once, until ctx is done.
@@ -73,22 +69,22 @@ func (i *Issuers) Run(ctx context.Context) {
 
 // learn reads the keys of the clusters that a token with an unknown key may be of, and reports
 // whether there is any such cluster. The error says why the keys could not be read.
-func (i *Issuers) learn(ctx context.Context, t *token) (bool, error) {
+func (i *Issuers) learn(ctx context.Context, t *token, now time.Time) (bool, error) {
 	clusters, err := i.store.IssuerClusters(ctx, t.accountID, t.claims.Issuer)
 	if err != nil || len(clusters) == 0 {
 		return false, err
 	}
 	for n := range clusters {
-		err = errors.Join(err, i.readForUnknown(ctx, &clusters[n]))
+		err = errors.Join(err, i.readForUnknown(ctx, &clusters[n], now))
 	}
 	return true, err
 }
 
 // readForUnknown is read for a key that is not known, for all callers together, at most once a
 // minute.
-func (i *Issuers) readForUnknown(ctx context.Context, c *account.Cluster) error {
+func (i *Issuers) readForUnknown(ctx context.Context, c *account.Cluster, now time.Time) error {
 	done := i.reading.DoChan(c.ID, func() (any, error) {
-		if !i.isDue(c.ID) {
+		if !i.isDue(c.ID, now) {
 			return nil, nil
 		}
 		return nil, i.read(context.WithoutCancel(ctx), c)
@@ -102,10 +98,9 @@ func (i *Issuers) readForUnknown(ctx context.Context, c *account.Cluster) error 
 }
 
 // isDue reports whether a minute has passed since it was last true for the cluster.
-func (i *Issuers) isDue(id string) bool {
+func (i *Issuers) isDue(id string, now time.Time) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	now := i.now()
 	if now.Before(i.next[id]) {
 		return false
 	}

@@ -85,7 +85,7 @@ func newIssuerFixture(t *testing.T, f *fixture, signers ...*accounttest.TokenSig
 	eks, err := f.Store.CreateCluster(t.Context(), f.by(), p)
 	storetest.Must(t, err)
 	log := slog.New(slog.DiscardHandler)
-	issuers := clustertoken.NewIssuers(f.Store, i.Client(), log, f.Clock.Now)
+	issuers := clustertoken.NewIssuers(f.Store, i.Client(), log)
 	return &issuerFixture{f, i, issuers, clustertoken.New(clustertoken.Options{Store: f.Store, Issuers: issuers,
 		BaseURL: baseURL, Clock: f.Clock.Now, Logger: log}), eks}
 }

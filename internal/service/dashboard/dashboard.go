@@ -115,7 +115,7 @@ func New(opt Options) http.Handler {
 		countries: parseCountries()}
 	s.signIns = &signIns{store: opt.Store, trustedProxies: opt.TrustedProxies,
 		attempts: clientlimit.NewRate(rate.Every(opt.Limits.SignInInterval), opt.Limits.SignInBurst)}
-	s.calls = httpkit.Handler{Name: "dashboard request", Logger: opt.Logger, Clock: opt.Clock, Meter: opt.Meter}
+	s.calls = httpkit.Handler{Name: "dashboard request", Logger: opt.Logger, Meter: opt.Meter}
 	s.static = webpage.NewStatic(Path+"static/", files)
 	s.pages = webpage.ParseTemplates(files, s.templateFuncs())
 	s.mux.Handle("/", &route{server: s})

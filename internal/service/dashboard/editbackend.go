@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
@@ -174,7 +175,7 @@ func (f *backendForm) drafted(d *draft) (b account.Backend, p account.BackendPat
 	if d.current != nil {
 		b, p.ExpectedUpdatedAt = *d.current.object.(*account.Backend), &d.version
 	}
-	b, err = p.Apply(b)
+	b, err = p.Apply(b, time.Time{})
 	for _, one := range account.FieldsOf(err) {
 		// what cannot be read is told once
 		if !slices.ContainsFunc(broken, func(known account.FieldError) bool { return known.Field == one.Field }) {

@@ -130,7 +130,7 @@ func (f *fake) PatchBackend(
 	if err != nil {
 		return nil, err
 	}
-	after, err := p.Apply(*b)
+	after, err := p.Apply(*b, time.Time{})
 	if err != nil {
 		return nil, err
 	}

@@ -35,7 +35,7 @@ type agentStream struct {
 
 	mu       sync.Mutex
 	answered bool
-	onAnswer func(error) // called with the result of the open; nil = not wanted
+	body     *replayReader // body gets the agent's answer; nil = none waits for it.
 }
 
 var _ targetConn = (*agentStream)(nil)
@@ -61,11 +61,11 @@ func (s *agentStream) waitOpened() error {
 		s.upstreams.meter.CountStream(trafficerror.StreamOutcome(err))
 		s.answerErr = err
 		s.mu.Lock()
-		notify := s.onAnswer
-		s.answered, s.onAnswer = true, nil
+		body := s.body
+		s.answered, s.body = true, nil
 		s.mu.Unlock()
-		if notify != nil {
-			notify(err)
+		if body != nil {
+			body.answered(err)
 		}
 	})
 	return s.answerErr
@@ -77,7 +77,7 @@ func (s *agentStream) attachBody(body *replayReader) {
 	answered := s.answered
 	if !answered {
 		body.awaitAnswer()
-		s.onAnswer = body.answered
+		s.body = body
 	}
 	s.mu.Unlock()
 	if answered {

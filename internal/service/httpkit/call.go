@@ -58,9 +58,7 @@ func (c *Call) SetRetryAfter(wait time.Duration) {
 type Handler struct {
 	Name   string // message of the log lines
 	Logger *slog.Logger
-	Clock  func() time.Time
-
-	Meter Meter // nil = nothing is counted
+	Meter  Meter // nil = nothing is counted
 }
 
 // Run runs handle. An error of it, or a panic, is answered by writeError, unless the answer has
@@ -117,7 +115,7 @@ func (h *Handler) log(c *Call, route string, err error, level slog.Level) {
 	attrs := []slog.Attr{slog.String("operation_id", c.OperationID),
 		slog.String("method", account.Shorten(c.Request.Method)), slog.String("route", route),
 		slog.String("path", maskSecrets(c.Request.URL.Path)), slog.Int("status", c.Writer.Status()),
-		slog.String("remote", c.Request.RemoteAddr), slog.Duration("took", h.Clock().Sub(c.started))}
+		slog.String("remote", c.Request.RemoteAddr), slog.Duration("took", time.Since(c.started))}
 	if c.Key != nil {
 		attrs = append(attrs, slog.String("account", c.Key.AccountID), slog.String("key", c.Key.ID))
 	}

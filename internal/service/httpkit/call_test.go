@@ -24,7 +24,7 @@ func newTestCall(method, path, body string) (c *Call, w *httptest.ResponseRecord
 	w, log = httptest.NewRecorder(), &bytes.Buffer{}
 	call := NewCall(w, httptest.NewRequest(method, path, strings.NewReader(body)), time.Now())
 	logger := slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	return &call, w, &Handler{Name: "test request", Logger: logger, Clock: time.Now}, log
+	return &call, w, &Handler{Name: "test request", Logger: logger}, log
 }
 
 // answers is a Meter that lists statuses and codes.

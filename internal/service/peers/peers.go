@@ -192,7 +192,7 @@ func New(opt Options) (*Peers, error) {
 		id: opt.ID, identity: p.identity, registry: p.registry, log: p.log, api: api{p}.handler(),
 		writeTimeout: opt.Lease + publishGrace + handshakeTimeout, inbound: make(map[string]map[*inboundConn]struct{}),
 		tunnels: tunnel.NewServer(tunnel.ServerConfig{Handler: relay, WindowBudget: opt.WindowBudget,
-			Logger: opt.Logger, OnRequestLine: relay.reportLine}),
+			Logger: opt.Logger}),
 	}
 	return p, nil
 }

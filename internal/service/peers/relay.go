@@ -59,6 +59,9 @@ func (h relayHandler) Up(*tunnel.Session) {}
 // Down does nothing.
 func (h relayHandler) Down(*tunnel.Session, error) {}
 
+// OnResponsiveness implements tunnel.Handler.
+func (h relayHandler) OnResponsiveness(*tunnel.Session) {}
+
 var errNoBinds = &tunnel.Error{Code: tunnel.CodeForbidden, Msg: "replicas bind nothing"}
 
 // Bind refuses.
@@ -107,7 +110,7 @@ func (h relayHandler) Stream(ctx context.Context, _ *tunnel.Session, st *tunnel.
 	}
 }
 
-func (h relayHandler) reportLine(_ *tunnel.Session, line tunnel.RequestLine) {
+func (h relayHandler) OnRequestLine(_ *tunnel.Session, line tunnel.RequestLine) {
 	if accountID, id, ok := strings.Cut(line.EndpointID, "/"); ok {
 		line.EndpointID = id
 		h.peers.opt.Local.ReportLine(accountID, line)

@@ -36,7 +36,13 @@ type Source struct {
 	every   time.Duration
 	current atomic.Pointer[tls.Certificate]
 	ca      *x509.Certificate // nil with files
-	next    func(now time.Time, current *tls.Certificate) (*tls.Certificate, error)
+	leaves  leaves
+}
+
+// leaves loads leaves from files (filePair), or issues them (leafStore).
+type leaves interface {
+	// next returns current while nothing newer is due, nil as current for the first leaf.
+	next(now time.Time, current *tls.Certificate) (*tls.Certificate, error)
 }
 
 // Open loads the certificate or makes it: a CA where there is none, and a leaf. Errors name the
@@ -44,8 +50,7 @@ type Source struct {
 func Open(ctx context.Context, o Options) (*Source, error) {
 	s := &Source{log: o.Logger}
 	if o.CertFile != "" || o.KeyFile != "" {
-		f := &filePair{certFile: o.CertFile, keyFile: o.KeyFile}
-		s.next, s.every = f.next, filesEvery
+		s.leaves, s.every = &filePair{certFile: o.CertFile, keyFile: o.KeyFile}, filesEvery
 	} else {
 		l := &leafStore{names: normalise(o.Names)}
 		var err error
@@ -59,9 +64,9 @@ func Open(ctx context.Context, o Options) (*Source, error) {
 			return nil, err
 		}
 		s.ca = l.authority.cert
-		s.next, s.every = l.next, leafEvery
+		s.leaves, s.every = l, leafEvery
 	}
-	cert, err := s.next(time.Now(), nil)
+	cert, err := s.leaves.next(time.Now(), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +106,7 @@ func (s *Source) Run(ctx context.Context) {
 // logged once until it is over.
 func (s *Source) refresh(now time.Time, failing bool) bool {
 	old := s.current.Load()
-	cert, err := s.next(now, old)
+	cert, err := s.leaves.next(now, old)
 	switch {
 	case err != nil:
 		if !failing {

@@ -113,7 +113,7 @@ func (bs *Backends) addChildren(t *tx, backends map[string]*account.Backend, con
 // CreateBackend implements account.Backends.
 func (bs *Backends) CreateBackend(ctx context.Context, by account.Caller, b account.Backend) (*account.Backend, error) {
 	b.AccountID = by.AccountID
-	b, err := account.BackendPatch{}.Apply(b)
+	b, err := account.BackendPatch{}.Apply(b, bs.db.Now())
 	if err != nil {
 		return nil, err
 	}
@@ -186,7 +186,7 @@ func (bs *Backends) PatchBackend(
 		if err != nil {
 			return nil, err
 		}
-		patched, err := p.Apply(*existing)
+		patched, err := p.Apply(*existing, t.now)
 		if err != nil || reflect.DeepEqual(patched, *existing) {
 			return &patched, err
 		}

@@ -54,10 +54,9 @@ func (d *database) Migrated(begun sqldb.Tx, version int, fresh bool) error {
 type database struct {
 	*sqldb.DB
 	writes     *sqldb.Writes[*tx]
-	isFile     bool             // isFile is set for SQLite, where a transaction that writes locks the file.
-	clock      func() time.Time // clock is nil for time.Now, and the database's clock for revocations.
-	replicaID  string           // replicaID is "" where one server is alone.
-	joined     atomic.Bool      // joined makes each write check that the replica is not fenced.
+	opt        Options
+	replicaID  string      // replicaID is "" where one server is alone.
+	joined     atomic.Bool // joined makes each write check that the replica is not fenced.
 	storeID    string
 	epoch      atomic.Int64 // epoch is as the last transaction found it that read or began one.
 	wakes      sqldb.Wakes  // wakes are by account.
@@ -171,8 +170,8 @@ func writeResult[V any](ctx context.Context, d *database, doing string, fn func(
 // Now returns the time in the precision that the database has.
 func (d *database) Now() time.Time {
 	now := time.Now()
-	if d.clock != nil {
-		now = d.clock()
+	if d.opt.Clock != nil {
+		now = d.opt.Clock()
 	}
 	return now.UTC().Truncate(time.Microsecond)
 }

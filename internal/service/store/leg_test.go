@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/lease"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
 	"github.com/fairlead-dev/fairlead/internal/service/store/membership"
 	"github.com/fairlead-dev/fairlead/test/support/storetest"
@@ -160,7 +161,9 @@ func TestReplicas_ReportBeats(t *testing.T) {
 	_, opt := postgresFixture(t, postgres.Server(t).URL(t))
 	var clock atomic.Int64
 	r, err := tryReplica(t, opt.DatabaseURL, "one", func(o *store.Options) {
-		o.BeatClock = func() time.Duration { return time.Duration(clock.Add(1)) }
+		o.Lease = lease.NewWithClock(time.Minute, lease.Clock{Now: lease.MonotonicClock.Now,
+			Boot: func() time.Duration { return time.Duration(clock.Add(1)) }})
+		clock.Store(0)
 	})
 	storetest.Must(t, err)
 	for want := range time.Duration(3) {

@@ -31,6 +31,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/lease"
 	"github.com/fairlead-dev/fairlead/internal/service/seal"
 	"github.com/fairlead-dev/fairlead/internal/service/sqldb"
 	"github.com/fairlead-dev/fairlead/internal/service/store/membership"
@@ -63,7 +64,7 @@ type Options struct {
 	Lock *sqldb.ServerLock
 	// makes the server one of several on DatabaseURL; nil: it is the only one, or a command
 	Replica   *membership.Replica
-	BeatClock func() time.Duration // clock of a replica's beats; nil = the time since Beat was called
+	Lease     *lease.Lease         // Lease has the clock of a replica's beats; nil = that of the system.
 	BeatTimes membership.BeatTimes // for a replica; tests shorten them
 	Clock     func() time.Time     // nil = time.Now, and the database's clock for revocations
 	// hosts of the service's own URLs, in lower case: no endpoint with the public binding has them
@@ -168,7 +169,7 @@ func LockServer(ctx context.Context, opt Options) (*sqldb.ServerLock, error) {
 // a second server away, unless both are replicas.
 func Open(ctx context.Context, opt Options) (*Store, error) {
 	opt.setDefaults()
-	db := &database{isFile: opt.DatabaseURL == "", clock: opt.Clock}
+	db := &database{opt: opt}
 	if opt.Replica != nil {
 		db.replicaID = opt.Replica.ID
 	}
@@ -198,7 +199,7 @@ func newStore(db *database, opt *Options) *Store {
 	s.Binds = &Binds{db, s.Endpoints, s.Domains, s.clusterIDs}
 	s.TunnelSessions = &TunnelSessions{db, s.Endpoints, opt.MaxEndpoints}
 	s.Members = membership.New(db.DB, db, s.TunnelSessions, membership.Options{Replica: opt.Replica, Lock: opt.Lock,
-		Times: opt.BeatTimes, BeatClock: opt.BeatClock, AnyMode: opt.anyMode})
+		Times: opt.BeatTimes, Lease: opt.Lease, AnyMode: opt.anyMode})
 	s.UserSessions = &UserSessions{db: db, key: opt.Key, max: opt.MaxUserSessions}
 	s.People = &People{db, opt.Key, s.UserSessions, opt.MaxUsers, opt.KeepUsers}
 	s.Logins = &Logins{db, opt.Key, s.People, s.UserSessions}

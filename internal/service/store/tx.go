@@ -37,8 +37,8 @@ type scanner = sqldb.Scanner
 // Lock lets no other process write. On another timeline than the last write's an epoch begins. A
 // replica locks its own row, too, which is gone once it is fenced.
 func (t *tx) Lock() error {
-	if t.db.isFile {
-		return nil // the beginning of the transaction has locked the file
+	if t.db.opt.DatabaseURL == "" {
+		return nil // the beginning of the transaction has locked the file of SQLite
 	}
 	tables, args := `store AS s FOR UPDATE`, []any(nil)
 	if t.db.joined.Load() && !t.joining {
@@ -84,7 +84,7 @@ func (t *tx) version(seq int64) account.ResourceVersion {
 
 // clock returns the time of the clock that all servers on the database share, or of Options.Clock.
 func (t *tx) clock() (time.Time, error) {
-	if t.db.clock != nil {
+	if t.db.opt.Clock != nil {
 		return t.db.Now(), nil
 	}
 	now, err := t.Time()

@@ -20,7 +20,7 @@ func (r *Recorder) answer(q question) answer {
 	case q.Rates != nil:
 		a.Counts = r.countRates(q.AccountID, q.Rates)
 	case q.Logins != nil:
-		a.Logins = newestFailures(r.failures.list(q.AccountID, r.now()), q.Logins.Limit)
+		a.Logins = newestFailures(r.failures.list(q.AccountID, r.opt.Now()), q.Logins.Limit)
 	}
 	return a
 }

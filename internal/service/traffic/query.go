@@ -91,7 +91,7 @@ const (
 // Series returns the traffic of an object of the account, of all replicas.
 func (r *Recorder) Series(ctx context.Context, accountID string, k Key, w Window) (Series, Coverage) {
 	n, step := w.Steps()
-	last := stepBefore(r.now().Add(-settleTime), step)
+	last := stepBefore(r.opt.Now().Add(-settleTime), step)
 	q := seriesQuestion{Key: k, Window: w, First: last - int64(n) + 1, Last: last}
 	answers, c := r.askAll(ctx, question{AccountID: accountID, Series: &q})
 	sums := make([]counts, n)
@@ -130,7 +130,7 @@ func (r *Recorder) Recent(
 // Rates returns what ended in the last full minute, a second: of OfAccount, and of each endpoint and
 // backend of the account that had traffic.
 func (r *Recorder) Rates(ctx context.Context, accountID string) (map[Key]Rate, Coverage) {
-	last := stepBefore(r.now().Add(-settleTime), shortStep)
+	last := stepBefore(r.opt.Now().Add(-settleTime), shortStep)
 	q := ratesQuestion{First: last - stepsAMinute + 1, Last: last}
 	answers, c := r.askAll(ctx, question{AccountID: accountID, Rates: &q})
 	rates := map[Key]Rate{OfAccount: {}}

@@ -30,7 +30,7 @@ type Options struct {
 type Recorder struct {
 	Endpoints, Backends *Table
 
-	now    func() time.Time
+	opt    Options
 	memory int64 // for all but rings
 	rings  ringBudget
 
@@ -53,7 +53,7 @@ func New(o Options) *Recorder {
 	if o.memory == 0 {
 		o.memory = maxMemory
 	}
-	r := &Recorder{now: o.Now, began: o.Now().UTC(), accounts: map[string]*accountHistory{}}
+	r := &Recorder{opt: o, began: o.Now().UTC(), accounts: map[string]*accountHistory{}}
 	r.rings.most = o.memory / 8 * 3
 	r.memory = o.memory - r.rings.most
 	r.Endpoints, r.Backends = newTable(o.MaxOwn, &r.rings), newTable(o.MaxOwn, nil)
@@ -67,12 +67,12 @@ func stepBefore(t time.Time, step time.Duration) int64 { return t.UnixNano()/int
 // Run adds each step to the series when it is over, until ctx is done.
 func (r *Recorder) Run(ctx context.Context) {
 	for {
-		now := r.now()
+		now := r.opt.Now()
 		next := now.Truncate(shortStep).Add(shortStep)
 		if !timer.Sleep(ctx, next.Sub(now)) {
 			return
 		}
-		r.addStep(r.now())
+		r.addStep(r.opt.Now())
 	}
 }
 

@@ -104,6 +104,9 @@ type Server struct {
 
 var _ tunnel.Handler = (*Server)(nil)
 
+// OnRequestLine implements tunnel.Handler.
+func (*Server) OnRequestLine(*tunnel.Session, tunnel.RequestLine) {}
+
 // New returns a Server; Run ends the sessions whose credentials are revoked.
 func New(o Options) *Server {
 	replicated := o.ReplicaID != ""

@@ -26,7 +26,7 @@ func (f *Fixture) MakeBackend(kind account.BackendKind, p account.BackendPatch) 
 func (f *Fixture) newBackend(
 	accountID string, kind account.BackendKind, p account.BackendPatch,
 ) (*account.Backend, error) {
-	b, err := p.Apply(account.Backend{AccountID: accountID, Kind: kind})
+	b, err := p.Apply(account.Backend{AccountID: accountID, Kind: kind}, time.Time{})
 	if err != nil {
 		return nil, err
 	}

@@ -50,9 +50,11 @@ func startChain(ctx context.Context, t *testing.T, upstream http.HandlerFunc) *c
 	c := &chain{recorder: inspect.New()}
 	t.Cleanup(c.recorder.Close)
 	online := make(chan agent.Online, 1)
-	o := agent.Options{Server: "https://" + s.Addrs.Service.String(), Address: s.Addrs.Service.String(),
-		TLS: s.ClientTLS(), Token: func() string { return s.Authtoken }, Inspect: c.recorder,
-		Endpoints: []agent.Endpoint{{Key: "shop", URL: url, Binding: account.BindingKubernetes, Upstream: to}},
+	o := agent.Options{
+		ServerOptions: agent.ServerOptions{Server: "https://" + s.Addrs.Service.String(),
+			Address: s.Addrs.Service.String(), TLS: s.ClientTLS(), Token: func() string { return s.Authtoken }},
+		UpstreamOptions: agent.UpstreamOptions{Inspect: c.recorder},
+		Endpoints:       []agent.Endpoint{{Key: "shop", URL: url, Binding: account.BindingKubernetes, Upstream: to}},
 		Observer: observerFunc(func(e agent.Event) {
 			if e, ok := e.(agent.Online); ok {
 				online <- e

@@ -38,7 +38,7 @@ func (s *Server) accept(ctx context.Context, l net.Listener, secure bool) {
 			continue
 		}
 		pause = 0
-		c := &conn{Conn: raw, peer: addrOf(raw.RemoteAddr())}
+		c := &conn{Conn: raw, peer: addrOf(raw.RemoteAddr()), limiter: s.conns}
 		c.client, c.trusted = c.peer, containsAddr(s.opt.TrustedProxies, c.peer.Addr())
 		if !s.conns.add(c) {
 			_ = raw.Close()
@@ -113,13 +113,13 @@ type conn struct {
 	upstreams edge.PrivateUpstreams
 
 	closeOnce sync.Once
-	onClose   func() // ends its counting; set by connLimiter
+	limiter   *connLimiter // limiter counts the connection.
 }
 
 // Close closes the connection and stops counting it.
 func (c *conn) Close() error {
 	err := c.Conn.Close()
-	c.closeOnce.Do(c.onClose)
+	c.closeOnce.Do(func() { c.limiter.remove(c) })
 	c.upstreams.Close()
 	return err
 }

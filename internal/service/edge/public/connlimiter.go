@@ -68,7 +68,6 @@ func (l *connLimiter) add(c *conn) bool {
 	}
 	l.stats.Accepted++
 	l.conns[c] = nil
-	c.onClose = func() { l.remove(c) }
 	return true
 }
 

@@ -54,7 +54,7 @@ func (p *Provider) ConsumeResponse(
 		return nil, err
 	}
 	v := &validator{entity: idp.id, audience: action.URL(login.PathMetadata), acs: action.URL(login.PathACS),
-		format: p.nameIDFormat, now: p.now()}
+		format: p.nameIDFormat, now: p.source.now()}
 	if err := v.checkEnvelope(resp.root); err != nil {
 		return nil, refusedError(err)
 	}
@@ -83,7 +83,7 @@ func (p *Provider) ConsumeResponse(
 // verifySignatures checks the signatures. When no known key made them, it looks for new keys in the
 // metadata.
 func (p *Provider) verifySignatures(ctx context.Context, resp *response, idp *entity) (*verifiedContent, error) {
-	verified, err := resp.verify(idp.keys, p.now())
+	verified, err := resp.verify(idp.keys, p.source.now())
 	if err == nil {
 		return verified, nil
 	}
@@ -91,7 +91,7 @@ func (p *Provider) verifySignatures(ctx context.Context, resp *response, idp *en
 	if failure != nil || again == idp || again.id != idp.id {
 		return nil, refusedError(err)
 	}
-	if verified, err = resp.verify(again.keys, p.now()); err != nil {
+	if verified, err = resp.verify(again.keys, p.source.now()); err != nil {
 		return nil, refusedError(err)
 	}
 	return verified, nil

@@ -149,7 +149,7 @@ func TestConsume_SetsReplayKey(t *testing.T) {
 	t.Parallel()
 	now := today
 	p := providerWith(t, nil)
-	p.now = func() time.Time { return now }
+	p.source.now = func() time.Time { return now }
 	s := validResponse()
 	s.NotOnOrAfter, s.ConfirmedUntil = "9999-01-01T00:00:00Z", "9999-01-01T00:00:00Z"
 	first, second := s.xml(t), strings.Replace(s.xml(t), `ID="_r1"`, `ID="_r2"`, 1)

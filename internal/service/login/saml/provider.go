@@ -31,8 +31,7 @@ type Provider struct {
 	config       trafficpolicy.LoginConfig
 	nameIDFormat string
 	scope        string
-	source       metadataSource
-	now          func() time.Time
+	source       metadataSource // source has the clock, too.
 }
 
 var (
@@ -52,7 +51,7 @@ func Factory(now func() time.Time) login.Factory {
 }
 
 func newProvider(c *trafficpolicy.LoginConfig, client *http.Client, now func() time.Time) (*Provider, error) {
-	p := &Provider{config: *c, nameIDFormat: cmp.Or(c.NameIDFormat, formatPersistent), now: now}
+	p := &Provider{config: *c, nameIDFormat: cmp.Or(c.NameIDFormat, formatPersistent)}
 	if p.nameIDFormat == formatTransient {
 		return nil, account.Invalid("nameid_format", p.nameIDFormat,
 			"a transient id changes at every login: use persistent")
@@ -144,7 +143,7 @@ func (p *Provider) authnRequest(id string, idp *entity, forceAuthn bool, action 
 	r.CreateAttr("xmlns:saml", nsAssertion)
 	r.CreateAttr("ID", id)
 	r.CreateAttr("Version", "2.0")
-	r.CreateAttr("IssueInstant", p.now().UTC().Format("2006-01-02T15:04:05Z"))
+	r.CreateAttr("IssueInstant", p.source.now().UTC().Format("2006-01-02T15:04:05Z"))
 	r.CreateAttr("Destination", idp.sso.String())
 	r.CreateAttr("AssertionConsumerServiceURL", action.URL(login.PathACS))
 	r.CreateAttr("ProtocolBinding", bindingPost)

@@ -33,12 +33,9 @@ type beater struct {
 
 // Beat keeps this replica alive until ctx is done, which is no error, and fences others that are
 // dead. It returns ErrFenced when this one was. After each beat whose answer showed this replica
-// alive it calls answered, if not nil, with the time of Options.BeatClock before the beat was sent.
+// alive it calls answered, if not nil, with the time of Options.Lease before the beat was sent.
 func (m *Members) Beat(ctx context.Context, answered func(began time.Duration)) error {
 	b := &beater{m: m, observer: beatObserver{after: m.opt.Times.FenceAfter}}
-	if opened := time.Now(); m.opt.BeatClock == nil {
-		m.opt.BeatClock = func() time.Duration { return time.Since(opened) }
-	}
 	defer b.disconnect()
 	for first := true; first || timer.Sleep(ctx, m.opt.Times.Interval); first = false {
 		dead, err := b.beat(ctx, answered)
@@ -64,7 +61,7 @@ func (b *beater) beat(ctx context.Context, answered func(began time.Duration)) (
 	if err := b.connect(ctx); err != nil {
 		return nil, err
 	}
-	began, sent := b.m.opt.BeatClock(), b.m.writer.Now()
+	began, sent := b.m.opt.Lease.Now(), b.m.writer.Now()
 	var id, database string
 	var beats, micros int64
 	alive, counted, others := false, false, map[string]int64{}
@@ -142,7 +139,7 @@ func (b *beater) fenceDead(ctx context.Context, id string, beats int64) {
 // another history than at the last beat that was counted, and less than fenceAfter has passed
 // since: so long a beat must be missing before a replica is fenced. ErrFenced otherwise.
 func (b *beater) rejoin(ctx context.Context) error {
-	if !b.counted || b.m.opt.BeatClock()-b.last >= b.m.opt.Times.FenceAfter {
+	if !b.counted || b.m.opt.Lease.Now()-b.last >= b.m.opt.Times.FenceAfter {
 		return ErrFenced
 	}
 	var database string

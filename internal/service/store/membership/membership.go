@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/lease"
 	"github.com/fairlead-dev/fairlead/internal/service/sqldb"
 )
 
@@ -83,9 +84,8 @@ type Options struct {
 	Replica *Replica          // Replica is nil for the only server, and for a command.
 	Lock    *sqldb.ServerLock // Lock is the server's, nil for a command.
 	Times   BeatTimes
-	// BeatClock is the clock of the beats; nil = the time since Beat was called.
-	BeatClock func() time.Duration
-	AnyMode   bool // AnyMode admits a server that is alone to a store of replicas.
+	Lease   *lease.Lease // Lease has the clock of the beats; nil = that of the system.
+	AnyMode bool         // AnyMode admits a server that is alone to a store of replicas.
 }
 
 // Members are the servers of the store, and what they do to be or become one of them.

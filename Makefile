@@ -80,7 +80,7 @@ interop: ## Build the client and server of gRPC's interoperability tests, bin/in
 .PHONY: e2e
 e2e: build airgap cluster-build ## The suite on a real cluster (root on Linux; KUBERNETES=1.34: on another version; FIPS=1)
 	go test -C test/cluster -timeout 10m .
-	FAIRLEAD_CLUSTER_BIN=$(CLUSTER) go test -count=1 -timeout 60m -v ./test/e2e/...
+	FAIRLEAD_CLUSTER_BIN=$(CLUSTER) go test -count=1 -timeout 75m -v ./test/e2e/...
 
 .PHONY: e2e-kind e2e-k3d
 e2e-kind: ## The suite on a throwaway cluster of kind (needs Docker, kubectl and helm)

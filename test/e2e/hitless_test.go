@@ -132,9 +132,9 @@ func (f *traffic) waitReset(t *testing.T, h *heldConn) time.Time {
 }
 
 // TestRollout_LosesNoRequest restarts forwarders, the release and managers: no request is lost, and
-// a long connection lives to the end of the drain.
+// a long connection lives to the end of the drain. It runs alone: a call that waits too long is a
+// failure.
 func TestRollout_LosesNoRequest(t *testing.T) {
-	t.Parallel()
 	rollouts := numberOf(t, variableRollouts, 2)
 	f := newTraffic(t)
 	further := numberOf(t, variableEndpoints, len(f.urls)) - len(f.urls)
@@ -267,9 +267,8 @@ func (f *traffic) checkNotRestarted(t *testing.T) {
 }
 
 // TestServer_RestartKeepsTraffic restarts the service: live connections end only after its drain;
-// new ones wait meanwhile, and are refused after 3 s.
+// new ones wait meanwhile, and are refused after 3 s. It runs alone: it holds calls to seconds.
 func TestServer_RestartKeepsTraffic(t *testing.T) {
-	t.Parallel()
 	const drain = 8 * time.Second
 	f := newTraffic(t, "--drain-timeout", drain.String())
 

@@ -66,9 +66,8 @@ var outages = [][2]outage{
 
 // TestOutage_KeepsServicesAndTraffic checks that nothing is removed, whatever the service does,
 // that traffic goes on where it can and is refused in time where it cannot, and that all are back
-// soon after the service is.
+// soon after the service is. It runs alone: it holds what it sees to seconds.
 func TestOutage_KeepsServicesAndTraffic(t *testing.T) {
-	t.Parallel()
 	c := Shared(t)
 	length := durationOf(t, variableOutage, 40*time.Second)
 	direct := c.StartService(t)

@@ -16,9 +16,9 @@ import (
 )
 
 // TestProjection_SwitchLosesNoRequest changes the projection of a running release to EndpointSlices
-// and back, and rolls the forwarders in between. A foreign Service stays as it is.
+// and back, and rolls the forwarders in between. A foreign Service stays as it is. It runs alone: a
+// call that waits too long is a failure.
 func TestProjection_SwitchLosesNoRequest(t *testing.T) {
-	t.Parallel()
 	f := newTraffic(t)
 	foreign := &corev1.Service{}
 	foreign.Namespace, foreign.Name = f.ns, "theirs"

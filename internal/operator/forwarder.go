@@ -19,6 +19,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
 	"github.com/fairlead-dev/fairlead/internal/operator/forwarder"
 	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/accessrules"
+	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/clustersource"
 	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/podidentity"
 	"github.com/fairlead-dev/fairlead/internal/operator/optioncheck"
 	"github.com/fairlead-dev/fairlead/internal/trust"
@@ -113,16 +114,19 @@ func RunForwarder(ctx context.Context, o ForwarderOptions) error {
 	if err != nil {
 		return fmt.Errorf("reading POD_IPS: %w", err)
 	}
+	source, err := clustersource.New(o.Kubernetes, installation.Installation{Namespace: o.Namespace, Release: o.Release})
+	if err != nil {
+		return err
+	}
 	pods, access, stop, err := callers(ctx, o)
 	if err != nil {
 		return err
 	}
 	defer stop()
-	own := installation.Installation{Namespace: o.Namespace, Release: o.Release}
 	return forwarder.Run(ctx, forwarder.Options{
 		EdgeAddress: o.EdgeAddress, TLS: tls, Dial: dial, AuthtokenFile: o.AuthtokenFile,
 		ServiceAccountTokenFile: o.ServiceAccountTokenFile, InstanceID: o.PodName,
-		Kubernetes: o.Kubernetes, Namespace: o.Namespace, Release: o.Release, Owns: own.Owns, PodIPs: ips,
+		Source: source, PodIPs: ips,
 		HealthAddr: o.HealthAddr, MetricsAddr: o.MetricsAddr, DrainTimeout: o.DrainTimeout,
 		Pods: pods, Access: access, NetworkPolicies: o.NetworkPolicies, Logger: o.Logger,
 	})

@@ -13,9 +13,6 @@ import (
 	"net/netip"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
-
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 )
 
@@ -37,14 +34,8 @@ type Options struct {
 	// without it, /status refuses all requests.
 	InstanceID string
 
-	// Kubernetes configures the cluster's client. Not needed when Source is set.
-	Kubernetes *rest.Config
-	// Namespace and Release select the objects: the BoundEndpoints in Namespace and the
-	// KubernetesOperator named Release.
-	Namespace, Release string
-	// Owns reports whether a BoundEndpoint belongs to this installation; others are ignored.
-	// Optional: by default all belong.
-	Owns func(metav1.Object) bool
+	// Source says what to serve; in a cluster it is a *clustersource.Source.
+	Source Source
 	// PodIPs are the pod's addresses, one for each family, as EndpointSlices list them. Optional:
 	// without any, a stopping forwarder waits as if it could not read EndpointSlices.
 	PodIPs []netip.Addr
@@ -56,8 +47,6 @@ type Options struct {
 	// NetworkPolicies leaves the decision to NetworkPolicies where Objects.NetworkPolicies says that
 	// they are written for the rules as they are, if there are no Pods.
 	NetworkPolicies bool
-	// Source replaces the cluster. Optional.
-	Source Source
 
 	// HealthAddr and MetricsAddr are listen addresses: of /healthz, /readyz and /status, and of
 	// /metrics. Empty disables that listener.
@@ -94,7 +83,7 @@ type Objects struct {
 	NetworkPolicies *v1alpha1.WrittenNetworkPolicies
 }
 
-// Source reads the cluster.
+// Source says what a forwarder serves, and what becomes of its pod.
 type Source interface {
 	// Watch calls update with all objects once the BoundEndpoints are listed, and again after
 	// changes, one call at a time. It returns when ctx is done; an error means that watching is not
@@ -164,20 +153,11 @@ func (o *Options) complete() error {
 		return errors.New("name either the file that holds the authtoken, or that of a ServiceAccount token")
 	case o.DrainTimeout < 0:
 		return fmt.Errorf("drain timeout %s: give a duration of 0 or more", o.DrainTimeout)
-	case o.Source == nil && (o.Kubernetes == nil || o.Namespace == "" || o.Release == ""):
-		return errors.New(
-			"namespace, release and the configuration of a Kubernetes client belong together: give all three")
+	case o.Source == nil:
+		return errors.New("the source of what to serve is missing")
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	if o.Source != nil {
-		return nil
-	}
-	source, err := newClusterSource(o.Kubernetes, o.Namespace, o.Release, o.Owns)
-	if err != nil {
-		return err
-	}
-	o.Source = source
 	return nil
 }

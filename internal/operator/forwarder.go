@@ -14,6 +14,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
 	"github.com/fairlead-dev/fairlead/internal/operator/forwarder"
 	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/accessrules"
+	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/clustersource"
 	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/podidentity"
 	"github.com/fairlead-dev/fairlead/internal/operator/options"
 	"github.com/fairlead-dev/fairlead/internal/trust"
@@ -88,15 +89,15 @@ func RunForwarder(ctx context.Context, o ForwarderOptions) error {
 	if err != nil {
 		return err
 	}
+	source, err := clustersource.New(o.Kubernetes, o.Installation)
+	if err != nil {
+		return fmt.Errorf("forwarder: %w", err)
+	}
 	pods, access, stop, err := callers(ctx, o)
 	if err != nil {
 		return err
 	}
 	defer stop()
-	source, err := forwarder.NewClusterSource(o.Kubernetes, o.Installation)
-	if err != nil {
-		return fmt.Errorf("forwarder: %w", err)
-	}
 	return forwarder.Run(ctx, forwarder.Options{
 		EdgeAddress: o.EdgeAddress, TLS: tls, Dial: dial, AuthtokenFile: o.SecretFile,
 		ServiceAccountTokenFile: o.ServiceAccountTokenFile, InstanceID: o.PodName, Source: source, PodIPs: ips,

@@ -18,8 +18,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/endpointaccess"
 	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
-	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/accessrules"
-	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/podidentity"
+	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/caller"
 	"github.com/fairlead-dev/fairlead/internal/trafficerror"
 )
 
@@ -27,9 +26,9 @@ import (
 type Pods interface {
 	// Lookup returns the pod with an address, or nil if it is unknown. It may wait, until ctx is
 	// done, for a pod that has just started.
-	Lookup(ctx context.Context, ip netip.Addr) *podidentity.Pod
+	Lookup(ctx context.Context, ip netip.Addr) *caller.Pod
 	// Current returns the pod that has the address now, or nil.
-	Current(ip netip.Addr) *podidentity.Pod
+	Current(ip netip.Addr) *caller.Pod
 	// LabelsChanged receives after labels of pods have changed.
 	LabelsChanged() <-chan struct{}
 }
@@ -37,7 +36,7 @@ type Pods interface {
 // AccessRules are the rules about who may call what; *accessrules.Watcher implements it.
 type AccessRules interface {
 	// Snapshot returns the current rules.
-	Snapshot() *accessrules.Snapshot
+	Snapshot() *caller.Snapshot
 	// Changed receives after the rules or namespaces' labels have changed.
 	Changed() <-chan struct{}
 }
@@ -126,7 +125,7 @@ func (a *accessControl) decide(ctx context.Context, c *clientConn) endpointacces
 
 // decideNow decides by what is known now, and returns whether that may soon be more.
 func (a *accessControl) decideNow(
-	s *accessrules.Snapshot, c *clientConn,
+	s *caller.Snapshot, c *clientConn,
 ) (decision endpointaccess.Decision, later bool) {
 	target := c.target.target()
 	if reason := a.closed(s, target); reason != "" {
@@ -145,7 +144,7 @@ func (a *accessControl) leavesToNetwork() bool {
 
 // leftToNetwork reports whether NetworkPolicies, written for exactly these rules, decide which
 // connections to the restricted target arrive. Policies that have vanished are in none of them.
-func (a *accessControl) leftToNetwork(s *accessrules.Snapshot, t endpointaccess.Target) bool {
+func (a *accessControl) leftToNetwork(s *caller.Snapshot, t endpointaccess.Target) bool {
 	if !a.network || a.pods != nil {
 		return false
 	}
@@ -214,7 +213,7 @@ func (a *accessControl) missing(all []ListenerStatus) string {
 
 // caller returns the connection's caller as it is now. It is nil while that is not certain: then
 // later reports whether it may become so.
-func (a *accessControl) caller(s *accessrules.Snapshot, c *clientConn) (caller *endpointaccess.Caller, later bool) {
+func (a *accessControl) caller(s *caller.Snapshot, c *clientConn) (caller *endpointaccess.Caller, later bool) {
 	if c.pod == nil {
 		return nil, false
 	}
@@ -282,7 +281,7 @@ func (a *accessControl) revoke() (later bool) {
 
 // forbidden reports whether a live connection is forbidden for certain, and whether that may become
 // certain.
-func (a *accessControl) forbidden(s *accessrules.Snapshot, c *clientConn) (forbidden, later bool) {
+func (a *accessControl) forbidden(s *caller.Snapshot, c *clientConn) (forbidden, later bool) {
 	target := c.target.target()
 	if !s.Knows(target.Namespace) {
 		return false, false

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -16,28 +17,27 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/fairlead-dev/fairlead/internal/endpointaccess"
-	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/accessrules"
-	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/podidentity"
+	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/caller"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
 // fakeRules are AccessRules that a test sets.
 type fakeRules struct {
-	current atomic.Pointer[accessrules.Snapshot]
+	current atomic.Pointer[caller.Snapshot]
 	changed chan struct{}
 }
 
-func newFakeRules(s *accessrules.Snapshot) *fakeRules {
+func newFakeRules(s *caller.Snapshot) *fakeRules {
 	r := &fakeRules{changed: make(chan struct{}, 1)}
 	r.set(s)
 	return r
 }
 
-func (r *fakeRules) Snapshot() *accessrules.Snapshot { return r.current.Load() }
-func (r *fakeRules) Changed() <-chan struct{}        { return r.changed }
+func (r *fakeRules) Snapshot() *caller.Snapshot { return r.current.Load() }
+func (r *fakeRules) Changed() <-chan struct{}   { return r.changed }
 
-func (r *fakeRules) set(s *accessrules.Snapshot) {
+func (r *fakeRules) set(s *caller.Snapshot) {
 	r.current.Store(s)
 	select {
 	case r.changed <- struct{}{}:
@@ -46,18 +46,38 @@ func (r *fakeRules) set(s *accessrules.Snapshot) {
 }
 
 // unknownRules are those of a forwarder that has listed nothing.
-func unknownRules() *accessrules.Snapshot {
-	return &accessrules.Snapshot{Rules: endpointaccess.Compile(nil, endpointaccess.Allow)}
+func unknownRules() *caller.Snapshot {
+	return &caller.Snapshot{Rules: endpointaccess.Compile(nil, endpointaccess.Allow)}
 }
 
 // snapshot returns rules of the namespace demo with the labels team=TEAM.
-func snapshot(byDefault endpointaccess.Default, team string, specs ...endpointaccess.Spec) *accessrules.Snapshot {
+func snapshot(byDefault endpointaccess.Default, team string, specs ...endpointaccess.Spec) *caller.Snapshot {
 	var policies []endpointaccess.Policy
 	for _, s := range specs {
 		policies = append(policies, endpointaccess.Policy{Namespace: "demo", Name: "p", Spec: s})
 	}
-	return accessrules.NewSnapshot(endpointaccess.Compile(policies, byDefault),
+	return newSnapshot(endpointaccess.Compile(policies, byDefault),
 		map[string]map[string]string{"demo": {"team": team}})
+}
+
+// newSnapshot returns a complete Snapshot of rules and of namespaces with their labels, nil if these
+// cannot be read. The terminating ones are being deleted.
+func newSnapshot(
+	rules *endpointaccess.Rules, namespaces map[string]map[string]string, terminating ...string,
+) *caller.Snapshot {
+	return &caller.Snapshot{Rules: rules, Listed: map[string]bool{caller.AllNamespaces: true},
+		NamespacesListed: namespaces != nil, Namespaces: fakeNamespaces{namespaces, terminating}}
+}
+
+// fakeNamespaces are namespaces with their labels, and the names of those that are being deleted.
+type fakeNamespaces struct {
+	labels      map[string]map[string]string
+	terminating []string
+}
+
+func (n fakeNamespaces) Namespace(name string) (labels endpointaccess.Labels, terminating, exists bool) {
+	set, exists := n.labels[name]
+	return endpointaccess.LabelMap(set), slices.Contains(n.terminating, name), exists
 }
 
 // labelled are the specs that allow pods with app=web of namespaces with team=shop.
@@ -69,8 +89,8 @@ var labelled = endpointaccess.Spec{Endpoints: []string{"api", "db"}, From: []end
 // closed allows no pod.
 var closed = endpointaccess.Spec{Endpoints: []string{"d*"}}
 
-func podOf(name, app string) *podidentity.Pod {
-	return &podidentity.Pod{Labels: podidentity.NewLabels(map[string]string{"app": app}),
+func podOf(name, app string) *caller.Pod {
+	return &caller.Pod{Labels: caller.NewLabels(map[string]string{"app": app}),
 		PodIdentity: tunnel.PodIdentity{Namespace: "demo", Name: name, ServiceAccount: "default"}}
 }
 
@@ -91,8 +111,8 @@ func controlled(t *testing.T, e *fakeEdge, rules *fakeRules, pods *fakePods) *ru
 // admission is whether a pod, nil for an unknown one, may call.
 type admission struct {
 	name     string
-	rules    *accessrules.Snapshot
-	pod      *podidentity.Pod
+	rules    *caller.Snapshot
+	pod      *caller.Pod
 	noPods   bool   // the forwarder does not know pods
 	sentence string // of the denial; "": allowed
 	reason   string
@@ -103,7 +123,7 @@ func admissions() []admission {
 	unlisted := podOf("web", "web")
 	unlisted.Namespace = "new"
 	tooMany := podOf("web", "web")
-	tooMany.Labels = podidentity.Labels{}
+	tooMany.Labels = caller.Labels{}
 	return []admission{
 		{name: "no rule and an unknown caller", rules: snapshot("allow", "shop")},
 		{name: "no rule and no pod identity", rules: snapshot("allow", "shop"), noPods: true},

@@ -26,7 +26,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/fairlead-dev/fairlead/internal/endpointaccess"
-	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/accessrules"
+	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/caller"
 	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/podidentity"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
@@ -46,7 +46,7 @@ const (
 func BenchmarkAccess(b *testing.B) {
 	pods := benchmarkPods(b)
 	e := startEdge(b, holdOpen)
-	empty := newFakeRules(accessrules.NewSnapshot(endpointaccess.Compile(nil, endpointaccess.Allow), nil))
+	empty := newFakeRules(newSnapshot(endpointaccess.Compile(nil, endpointaccess.Allow), nil))
 	variants := []string{"without", "0-rules", "1000-rules"}
 	forwarders := map[string]*runningForwarder{
 		"without":    benchmarkForwarder(b, e, pods, nil),
@@ -79,7 +79,7 @@ func BenchmarkAccess(b *testing.B) {
 }
 
 // benchmarkRules restrict 1,000 endpoints of ten namespaces, one of them db.demo, to certain pods.
-func benchmarkRules() *accessrules.Snapshot {
+func benchmarkRules() *caller.Snapshot {
 	var policies []endpointaccess.Policy
 	namespaces := map[string]map[string]string{"demo": {"team": "shop"}}
 	for i := range benchRules {
@@ -92,7 +92,7 @@ func benchmarkRules() *accessrules.Snapshot {
 		namespaces[p.Namespace] = map[string]string{"team": "shop"}
 	}
 	policies[0].Spec.Endpoints = []string{"db"}
-	return accessrules.NewSnapshot(endpointaccess.Compile(policies, endpointaccess.Allow), namespaces)
+	return newSnapshot(endpointaccess.Compile(policies, endpointaccess.Allow), namespaces)
 }
 
 // podAddress is the loopback address of a pod, from which a client can connect.

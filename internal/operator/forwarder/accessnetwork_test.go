@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
-	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/accessrules"
+	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/caller"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
@@ -26,7 +26,7 @@ func TestAccess_LeftToNetworkPolicies(t *testing.T) {
 		return w
 	}
 	for name, tt := range map[string]struct {
-		rules   *accessrules.Snapshot
+		rules   *caller.Snapshot
 		written *v1alpha1.WrittenNetworkPolicies
 		pods    *fakePods
 		left    bool

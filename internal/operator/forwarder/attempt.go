@@ -15,7 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/podidentity"
+	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/caller"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/internal/tunnel/relay"
 )
@@ -33,7 +33,7 @@ type clientConn struct {
 	acceptedAt      time.Time
 	sessionDeadline time.Time         // until then it waits for a session
 	header          tunnel.OpenHeader // of its streams
-	pod             *podidentity.Pod  // the pod that opened it; nil: unknown
+	pod             *caller.Pod       // the pod that opened it; nil: unknown
 	revoked         atomic.Bool       // it was ended as a change of rules or labels forbids it
 	failure         *failure          // why its stream did not open; nil while it may
 	refusedBy       string            // the replica of the edge that refused the last stream as it drains

@@ -8,7 +8,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/endpointaccess"
-	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/accessrules"
+	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/caller"
 )
 
 // Reasons of denials in a namespace that is gone or going: no pod may call what no EndpointAccess
@@ -37,7 +37,7 @@ var closingReasons = map[string]endpointaccess.Reason{
 // closed returns why no pod may call the target: its namespace is gone or going, so that a missing
 // EndpointAccess does not mean that every pod may. "": a policy selects it, or the namespace is
 // there.
-func (a *accessControl) closed(s *accessrules.Snapshot, t endpointaccess.Target) endpointaccess.Reason {
+func (a *accessControl) closed(s *caller.Snapshot, t endpointaccess.Target) endpointaccess.Reason {
 	problem, known := s.NamespaceProblem(t.Namespace)
 	if reported := a.problems.Load(); !known && reported != nil {
 		problem = (*reported)[t.Namespace]

@@ -15,25 +15,25 @@ import (
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/endpointaccess"
-	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/accessrules"
+	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/caller"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
 // inNamespaces returns rules of the namespace demo, and the problem with it: empty if it exists.
-func inNamespaces(problem string, policies ...endpointaccess.Policy) *accessrules.Snapshot {
+func inNamespaces(problem string, policies ...endpointaccess.Policy) *caller.Snapshot {
 	rules := endpointaccess.Compile(policies, endpointaccess.Allow)
 	switch problem {
 	case v1alpha1.ReasonNamespaceNotFound:
-		return accessrules.NewSnapshot(rules, map[string]map[string]string{})
+		return newSnapshot(rules, map[string]map[string]string{})
 	case v1alpha1.ReasonNamespaceTerminating:
-		return accessrules.NewSnapshot(rules, map[string]map[string]string{"demo": {"team": "shop"}}, "demo")
+		return newSnapshot(rules, map[string]map[string]string{"demo": {"team": "shop"}}, "demo")
 	}
-	return accessrules.NewSnapshot(rules, map[string]map[string]string{"demo": {"team": "shop"}})
+	return newSnapshot(rules, map[string]map[string]string{"demo": {"team": "shop"}})
 }
 
 // callToNamespace is a call to an endpoint of the namespace demo, and what comes of it.
 type callToNamespace struct {
-	rules    *accessrules.Snapshot
+	rules    *caller.Snapshot
 	app      string // label app of the calling pod
 	noPods   bool   // the forwarder does not know pods
 	reported string // problem with the namespace that the manager reports
@@ -107,8 +107,8 @@ func TestAccess_NamespaceGone(t *testing.T) {
 }
 
 // withoutNamespaces returns rules of a forwarder that may not read namespaces.
-func withoutNamespaces() *accessrules.Snapshot {
-	return accessrules.NewSnapshot(endpointaccess.Compile(nil, endpointaccess.Allow), nil)
+func withoutNamespaces() *caller.Snapshot {
+	return newSnapshot(endpointaccess.Compile(nil, endpointaccess.Allow), nil)
 }
 
 // reporting returns the objects, with a reason for which there are no Services.
@@ -128,7 +128,7 @@ func TestAccess_NamespaceGoneThoughNetworkPoliciesDecide(t *testing.T) {
 	t.Parallel()
 	vanished := endpointaccess.Policy{Namespace: "demo", Name: "p", Spec: labelled, Vanished: time.Now()}
 	for name, c := range map[string]struct {
-		rules  *accessrules.Snapshot
+		rules  *caller.Snapshot
 		reason string
 	}{
 		"terminating":             {inNamespaces(v1alpha1.ReasonNamespaceTerminating), "namespace_terminating"},

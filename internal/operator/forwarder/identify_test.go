@@ -10,26 +10,26 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/podidentity"
+	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/caller"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
 // fakePods knows one pod, or none, of loopback.
 type fakePods struct {
-	pod     atomic.Pointer[podidentity.Pod]
+	pod     atomic.Pointer[caller.Pod]
 	lookups atomic.Int32
 	changed chan struct{}
 }
 
 func newFakePods() *fakePods { return &fakePods{changed: make(chan struct{}, 1)} }
 
-func (p *fakePods) Lookup(_ context.Context, ip netip.Addr) *podidentity.Pod {
+func (p *fakePods) Lookup(_ context.Context, ip netip.Addr) *caller.Pod {
 	p.lookups.Add(1)
 	return p.Current(ip)
 }
 
-func (p *fakePods) Current(ip netip.Addr) *podidentity.Pod {
+func (p *fakePods) Current(ip netip.Addr) *caller.Pod {
 	if ip != netip.MustParseAddr("127.0.0.1") {
 		return nil
 	}
@@ -39,7 +39,7 @@ func (p *fakePods) Current(ip netip.Addr) *podidentity.Pod {
 func (p *fakePods) LabelsChanged() <-chan struct{} { return p.changed }
 
 // set replaces the pod, as a change of labels does.
-func (p *fakePods) set(pod *podidentity.Pod) {
+func (p *fakePods) set(pod *caller.Pod) {
 	p.pod.Store(pod)
 	select {
 	case p.changed <- struct{}{}:
@@ -67,7 +67,7 @@ func TestIdentifyPod_HeaderNamesPod(t *testing.T) {
 	}
 	want := tunnel.PodIdentity{Namespace: "demo", Name: "caller", ServiceAccount: "default",
 		Annotations: map[string]string{"team": "red"}}
-	pods.set(&podidentity.Pod{PodIdentity: want})
+	pods.set(&caller.Pod{PodIdentity: want})
 	if pod := call(); pod == nil || !reflect.DeepEqual(*pod, want) {
 		t.Errorf("pod %+v", pod)
 	}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/goruntime/stack"
-	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/podidentity"
+	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/caller"
 	"github.com/fairlead-dev/fairlead/internal/trafficerror"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/internal/tunnel/relay"
@@ -172,7 +172,7 @@ func (f *forwarder) reportFailure(c *clientConn) {
 }
 
 // identifyPod returns the pod that opened the connection, or nil.
-func (f *forwarder) identifyPod(c *clientConn) *podidentity.Pod {
+func (f *forwarder) identifyPod(c *clientConn) *caller.Pod {
 	ip := c.clientIP()
 	if f.options.Pods == nil || !ip.IsValid() {
 		return nil

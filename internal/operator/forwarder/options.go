@@ -34,7 +34,7 @@ type Options struct {
 	// without it, /status refuses all requests.
 	InstanceID string
 
-	// Source reads the cluster.
+	// Source reads what to serve; in a cluster it is a *clustersource.Source.
 	Source Source
 	// PodIPs are the pod's addresses, one for each family, as EndpointSlices list them. Optional:
 	// without any, a stopping forwarder waits as if it could not read EndpointSlices.
@@ -83,7 +83,7 @@ type Objects struct {
 	NetworkPolicies *v1alpha1.WrittenNetworkPolicies
 }
 
-// Source reads the cluster.
+// Source says what a forwarder serves, and what becomes of its pod.
 type Source interface {
 	// Watch calls update with all objects once the BoundEndpoints are listed, and again after
 	// changes, one call at a time. It returns when ctx is done; an error means that watching is not
@@ -154,7 +154,7 @@ func (o *Options) complete() error {
 	case o.DrainTimeout < 0:
 		return fmt.Errorf("drain timeout %s: give a duration of 0 or more", o.DrainTimeout)
 	case o.Source == nil:
-		return errors.New("the source of Kubernetes objects is missing")
+		return errors.New("the source of what to serve is missing")
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

@@ -11,7 +11,7 @@
 //
 // The last objects that selected an endpoint can vanish although it is not meant to be open: their
 // namespace is being deleted, or they are being replaced. So what they said holds for Options.Grace,
-// and the Snapshot knows which namespaces are being deleted.
+// and the caller.Snapshot knows which namespaces are being deleted.
 package accessrules
 
 import (
@@ -35,6 +35,7 @@ import (
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/endpointaccess"
 	"github.com/fairlead-dev/fairlead/internal/operator/accesspolicy"
+	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/caller"
 	"github.com/fairlead-dev/fairlead/internal/operator/kube/informer"
 	"github.com/fairlead-dev/fairlead/internal/operator/kube/process"
 )
@@ -69,7 +70,7 @@ type Watcher struct {
 	mu       sync.Mutex              // guards publish
 	vanished []endpointaccess.Policy // deleted policies that still hold, in the order of their deletion
 	expiry   *time.Timer             // publishes when the first of them ceases to hold; nil: none has vanished yet
-	current  atomic.Pointer[Snapshot]
+	current  atomic.Pointer[caller.Snapshot]
 	changed  chan struct{}
 }
 
@@ -172,11 +173,14 @@ func (w *Watcher) updateNamespaces() {
 func (w *Watcher) publish() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	next := &Snapshot{namespaces: w.namespaces, known: map[string]bool{},
-		namespacesNeeded: w.options.NamespaceLabels, namespacesListed: w.namespacesListed.Load()}
+	next := &caller.Snapshot{Listed: map[string]bool{}, NamespacesNeeded: w.options.NamespaceLabels,
+		NamespacesListed: w.namespacesListed.Load()}
+	if w.labels != nil {
+		next.Namespaces = namespaces{w.namespaces}
+	}
 	var policies []endpointaccess.Policy
 	for _, s := range w.sources {
-		next.known[s.namespace] = s.complete.Load()
+		next.Listed[s.namespace] = s.complete.Load()
 		for _, object := range s.objects.List() {
 			policies = append(policies, accesspolicy.Of(object.(*v1alpha1.EndpointAccess)))
 		}
@@ -232,82 +236,17 @@ func (w *Watcher) notify() {
 func (w *Watcher) Changed() <-chan struct{} { return w.changed }
 
 // Snapshot returns the current rules.
-func (w *Watcher) Snapshot() *Snapshot { return w.current.Load() }
+func (w *Watcher) Snapshot() *caller.Snapshot { return w.current.Load() }
 
-// Snapshot is the rules at one moment, and the labels of namespaces as they are now. Its methods
-// are safe for concurrent use.
-type Snapshot struct {
-	Rules *endpointaccess.Rules
-	// Policies are the objects that Rules were compiled from. They must not be modified.
-	Policies []endpointaccess.Policy
+// namespaces implements caller.Namespaces.
+type namespaces struct{ store cache.Store }
 
-	known map[string]bool // by the namespaces that are watched
-
-	namespacesNeeded bool // the rules are not complete without them
-	namespacesListed bool
-	namespaces       cache.Store // nil: none is known
-}
-
-// NewSnapshot returns a complete Snapshot of rules and of namespaces with their labels, nil if these
-// cannot be read, that do not change. The terminating ones are being deleted.
-func NewSnapshot(
-	rules *endpointaccess.Rules, namespaces map[string]map[string]string, terminating ...string,
-) *Snapshot {
-	store := cache.NewStore(cache.MetaNamespaceKeyFunc)
-	for name, set := range namespaces {
-		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: set}}
-		if slices.Contains(terminating, name) {
-			ns.DeletionTimestamp = &metav1.Time{}
-		}
-		_ = store.Add(ns) // it has a key
+// Namespace implements caller.Namespaces.
+func (n namespaces) Namespace(name string) (set endpointaccess.Labels, terminating, exists bool) {
+	object, exists, err := n.store.GetByKey(name)
+	if !exists || err != nil {
+		return nil, false, false
 	}
-	return &Snapshot{Rules: rules, known: map[string]bool{metav1.NamespaceAll: true},
-		namespacesListed: namespaces != nil, namespaces: store}
-}
-
-// Knows reports whether the namespace's rules are known.
-func (s *Snapshot) Knows(namespace string) bool {
-	return s.known[metav1.NamespaceAll] || s.known[namespace]
-}
-
-// KnowsNamespaces reports whether the labels of namespaces were listed, if they are needed.
-func (s *Snapshot) KnowsNamespaces() bool { return s.namespacesListed || !s.namespacesNeeded }
-
-// Complete reports whether the rules of all watched namespaces, and their labels, are known.
-func (s *Snapshot) Complete() bool {
-	for _, known := range s.known {
-		if !known {
-			return false
-		}
-	}
-	return s.KnowsNamespaces()
-}
-
-// NamespaceProblem returns why nothing is projected into a namespace now: NamespaceNotFound or
-// NamespaceTerminating of package v1alpha1; empty if it exists. It is not known where namespaces
-// cannot be read.
-func (s *Snapshot) NamespaceProblem(name string) (reason string, known bool) {
-	if !s.namespacesListed {
-		return "", false
-	}
-	object, ok, err := s.namespaces.GetByKey(name)
-	switch {
-	case !ok || err != nil:
-		return v1alpha1.ReasonNamespaceNotFound, true
-	case object.(*corev1.Namespace).DeletionTimestamp != nil:
-		return v1alpha1.ReasonNamespaceTerminating, true
-	}
-	return "", true
-}
-
-// NamespaceLabels returns the labels of a namespace, and whether they are known.
-func (s *Snapshot) NamespaceLabels(name string) (endpointaccess.Labels, bool) {
-	if s.namespaces == nil {
-		return nil, false
-	}
-	object, ok, err := s.namespaces.GetByKey(name)
-	if !ok || err != nil {
-		return nil, false
-	}
-	return labels.Set(object.(*corev1.Namespace).Labels), true
+	namespace := object.(*corev1.Namespace)
+	return labels.Set(namespace.Labels), namespace.DeletionTimestamp != nil, true
 }

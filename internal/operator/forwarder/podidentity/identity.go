@@ -17,6 +17,7 @@ import (
 	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/caller"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
@@ -50,35 +51,28 @@ func New(config *rest.Config, selected Annotations, log *slog.Logger) (*Pods, er
 	return &Pods{table: newTable(selected), api: core.Pods(metav1.NamespaceAll), log: log}, nil
 }
 
-// Pod is a pod as it is known now.
-type Pod struct {
-	tunnel.PodIdentity
-
-	Labels Labels
-}
-
 // LabelsChanged returns a channel that receives after labels of pods have changed: once for any
 // number of changes, for one receiver.
 func (p *Pods) LabelsChanged() <-chan struct{} { return p.table.labelsChanged }
 
 // Current returns the pod that has the address now, or nil.
-func (p *Pods) Current(ip netip.Addr) *Pod {
+func (p *Pods) Current(ip netip.Addr) *caller.Pod {
 	k, known, _ := p.table.find(canonical(ip))
 	return newPodResult(k, known)
 }
 
-func newPodResult(k key, p pod) *Pod {
+func newPodResult(k key, p pod) *caller.Pod {
 	if k.name == "" {
 		return nil
 	}
-	return &Pod{Labels: p.labels, PodIdentity: tunnel.PodIdentity{
+	return &caller.Pod{Labels: p.labels, PodIdentity: tunnel.PodIdentity{
 		Namespace: k.namespace.Value(), Name: k.name, ServiceAccount: p.account.Value(), Annotations: p.annotations,
 	}}
 }
 
 // Lookup returns the pod that has the address, or nil. It waits at most 2 s, and only for an
 // address that no pod has, while the cluster is alive.
-func (p *Pods) Lookup(ctx context.Context, ip netip.Addr) *Pod {
+func (p *Pods) Lookup(ctx context.Context, ip netip.Addr) *caller.Pod {
 	ip = canonical(ip)
 	var deadline <-chan time.Time
 	for {

@@ -11,6 +11,8 @@ import (
 	"unique"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/caller"
 )
 
 const (
@@ -35,7 +37,7 @@ type nodeAddresses [2]netip.Addr
 type pod struct {
 	account     unique.Handle[string] // ServiceAccount
 	annotations map[string]string     // the selected ones; nil: none are selected
-	labels      Labels
+	labels      caller.Labels
 	ips         []netip.Addr // empty: its addresses are its node's
 	terminating bool         // its addresses may be reused without an event
 	node        unique.Handle[nodeAddresses]
@@ -73,7 +75,7 @@ func (t *table) newEntry(p *corev1.Pod) (key, *pod) {
 		return k, nil
 	}
 	e := &pod{account: unique.Make(p.Spec.ServiceAccountName), annotations: t.selected.selectFrom(p),
-		labels:      NewLabels(p.Labels),
+		labels:      caller.NewLabels(p.Labels),
 		terminating: p.DeletionTimestamp != nil, node: unique.Make(node(p))}
 	if !p.Spec.HostNetwork {
 		e.ips = addresses(p)

@@ -1,7 +1,10 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package forwarder
+// Package clustersource reads a cluster for a forwarder: the BoundEndpoints and the KubernetesOperator
+// of its release, whether EndpointSlices list its pod, and whether its namespace is being deleted. It
+// is the part of a forwarder that needs a client of Kubernetes.
+package clustersource
 
 import (
 	"context"
@@ -23,12 +26,13 @@ import (
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
+	"github.com/fairlead-dev/fairlead/internal/operator/forwarder"
 	"github.com/fairlead-dev/fairlead/internal/operator/kube/informer"
 	"github.com/fairlead-dev/fairlead/internal/operator/kube/process"
 )
 
-// clusterSource is the Source that reads a real cluster.
-type clusterSource struct {
+// Source implements forwarder.Source with a real cluster.
+type Source struct {
 	bindings   rest.Interface
 	slices     discoveryclient.EndpointSlicesGetter
 	namespaces coreclient.NamespacesGetter
@@ -39,9 +43,9 @@ type clusterSource struct {
 	observed map[types.UID]*v1alpha1.BoundEndpoint
 }
 
-// NewClusterSource returns a Source of the installation's BoundEndpoints, KubernetesOperator and
-// namespace in the cluster.
-func NewClusterSource(config *rest.Config, own installation.Installation) (Source, error) {
+// New returns the source of a release. own is the installation that the BoundEndpoints must belong
+// to; others are ignored.
+func New(config *rest.Config, own installation.Installation) (*Source, error) {
 	bindings, err := process.NewBindingsClient(config)
 	if err != nil {
 		return nil, err
@@ -54,19 +58,19 @@ func NewClusterSource(config *rest.Config, own installation.Installation) (Sourc
 	if err != nil {
 		return nil, fmt.Errorf("making client for namespaces: %w", err)
 	}
-	return &clusterSource{bindings: bindings, slices: slices, namespaces: namespaces, own: own}, nil
+	return &Source{bindings: bindings, slices: slices, namespaces: namespaces, own: own}, nil
 }
 
-// Watch implements Source. It retries failing lists and watches, such as those of a missing CRD,
+// Watch implements forwarder.Source. It retries failing lists and watches, such as those of a missing CRD,
 // with back-off.
-func (s *clusterSource) Watch(ctx context.Context, update func(Objects)) error {
+func (s *Source) Watch(ctx context.Context, update func(forwarder.Objects)) error {
 	set := informer.NewSet()
 	endpoints, err := s.addInformer(set, "boundendpoints", fields.Everything(), &v1alpha1.BoundEndpoint{})
 	if err != nil {
 		return err
 	}
-	operators, err := s.addInformer(set, "kubernetesoperators",
-		fields.OneTermEqualSelector("metadata.name", s.own.Release), &v1alpha1.KubernetesOperator{})
+	operators, err := s.addInformer(set, "kubernetesoperators", fields.OneTermEqualSelector("metadata.name", s.own.Release),
+		&v1alpha1.KubernetesOperator{})
 	if err != nil {
 		return err
 	}
@@ -74,7 +78,7 @@ func (s *clusterSource) Watch(ctx context.Context, update func(Objects)) error {
 	return nil
 }
 
-func (s *clusterSource) addInformer(
+func (s *Source) addInformer(
 	set *informer.Set, resource string, selector fields.Selector, kind runtime.Object,
 ) (cache.Store, error) {
 	lw := cache.NewFilteredListWatchFromClient(s.bindings, resource, s.own.Namespace, func(o *metav1.ListOptions) {
@@ -99,8 +103,8 @@ func transformObject(object any) (any, error) {
 
 // objects returns the BoundEndpoints in the last version that the manager observed, so that a spec
 // written by another client opens no port.
-func (s *clusterSource) objects(endpoints, operators cache.Store) Objects {
-	var result Objects
+func (s *Source) objects(endpoints, operators cache.Store) forwarder.Objects {
+	var result forwarder.Objects
 	observed := make(map[types.UID]*v1alpha1.BoundEndpoint, len(s.observed))
 	for _, object := range endpoints.List() {
 		boundEndpoint := object.(*v1alpha1.BoundEndpoint)
@@ -116,7 +120,7 @@ func (s *clusterSource) objects(endpoints, operators cache.Store) Objects {
 		}
 	}
 	s.observed = observed
-	if object, ok, _ := operators.GetByKey(s.own.String()); ok {
+	if object, ok, _ := operators.GetByKey(s.own.Namespace + "/" + s.own.Release); ok {
 		operator := object.(*v1alpha1.KubernetesOperator)
 		result.OperatorID, result.OperatorUID = operator.Status.OperatorID, string(operator.UID)
 		result.OthersConnected = meta.IsStatusConditionTrue(operator.Status.Conditions,
@@ -128,9 +132,9 @@ func (s *clusterSource) objects(endpoints, operators cache.Store) Objects {
 	return result
 }
 
-// InEndpointSlices implements Source. Slices in other namespaces cannot be read here; the manager
+// InEndpointSlices implements forwarder.Source. Slices in other namespaces cannot be read here; the manager
 // records what they may list.
-func (s *clusterSource) InEndpointSlices(ctx context.Context, podIPs []netip.Addr) (bool, error) {
+func (s *Source) InEndpointSlices(ctx context.Context, podIPs []netip.Addr) (bool, error) {
 	projected, err := s.projected(ctx, podIPs)
 	if projected || err != nil {
 		return projected, err
@@ -156,7 +160,7 @@ func (s *clusterSource) InEndpointSlices(ctx context.Context, podIPs []netip.Add
 // projected reports whether EndpointSlices of target Services may list one of the addresses as
 // ready. Without a KubernetesOperator the installation is being uninstalled, and its slices go with
 // it.
-func (s *clusterSource) projected(ctx context.Context, podIPs []netip.Addr) (bool, error) {
+func (s *Source) projected(ctx context.Context, podIPs []netip.Addr) (bool, error) {
 	operator := &v1alpha1.KubernetesOperator{}
 	err := s.bindings.Get().Namespace(s.own.Namespace).Resource("kubernetesoperators").Name(s.own.Release).
 		Do(ctx).Into(operator)
@@ -172,8 +176,8 @@ func (s *clusterSource) projected(ctx context.Context, podIPs []netip.Addr) (boo
 	}), nil
 }
 
-// NamespaceDeleted implements Source.
-func (s *clusterSource) NamespaceDeleted(ctx context.Context) (bool, error) {
+// NamespaceDeleted implements forwarder.Source.
+func (s *Source) NamespaceDeleted(ctx context.Context) (bool, error) {
 	namespace, err := s.namespaces.Namespaces().Get(ctx, s.own.Namespace, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):

@@ -1,7 +1,7 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package forwarder
+package clustersource
 
 import (
 	"context"
@@ -22,6 +22,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
+	"github.com/fairlead-dev/fairlead/internal/operator/forwarder"
 	"github.com/fairlead-dev/fairlead/test/support/testenv"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
@@ -32,10 +33,9 @@ type testCluster struct {
 	t         *testing.T
 	config    *rest.Config
 	namespace string
-	own       installation.Installation
-	source    Source
-	updates   chan Objects
-	last      Objects
+	source    *Source
+	updates   chan forwarder.Objects
+	last      forwarder.Objects
 }
 
 func (k *testCluster) otherNamespace() string { return k.namespace + "-other" }
@@ -53,19 +53,17 @@ func newCluster(t *testing.T, config *rest.Config, namespace string) *testCluste
 	if err != nil {
 		t.Fatal(err)
 	}
-	own := installation.Installation{Namespace: namespace, Release: "release-1"}
-	k := &testCluster{Client: c, t: t, config: config, namespace: namespace, own: own,
-		updates: make(chan Objects, 1000)}
+	k := &testCluster{Client: c, t: t, config: config, namespace: namespace, updates: make(chan forwarder.Objects, 1000)}
 	for _, ns := range []string{namespace, k.otherNamespace()} {
 		k.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
 	}
-	k.source, err = NewClusterSource(config, own)
+	k.source, err = New(config, own(namespace))
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- k.source.Watch(ctx, func(o Objects) { k.updates <- o }) }()
+	go func() { done <- k.source.Watch(ctx, func(o forwarder.Objects) { k.updates <- o }) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := wait.Receive(t, "the watch's end", done); err != nil {
@@ -82,19 +80,30 @@ func (k *testCluster) create(o client.Object) {
 	}
 }
 
-func (k *testCluster) until(what string, condition func(Objects) bool) {
+func (k *testCluster) until(what string, condition func(forwarder.Objects) bool) {
 	k.t.Helper()
 	for !condition(k.last) {
 		k.last = wait.Receive(k.t, what, k.updates)
 	}
 }
 
-func (k *testCluster) bep(namespace, name string, owned bool) *v1alpha1.BoundEndpoint {
-	b := bep(name, "demo", "http", 80, 10080, "ep-"+name)
-	b.ObjectMeta = metav1.ObjectMeta{Namespace: namespace, Name: b.Name}
-	if owned {
-		k.own.Mark(b)
+// own is the installation of a test.
+func own(namespace string) installation.Installation {
+	return installation.Installation{Namespace: namespace, Release: "release-1"}
+}
+
+// boundEndpoint creates the BoundEndpoint of http://NAME.demo; without an owner it belongs to no
+// installation.
+func (k *testCluster) boundEndpoint(namespace, name string, owner *installation.Installation) *v1alpha1.BoundEndpoint {
+	k.t.Helper()
+	b := &v1alpha1.BoundEndpoint{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name + ".demo"}}
+	b.Spec = v1alpha1.BoundEndpointSpec{Service: name, Namespace: "demo", ProjectionID: "ep-projection",
+		State: v1alpha1.StateBound, Ports: []v1alpha1.BoundPort{{Port: 80, Scheme: "http", TargetPort: 10080}},
+		Endpoints: []v1alpha1.EndpointRef{{ID: "ep-" + name, URL: "http://" + name + ".demo:80"}}}
+	if owner != nil {
+		owner.Mark(b)
 	}
+	b.Status.Conditions = []metav1.Condition{servicesReady(1)} // what creates an object does not write its status
 	k.create(b)
 	return b
 }
@@ -135,18 +144,15 @@ func testWatchesObservedBoundEndpoints(t *testing.T, k *testCluster) {
 	if len(k.last.BoundEndpoints) != 0 || k.last.OperatorID != "" {
 		t.Errorf("an empty namespace holds %+v", k.last)
 	}
-	k.bep(k.namespace, "foreign", false)
-	k.bep(k.otherNamespace(), "elsewhere", true)
-	api := k.bep(k.namespace, "api", true)
-	forged := bep("forged", "demo", "http", 80, 10081, "ep-forged")
-	forged.ObjectMeta = metav1.ObjectMeta{Namespace: k.namespace, Name: forged.Name}
-	k.own.Mark(forged)
-	forged.Status.Conditions = []metav1.Condition{servicesReady(1)}
-	k.create(forged) // what creates an object does not write its status
+	owner := own(k.namespace)
+	k.boundEndpoint(k.namespace, "foreign", nil)
+	k.boundEndpoint(k.otherNamespace(), "elsewhere", &owner)
+	api := k.boundEndpoint(k.namespace, "api", &owner)
+	forged := k.boundEndpoint(k.namespace, "forged", &owner) // the manager never observes it
 	k.observe(api)
-	k.until("the BoundEndpoint", func(o Objects) bool { return len(o.BoundEndpoints) == 1 })
-	if got := assignPorts(k.last.BoundEndpoints)[10080]; got.endpointID != "ep-api" {
-		t.Errorf("port 10080 is assigned to %+v", got)
+	k.until("the BoundEndpoint", func(o forwarder.Objects) bool { return len(o.BoundEndpoints) == 1 })
+	if got := k.last.BoundEndpoints[0].Name; got != "api.demo" {
+		t.Errorf("BoundEndpoint %s", got)
 	}
 
 	api.Spec.State = v1alpha1.StateReleased
@@ -162,13 +168,13 @@ func testWatchesObservedBoundEndpoints(t *testing.T, k *testCluster) {
 		t.Errorf("before the manager observed the change: %+v", k.last.BoundEndpoints)
 	}
 	k.observe(api)
-	k.until("the release", func(o Objects) bool {
+	k.until("the release", func(o forwarder.Objects) bool {
 		return len(o.BoundEndpoints) == 1 && o.BoundEndpoints[0].Spec.State == v1alpha1.StateReleased
 	})
 	if err := k.Delete(ctx, api); err != nil {
 		t.Fatal(err)
 	}
-	k.until("the deletion", func(o Objects) bool { return len(o.BoundEndpoints) == 0 })
+	k.until("the deletion", func(o forwarder.Objects) bool { return len(o.BoundEndpoints) == 0 })
 }
 
 func testWatchesOwnOperator(t *testing.T, k *testCluster) {
@@ -181,7 +187,7 @@ func testWatchesOwnOperator(t *testing.T, k *testCluster) {
 			t.Fatal(err)
 		}
 	}
-	k.until("the operator's id", func(o Objects) bool { return o.OperatorID != "" })
+	k.until("the operator's id", func(o forwarder.Objects) bool { return o.OperatorID != "" })
 	if k.last.OperatorID != "ko-1" || k.last.OperatorUID != string(operator.UID) {
 		t.Errorf("operator %s with UID %s", k.last.OperatorID, k.last.OperatorUID)
 	}
@@ -204,7 +210,7 @@ func testFindsReadyPodInEndpointSlices(t *testing.T, k *testCluster) {
 	elsewhere.ObjectMeta = metav1.ObjectMeta{Namespace: k.otherNamespace(), Name: "ep-2-abc"}
 	elsewhere.Endpoints = []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.10"}}}
 	k.create(elsewhere)
-	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	ipv6 := slice.DeepCopy()
 	ipv6.ObjectMeta, ipv6.AddressType = metav1.ObjectMeta{Namespace: k.namespace, Name: "ep-1-six"},
@@ -228,7 +234,7 @@ func testFindsReadyPodInEndpointSlices(t *testing.T, k *testCluster) {
 // testFindsPodInRecord checks that a pod counts as listed while the manager has its address in the
 // record of what EndpointSlices in other namespaces list.
 func testFindsPodInRecord(t *testing.T, k *testCluster) {
-	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	pod := []netip.Addr{netip.MustParseAddr("10.0.0.7"), netip.MustParseAddr("fd00::7")}
 	check := func(what string, want bool) {
@@ -252,7 +258,7 @@ func testFindsPodInRecord(t *testing.T, k *testCluster) {
 	}
 	unprivileged := rest.CopyConfig(k.config)
 	unprivileged.Impersonate.UserName = "system:serviceaccount:fairlead:default"
-	source, err := NewClusterSource(unprivileged, k.own)
+	source, err := New(unprivileged, own(k.namespace))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -264,10 +270,10 @@ func testFindsPodInRecord(t *testing.T, k *testCluster) {
 // testReportsNamespaceDeletion deletes the namespace. No controller finishes deletions here, so it
 // stays Terminating.
 func testReportsNamespaceDeletion(t *testing.T, k *testCluster) {
-	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	source := func(config *rest.Config, namespace string) Source {
-		s, err := NewClusterSource(config, installation.Installation{Namespace: namespace, Release: "release-1"})
+	source := func(config *rest.Config, namespace string) *Source {
+		s, err := New(config, own(namespace))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -277,7 +283,7 @@ func testReportsNamespaceDeletion(t *testing.T, k *testCluster) {
 	unprivileged.Impersonate.UserName = "system:serviceaccount:fairlead:default"
 	deleted := rest.AnonymousClientConfig(k.config)
 	deleted.BearerToken = "of-a-service-account-that-is-gone"
-	check := func(name string, s Source, want, known bool) {
+	check := func(name string, s *Source, want, known bool) {
 		t.Helper()
 		if got, err := s.NamespaceDeleted(ctx); got != want || (err == nil) != known {
 			t.Errorf("%s: deleted %v, %v; want %v", name, got, err, want)
@@ -301,14 +307,13 @@ func testReportsNamespaceDeletion(t *testing.T, k *testCluster) {
 // unreachable: the forwarder starts anyway.
 func TestClusterSource_RetriesMissingCluster(t *testing.T) {
 	t.Parallel()
-	source, err := NewClusterSource(&rest.Config{Host: "http://127.0.0.1:1", Timeout: time.Second},
-		installation.Installation{Namespace: "fairlead", Release: "release-1"})
+	source, err := New(&rest.Config{Host: "http://127.0.0.1:1", Timeout: time.Second}, own("fairlead"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
-	if err := source.Watch(ctx, func(Objects) { t.Error("an update without a list") }); err != nil {
+	if err := source.Watch(ctx, func(forwarder.Objects) { t.Error("an update without a list") }); err != nil {
 		t.Errorf("got %v", err)
 	}
 	if _, err := source.InEndpointSlices(context.Background(), nil); err == nil {

@@ -1,13 +1,15 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package podidentity
+package caller
 
 import (
 	"maps"
 	"slices"
 	"strings"
 	"unique"
+
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
 const (
@@ -16,6 +18,13 @@ const (
 	// labelEnd ends each key and each value of Labels' text: no label has it.
 	labelEnd = "\x00"
 )
+
+// Pod is a pod as it is known now.
+type Pod struct {
+	tunnel.PodIdentity
+
+	Labels Labels
+}
 
 // Labels are the labels of a pod: one text, which pods with equal labels share. The zero value is
 // not known.

@@ -1,0 +1,76 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package caller
+
+import (
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/endpointaccess"
+)
+
+// AllNamespaces is the key of Snapshot.Listed where the objects of all namespaces are watched.
+const AllNamespaces = ""
+
+// Namespaces are the namespaces of the cluster as they are now.
+type Namespaces interface {
+	// Namespace returns the labels of a namespace and whether it is being deleted.
+	Namespace(name string) (labels endpointaccess.Labels, terminating, exists bool)
+}
+
+// Snapshot is the rules at one moment, and the labels of namespaces as they are now. Its fields must
+// not be modified; its methods are safe for concurrent use.
+type Snapshot struct {
+	Rules *endpointaccess.Rules
+	// Policies are the objects that Rules were compiled from.
+	Policies []endpointaccess.Policy
+	// Listed has the namespaces that are watched, and whether their objects were listed.
+	Listed map[string]bool
+	// Namespaces is nil where no namespace is known.
+	Namespaces Namespaces
+	// NamespacesListed reports that Namespaces were listed, NamespacesNeeded that the rules are not
+	// complete without them.
+	NamespacesListed, NamespacesNeeded bool
+}
+
+// Knows reports whether the namespace's rules are known.
+func (s *Snapshot) Knows(namespace string) bool {
+	return s.Listed[AllNamespaces] || s.Listed[namespace]
+}
+
+// KnowsNamespaces reports whether the labels of namespaces were listed, if they are needed.
+func (s *Snapshot) KnowsNamespaces() bool { return s.NamespacesListed || !s.NamespacesNeeded }
+
+// Complete reports whether the rules of all watched namespaces, and their labels, are known.
+func (s *Snapshot) Complete() bool {
+	for _, listed := range s.Listed {
+		if !listed {
+			return false
+		}
+	}
+	return s.KnowsNamespaces()
+}
+
+// NamespaceProblem returns why nothing is projected into a namespace now: NamespaceNotFound or
+// NamespaceTerminating of package v1alpha1; empty if it exists. It is not known where namespaces
+// cannot be read.
+func (s *Snapshot) NamespaceProblem(name string) (reason string, known bool) {
+	if !s.NamespacesListed {
+		return "", false
+	}
+	switch _, terminating, exists := s.Namespaces.Namespace(name); {
+	case !exists:
+		return v1alpha1.ReasonNamespaceNotFound, true
+	case terminating:
+		return v1alpha1.ReasonNamespaceTerminating, true
+	}
+	return "", true
+}
+
+// NamespaceLabels returns the labels of a namespace, and whether they are known.
+func (s *Snapshot) NamespaceLabels(name string) (endpointaccess.Labels, bool) {
+	if s.Namespaces == nil {
+		return nil, false
+	}
+	labels, _, exists := s.Namespaces.Namespace(name)
+	return labels, exists
+}

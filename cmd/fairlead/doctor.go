@@ -18,6 +18,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/agent/doctor"
 	"github.com/fairlead-dev/fairlead/internal/apiclient"
 	"github.com/fairlead-dev/fairlead/internal/cli"
+	"github.com/fairlead-dev/fairlead/internal/path"
 )
 
 const doctorHelp = `Check each hop of a call to an endpoint, from the pod to the upstream, and name the broken one.
@@ -121,13 +122,13 @@ func (d *diagnose) run(ctx context.Context, args []string) error {
 }
 
 // report checks the path of a call, or that from this machine to the service.
-func (d *diagnose) report(ctx context.Context, ofMachine bool) (doctor.Report, error) {
+func (d *diagnose) report(ctx context.Context, ofMachine bool) (path.Report, error) {
 	if ofMachine {
 		return diagnoseMachine(ctx, d.console, d.settings), nil
 	}
 	client, err := accountClient(d.console, d.settings, d.apiKeyFile, "fairlead doctor")
 	if err != nil {
-		return doctor.Report{}, err
+		return path.Report{}, err
 	}
 	if client != nil {
 		defer client.CloseIdleConnections()
@@ -209,7 +210,7 @@ func (d *diagnose) parseEndpoint(arg string) error {
 	return err
 }
 
-func (d *diagnose) print(r doctor.Report) error {
+func (d *diagnose) print(r path.Report) error {
 	if d.output == "json" {
 		enc := json.NewEncoder(d.console.out)
 		enc.SetIndent("", "  ")

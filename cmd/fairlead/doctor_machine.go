@@ -8,7 +8,6 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"net"
 	"net/http"
 	"runtime"
@@ -16,7 +15,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/agent"
 	"github.com/fairlead-dev/fairlead/internal/agent/agentconfig"
-	"github.com/fairlead-dev/fairlead/internal/agent/doctor"
+	"github.com/fairlead-dev/fairlead/internal/path"
 	"github.com/fairlead-dev/fairlead/internal/trust"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/internal/tunnel/connectproxy"
@@ -38,44 +37,39 @@ type machineDiagnosis struct {
 
 // diagnoseMachine checks the settings, the authtoken, the server's identity, the clock, and whether
 // the service accepts the authtoken.
-func diagnoseMachine(ctx context.Context, c console, flags agentconfig.Flags) doctor.Report {
+func diagnoseMachine(ctx context.Context, c console, flags agentconfig.Flags) path.Report {
 	m := &machineDiagnosis{console: c, flags: flags}
-	var r doctor.Report
+	var r path.Report
 	for _, step := range []struct {
 		name string
-		look func(context.Context) doctor.Hop
+		look func(context.Context) path.Hop
 	}{
 		{"settings", m.checkSettings}, {"authtoken", m.checkAuthtoken}, {"server", m.checkServer},
 		{"clock", m.checkClock}, {"session", m.checkSession},
 	} {
-		h := doctor.Hop{Status: doctor.Skipped, Detail: "not checked"}
+		h := path.NotChecked()
 		if r.Conclude(); r.OK {
 			bounded, cancel := context.WithTimeout(ctx, machineTimeout)
 			h = step.look(bounded)
 			cancel()
 		}
-		h.Name = step.name
-		r.Hops = append(r.Hops, h)
+		r.Add(h.Named(step.name))
 	}
 	r.URL = m.o.Server
 	r.Conclude()
 	return r
 }
 
-func newHop(status doctor.Status, fix, format string, args ...any) doctor.Hop {
-	return doctor.Hop{Status: status, Fix: fix, Detail: fmt.Sprintf(format, args...)}
-}
-
-func (m *machineDiagnosis) checkSettings(context.Context) doctor.Hop {
+func (m *machineDiagnosis) checkSettings(context.Context) path.Hop {
 	var err error
 	if m.settings, err = loadSettings(m.flags, m.console); err != nil {
-		return newHop(doctor.Broken, "correct it, and look at all settings:\nfairlead config check", "%v", err)
+		return path.Brokenf("correct it, and look at all settings:\nfairlead config check", "%v", err)
 	}
 	if m.settings.ServerURL.Text == "" {
-		return newHop(doctor.Broken, "give --server https://HOST[:PORT], set "+agentconfig.EnvServerURL+
+		return path.Brokenf("give --server https://HOST[:PORT], set "+agentconfig.EnvServerURL+
 			", or write server_url into the config file", "no server is configured")
 	}
-	h := newHop(doctor.OK, "", "%s (%s)", m.settings.ServerURL.Text, m.settings.ServerURL.Source)
+	h := path.OKf("%s (%s)", m.settings.ServerURL.Text, m.settings.ServerURL.Source)
 	h.Evidence = append(h.Evidence, "config file "+m.settings.Path)
 	for _, w := range m.settings.Warnings {
 		h.Detail += "; " + w
@@ -83,19 +77,19 @@ func (m *machineDiagnosis) checkSettings(context.Context) doctor.Hop {
 	return h
 }
 
-func (m *machineDiagnosis) checkAuthtoken(context.Context) doctor.Hop {
+func (m *machineDiagnosis) checkAuthtoken(context.Context) path.Hop {
 	var err error
 	if m.o, err = connectionOptions(m.settings); err != nil {
 		var credential *agentconfig.CredentialError
 		if errors.As(err, &credential) {
-			return newHop(doctor.Broken, "store one:\nfairlead config add-authtoken -", "%v", err)
+			return path.Brokenf("store one:\nfairlead config add-authtoken -", "%v", err)
 		}
-		return newHop(doctor.Broken, "correct the setting", "%v", err)
+		return path.Brokenf("correct the setting", "%v", err)
 	}
 	if m.o.DialServer, err = connectproxy.Dialer(m.console.env, m.o.Address, nil); err != nil {
-		return newHop(doctor.Broken, "correct the setting", "%v", err)
+		return path.Brokenf("correct the setting", "%v", err)
 	}
-	return newHop(doctor.OK, "", "present (%s)", m.settings.AuthtokenSource())
+	return path.OKf("present (%s)", m.settings.AuthtokenSource())
 }
 
 // dial connects to the server and verifies its identity.
@@ -117,51 +111,51 @@ func (m *machineDiagnosis) dial(ctx context.Context, protocols ...string) (*tls.
 	return conn, nil
 }
 
-func (m *machineDiagnosis) checkServer(ctx context.Context) doctor.Hop {
+func (m *machineDiagnosis) checkServer(ctx context.Context) path.Hop {
 	conn, err := m.dial(ctx, tunnel.ALPN)
 	if err == nil {
 		_ = conn.Close()
-		return newHop(doctor.OK, "", "%s answers, and is the one that is trusted", m.o.Address)
+		return path.OKf("%s answers, and is the one that is trusted", m.o.Address)
 	}
 	if p := trust.ProblemOf(err); p != trust.NoProblem {
 		fix := cmp.Or(identityRemedy(p, m.settings),
 			"compare the clocks of both machines, and renew the server's certificate")
-		return newHop(doctor.Broken, fix, "%s cannot be trusted: %v", m.o.Address, err)
+		return path.Brokenf(fix, "%s cannot be trusted: %v", m.o.Address, err)
 	}
-	return newHop(doctor.Broken,
+	return path.Brokenf(
 		"see that fairlead-server runs there and that this machine reaches it; HTTPS_PROXY, ALL_PROXY and NO_PROXY "+
 			"are honoured",
 		"%s does not answer as a fairlead-server: %v", m.o.Address, err)
 }
 
 // checkClock compares this machine's clock with the Date of an answer of the server's API.
-func (m *machineDiagnosis) checkClock(ctx context.Context) doctor.Hop {
+func (m *machineDiagnosis) checkClock(ctx context.Context) path.Hop {
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true,
 		DialTLSContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return m.dial(ctx, "http/1.1")
 		}}}
 	req, err := http.NewRequestWithContext(ctx, http.MethodHead, m.o.Server+"/", nil)
 	if err != nil {
-		return newHop(doctor.Unknown, "", "%v", err)
+		return path.Unknownf("%v", err)
 	}
 	res, err := client.Do(req)
 	if err != nil {
-		return newHop(doctor.Unknown, "", "the server's API does not answer: %v", err)
+		return path.Unknownf("the server's API does not answer: %v", err)
 	}
 	_ = res.Body.Close()
 	date, err := http.ParseTime(res.Header.Get("Date"))
 	if err != nil {
-		return newHop(doctor.Unknown, "", "the server's answer has no date")
+		return path.Unknownf("the server's answer has no date")
 	}
 	if skew := time.Since(date); skew.Abs() > maxSkew {
-		return newHop(doctor.Broken, "set both clocks by NTP", "this machine's clock and the server's differ by %v",
+		return path.Brokenf("set both clocks by NTP", "this machine's clock and the server's differ by %v",
 			skew.Abs().Round(time.Second))
 	}
-	return newHop(doctor.OK, "", "as the server's")
+	return path.OKf("as the server's")
 }
 
 // checkSession opens a session as an agent does, and closes it.
-func (m *machineDiagnosis) checkSession(ctx context.Context) doctor.Hop {
+func (m *machineDiagnosis) checkSession(ctx context.Context) path.Hop {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	up, down := make(chan *tunnel.Session, 1), make(chan error, 1)
@@ -198,7 +192,7 @@ func (m *machineDiagnosis) checkSession(ctx context.Context) doctor.Hop {
 		w := s.Welcome()
 		cancel()
 		<-ended
-		return newHop(doctor.OK, "", "the service takes the authtoken (account %s, version %s)", w.AccountID,
+		return path.OKf("the service takes the authtoken (account %s, version %s)", w.AccountID,
 			w.ServerVersion)
 	case err = <-down:
 	case <-ctx.Done():
@@ -209,12 +203,12 @@ func (m *machineDiagnosis) checkSession(ctx context.Context) doctor.Hop {
 	return m.refusedSession(err)
 }
 
-func (m *machineDiagnosis) refusedSession(err error) doctor.Hop {
+func (m *machineDiagnosis) refusedSession(err error) path.Hop {
 	fix := "look at the server's log"
 	var refused *tunnel.Error
 	if errors.As(err, &refused) && (refused.Code == tunnel.CodeBadToken || refused.Code == tunnel.CodeTokenRevoked) {
 		fix = "store a good one; the one in use is from " + m.settings.AuthtokenSource() +
 			":\nfairlead config add-authtoken -"
 	}
-	return newHop(doctor.Broken, fix, "the service gives no session: %v", err)
+	return path.Brokenf(fix, "the service gives no session: %v", err)
 }

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/agent/agentconfig"
-	"github.com/fairlead-dev/fairlead/internal/agent/doctor"
+	"github.com/fairlead-dev/fairlead/internal/path"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/test/support/closedport"
 )
@@ -73,7 +73,7 @@ func TestDoctor_OfMachine(t *testing.T) {
 				c.change(env)
 			}
 			r := fairlead(t, env, "", "doctor", "-o", "json")
-			var report doctor.Report
+			var report path.Report
 			if err := json.Unmarshal([]byte(r.out), &report); err != nil {
 				t.Fatalf("%v in %+v", err, r)
 			}
@@ -97,8 +97,8 @@ func TestDoctor_ComparesClocks(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		ahead time.Duration
-		want  doctor.Status
-	}{"same": {0, doctor.OK}, "ahead": {time.Hour, doctor.Broken}, "behind": {-time.Hour, doctor.Broken}} {
+		want  path.Status
+	}{"same": {0, path.OK}, "ahead": {time.Hour, path.Broken}, "behind": {-time.Hour, path.Broken}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			api := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -110,7 +110,7 @@ func TestDoctor_ComparesClocks(t *testing.T) {
 				func(k string) string {
 					return map[string]string{agentconfig.EnvAuthtoken: goodToken}[k]
 				}, nil)
-			if h := m.checkAuthtoken(t.Context()); h.Status != doctor.OK {
+			if h := m.checkAuthtoken(t.Context()); h.Status != path.OK {
 				t.Fatal(h)
 			}
 			if h := m.checkClock(t.Context()); h.Status != c.want {

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
-	"github.com/fairlead-dev/fairlead/internal/agent/doctor"
+	"github.com/fairlead-dev/fairlead/internal/path"
 )
 
 // readsStatus reads the object as a user does.
@@ -43,12 +43,12 @@ func (w *accessWorld) readsStatus(t *testing.T) {
 	if f := strings.Fields(lines[1]); len(f) != 5 || f[1] != `["api","db"]` || f[2] != "True" || f[3] == "0" {
 		t.Errorf("kubectl get epa prints %q", lines[1])
 	}
-	denied := w.c.waitBrokenHop(t, doctor.HopAccess, w.api, "--from-pod", w.partner+"/far")
+	denied := w.c.waitBrokenHop(t, path.HopAccess, w.api, "--from-pod", w.partner+"/far")
 	if !strings.Contains(denied.Detail, "EndpointAccess rule") {
 		t.Errorf("the doctor does not name the rule: %s", denied.Detail)
 	}
 	allowed, err := w.c.doctor(t.Context(), t, nil, w.api, "--from-pod", w.ns+"/web")
-	if h, ok := allowed.Hop(doctor.HopAccess); err != nil || !ok || !strings.Contains(h.Detail, "from[0]") {
+	if h := allowed.Hop(path.HopAccess); err != nil || h == nil || !strings.Contains(h.Detail, "from[0]") {
 		t.Errorf("the doctor of an allowed pod: %+v, %v", h, err)
 	}
 	w.allow(t, `{podSelector: {matchLabels: {app: "not a value!"}}}`)

@@ -15,13 +15,13 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
-	"github.com/fairlead-dev/fairlead/internal/agent/doctor"
+	"github.com/fairlead-dev/fairlead/internal/path"
 )
 
 // doctor runs `fairlead doctor URL …` with the real kubectl.
 func (c *Cluster) doctor(
 	ctx context.Context, t testing.TB, environment []string, url string, more ...string,
-) (doctor.Report, error) {
+) (path.Report, error) {
 	t.Helper()
 	home := t.TempDir()
 	args := append([]string{"env", "HOME=" + home, "XDG_CONFIG_HOME=" + home}, environment...)
@@ -32,9 +32,9 @@ func (c *Cluster) doctor(
 	out, err := c.Exec(ctx, args...)
 	var exit *exec.ExitError
 	if err != nil && (!errors.As(err, &exit) || exit.ExitCode() != 1) {
-		return doctor.Report{}, err
+		return path.Report{}, err
 	}
-	var r doctor.Report
+	var r path.Report
 	if jsonErr := json.Unmarshal([]byte(out), &r); jsonErr != nil {
 		return r, errors.Join(jsonErr, err)
 	}
@@ -46,15 +46,17 @@ func (c *Cluster) doctor(
 
 // waitBrokenHop waits until the doctor names this hop, and returns it. Every status is a moment
 // old.
-func (c *Cluster) waitBrokenHop(t testing.TB, hop, url string, more ...string) doctor.Hop {
+func (c *Cluster) waitBrokenHop(t testing.TB, hop, url string, more ...string) path.Hop {
 	t.Helper()
-	var found doctor.Hop
+	var found path.Hop
 	c.Eventually(t, 30*time.Second, "doctor names "+hop, func(ctx context.Context) error {
 		r, err := c.doctor(ctx, t, nil, url, more...)
 		if err == nil && r.Broken != hop {
 			err = fmt.Errorf("broken is %q: %+v", r.Broken, r.Hops)
 		}
-		found, _ = r.Hop(r.Broken)
+		if h := r.Hop(r.Broken); h != nil {
+			found = *h
+		}
 		return err
 	})
 	t.Logf("%s: %s; fix: %s", hop, found.Detail, strings.ReplaceAll(found.Fix, "\n", " "))
@@ -75,10 +77,10 @@ func TestDoctor_NamesBrokenHop(t *testing.T) {
 	c.StartUpstream(t, "hello", "serve", "127.0.0.1:8501")
 	url := "http://api." + ns
 
-	c.waitBrokenHop(t, doctor.HopOperator, url, "--operator-namespace", ns)
+	c.waitBrokenHop(t, path.HopOperator, url, "--operator-namespace", ns)
 
 	r := s.Install(t)
-	c.waitBrokenHop(t, doctor.HopEndpoint, url, "--operator-namespace", r.Namespace)
+	c.waitBrokenHop(t, path.HopEndpoint, url, "--operator-namespace", r.Namespace)
 	agent := s.Agent(t, "http", "8501", url)
 	r.BoundEndpoint(t, "api."+ns, v1alpha1.ConditionReady, "True", v1alpha1.ReasonReady)
 	c.CurlUntil(t, 30*time.Second, pod, url, 200)
@@ -90,7 +92,7 @@ func TestDoctor_NamesBrokenHop(t *testing.T) {
 	c.checkHealthy(t, s, sliced, ns+"/"+pod.Name)
 
 	s.Agent(t, "http", "8501", "http://web.no-"+ns)
-	c.waitBrokenHop(t, doctor.HopNamespace, "http://web.no-"+ns)
+	c.waitBrokenHop(t, path.HopNamespace, "http://web.no-"+ns)
 
 	c.Apply(t, fmt.Sprintf(`
 apiVersion: v1
@@ -99,23 +101,23 @@ metadata: {name: theirs, namespace: %s, labels: {app.kubernetes.io/managed-by: t
 spec: {type: ExternalName, externalName: example.invalid}
 `, ns))
 	s.Agent(t, "http", "8501", "http://theirs."+ns)
-	if h := c.waitBrokenHop(t, doctor.HopService, "http://theirs."+ns); !strings.Contains(h.Detail, "their-team") {
+	if h := c.waitBrokenHop(t, path.HopService, "http://theirs."+ns); !strings.Contains(h.Detail, "their-team") {
 		t.Errorf("the owner is not named: %q", h.Detail)
 	}
 
 	s.Agent(t, "http", "8599", "http://down."+ns)
 	s.Agent(t, "tcp", "8599", "tcp://down."+ns+":5432")
 	c.CurlUntil(t, 30*time.Second, pod, "http://down."+ns, 502)
-	c.waitBrokenHop(t, doctor.HopUpstream, "http://down."+ns)
+	c.waitBrokenHop(t, path.HopUpstream, "http://down."+ns)
 	if _, _, err := c.Curl(t.Context(), pod, "telnet://down."+ns+":5432"); err == nil {
 		t.Error("a connection to an upstream that is down ended well")
 	}
-	c.waitBrokenHop(t, doctor.HopUpstream, "tcp://down."+ns+":5432")
+	c.waitBrokenHop(t, path.HopUpstream, "tcp://down."+ns+":5432")
 
 	if err := agent.Signal(syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	c.waitBrokenHop(t, doctor.HopAgent, url)
+	c.waitBrokenHop(t, path.HopAgent, url)
 	out := c.Kubectl(t, "--namespace", r.Namespace, "describe", "bep", "api."+ns)
 	if !strings.Contains(out, v1alpha1.ReasonAgentOffline) || !strings.Contains(out, "no agent is connected") {
 		t.Errorf("kubectl describe bep does not say why:\n%s", out)
@@ -124,7 +126,7 @@ spec: {type: ExternalName, externalName: example.invalid}
 	s.Agent(t, "http", "8501", url)
 	r.BoundEndpoint(t, "api."+ns, v1alpha1.ConditionReady, "True", v1alpha1.ReasonReady)
 	s.Process.Kill()
-	c.waitBrokenHop(t, doctor.HopEdge, url)
+	c.waitBrokenHop(t, path.HopEdge, url)
 }
 
 // checkHealthy checks that the doctor finds nothing broken, without and with the account API.
@@ -140,7 +142,7 @@ func (c *Cluster) checkHealthy(t *testing.T, s *Service, url, pod string) {
 		t.Logf("%d hops in %v", len(report.Hops), time.Since(start).Round(time.Millisecond))
 		for _, h := range report.Hops {
 			t.Logf("%-16s %-8s %s", h.Name, h.Status, h.Detail)
-			if h.Status != doctor.OK && h.Name != doctor.HopDNS {
+			if h.Status != path.OK && h.Name != path.HopDNS {
 				t.Errorf("%s is %s: %s %q", h.Name, h.Status, h.Detail, h.Evidence)
 			}
 		}

@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
-	"github.com/fairlead-dev/fairlead/internal/agent/doctor"
+	"github.com/fairlead-dev/fairlead/internal/path"
 )
 
 // variableTargets holds the promised times, on a quiet machine.
@@ -282,7 +282,7 @@ func (f *exportRig) diagnose(t *testing.T, url string) {
 	}
 	f.a.Kubectl(t, "--namespace", f.ns, "delete", "pod", "cluster-a")
 	f.waitCondition(t, f.ns, "api", v1alpha1.ConditionUpstreamReady, "False", v1alpha1.ReasonNoReadyEndpoints)
-	f.a.waitBrokenHop(t, doctor.HopExportService, url, contexts...)
+	f.a.waitBrokenHop(t, path.HopExportService, url, contexts...)
 	f.b.CurlUntil(t, 10*time.Second, f.curl, url, 502)
 	f.startUpstream(t)
 	f.b.CurlUntil(t, 10*time.Second, f.curl, url, 200)
@@ -290,8 +290,8 @@ func (f *exportRig) diagnose(t *testing.T, url string) {
 	before := f.calling.BoundEndpoint(t, "api."+f.ns, v1alpha1.ConditionReady, "True", v1alpha1.ReasonReady)
 	f.scaleExporters(t, "0")
 	f.b.CurlUntil(t, 30*time.Second, f.curl, url, 503)
-	f.a.waitBrokenHop(t, doctor.HopExporter, url, contexts...)
-	f.a.waitBrokenHop(t, doctor.HopExporter, "agentendpoint/"+f.ns+"/api", "--kubeconfig", file, "--context", "a")
+	f.a.waitBrokenHop(t, path.HopExporter, url, contexts...)
+	f.a.waitBrokenHop(t, path.HopExporter, "agentendpoint/"+f.ns+"/api", "--kubeconfig", file, "--context", "a")
 	f.scaleExporters(t, "2")
 	f.b.CurlUntil(t, 30*time.Second, f.curl, url, 200)
 	after := f.calling.BoundEndpoint(t, "api."+f.ns, v1alpha1.ConditionReady, "True", v1alpha1.ReasonReady)
@@ -333,7 +333,7 @@ func (f *exportRig) deleteKey(t *testing.T) {
 		}
 	}
 	c := f.waitCondition(t, f.ns, name, v1alpha1.ConditionBound, "False", v1alpha1.ReasonUnreachable)
-	h := f.a.waitBrokenHop(t, doctor.HopExporter, "agentendpoint/"+f.ns+"/"+name)
+	h := f.a.waitBrokenHop(t, path.HopExporter, "agentendpoint/"+f.ns+"/"+name)
 	if !strings.Contains(c.Message, "API key") || !strings.Contains(h.Detail, c.Message) {
 		t.Errorf("the key is not named: the condition says %q, doctor %q", c.Message, h.Detail)
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/fairlead-dev/fairlead/internal/endpointaccess"
+	"github.com/fairlead-dev/fairlead/internal/path"
 )
 
 // endpointAccess is an EndpointAccess object.
@@ -30,17 +31,17 @@ type accessStatus struct {
 // accessCheck decides whether the pod may call, from the same objects as forwarders.
 type accessCheck struct {
 	*cluster
-	fromPod  string // fromPod is Options.FromPod.
-	target   endpointaccess.Target
-	policies []endpointaccess.Policy
-	status   *accessStatus // a forwarder's; nil: none could be asked
-	asked    string        // its pod
-	without  string        // a forwarder's pod that enforces no objects; "" if none is known
+	fromPod    string // fromPod is Options.FromPod.
+	target     endpointaccess.Target
+	forwarders *forwarders
+	policies   []endpointaccess.Policy
+	status     *accessStatus // a forwarder's; nil: none could be asked
+	asked      string        // its pod
+	without    string        // a forwarder's pod that enforces no objects; "" if none is known
 }
 
-// check checks whether EndpointAccess objects allow the pod to call. serving are the forwarders that
-// were asked.
-func (c *accessCheck) check(ctx context.Context, serving []forwarder) Hop {
+// check checks whether EndpointAccess objects allow the pod to call.
+func (c *accessCheck) check(ctx context.Context) path.Hop {
 	namespace := c.target.Namespace
 	var objects list[endpointAccess]
 	_, err := c.get(ctx, &objects, "endpointaccesses.bindings.fairlead.dev", "--namespace", namespace)
@@ -51,6 +52,7 @@ func (c *accessCheck) check(ctx context.Context, serving []forwarder) Hop {
 		c.policies = append(c.policies, endpointaccess.Policy{Namespace: namespace, Name: o.Metadata.Name,
 			UID: o.Metadata.UID, Generation: o.Metadata.Generation, Spec: o.Spec})
 	}
+	serving, _ := c.forwarders.serving()
 	for _, f := range serving {
 		s := f.status.Access
 		switch {
@@ -60,11 +62,11 @@ func (c *accessCheck) check(ctx context.Context, serving []forwarder) Hop {
 			c.status, c.asked = s, f.pod.Metadata.Name
 		}
 	}
-	return c.decide(ctx).with(c.evidence()...)
+	return c.decide(ctx).With(c.evidence()...)
 }
 
 // decide returns the hop, without what all decisions have as evidence.
-func (c *accessCheck) decide(ctx context.Context) Hop {
+func (c *accessCheck) decide(ctx context.Context) path.Hop {
 	byDefault := endpointaccess.Allow
 	if c.status != nil && c.status.Default == string(endpointaccess.Deny) {
 		byDefault = endpointaccess.Deny
@@ -75,15 +77,15 @@ func (c *accessCheck) decide(ctx context.Context) Hop {
 	}
 	rules := endpointaccess.Compile(c.policies, byDefault)
 	if !rules.Restricted(c.target) {
-		return ok("%s", rules.Decide(c.target, nil))
+		return path.OKf("%s", rules.Decide(c.target, nil))
 	}
 	if c.without != "" {
-		return unknown("%s restrict it, but forwarder %s enforces none: it is of an older release, or runs without "+
-			"--default-access", c.names(rules), c.without)
+		return path.Unknownf("%s restrict it, but forwarder %s enforces none: it is of an older release, or runs "+
+			"without --default-access", c.names(rules), c.without)
 	}
 	if c.status != nil && !c.status.PodIdentity && !byNetwork {
-		return broken("set forwarder.podIdentity.enabled or networkPolicy.enabled in the chart's values; if one is "+
-			"set, see the manager's log",
+		return path.Brokenf("set forwarder.podIdentity.enabled or networkPolicy.enabled in the chart's values; if one "+
+			"is set, see the manager's log",
 			"%s restrict it, and forwarders deny every call: they do not know which pod calls", c.names(rules))
 	}
 	caller, detail, unsure := c.caller(ctx)
@@ -91,16 +93,16 @@ func (c *accessCheck) decide(ctx context.Context) Hop {
 	case unsure != nil:
 		return *unsure
 	case caller == nil && byNetwork:
-		return unknown("pod %s has its node's address, and the network plugin decides whether that may connect",
+		return path.Unknownf("pod %s has its node's address, and the network plugin decides whether that may connect",
 			c.fromPod)
 	}
 	d := rules.Decide(c.target, caller)
 	if d.Allowed {
-		return ok("pod %s: %s", c.fromPod, d).with(detail)
+		return path.OKf("pod %s: %s", c.fromPod, d).With(detail)
 	}
-	return broken("let a rule select the pod, or call from another one:\n"+
+	return path.Brokenf("let a rule select the pod, or call from another one:\n"+
 		c.command("--namespace %s get endpointaccesses -o yaml", c.target.Namespace),
-		"pod %s: %s", c.fromPod, d).with(detail)
+		"pod %s: %s", c.fromPod, d).With(detail)
 }
 
 // names names the objects that select the target, or the default.
@@ -127,24 +129,19 @@ func (c *accessCheck) dropServiceAccounts() {
 
 // caller returns the pod as forwarders identify it, nil if they cannot, and a description of the
 // pod; or the hop that reports why the pod cannot be read.
-func (c *accessCheck) caller(ctx context.Context) (caller *endpointaccess.Caller, detail string, unsure *Hop) {
-	namespaceName, name, _ := strings.Cut(c.fromPod, "/")
-	refused := func(h Hop) (*endpointaccess.Caller, string, *Hop) { return nil, "", &h }
-	var p pod
-	found, err := c.get(ctx, &p, "pods", name, "--namespace", namespaceName)
+func (c *accessCheck) caller(ctx context.Context) (caller *endpointaccess.Caller, detail string, unsure *path.Hop) {
+	namespaceName, _, _ := strings.Cut(c.fromPod, "/")
+	p, unsure := lookUp[pod](ctx, c.cluster, "pod", c.fromPod, path.Unknownf("pod %s does not exist", c.fromPod))
 	switch {
-	case err != nil:
-		return refused(refusedHop("pod "+c.fromPod, err))
-	case !found:
-		return refused(unknown("pod %s does not exist", c.fromPod))
+	case unsure != nil:
+		return nil, "", unsure
 	case p.Spec.HostNetwork:
 		return nil, "pod " + c.fromPod + " uses its node's network", nil
 	}
-	var ns namespace
-	if found, err = c.get(ctx, &ns, "namespaces", namespaceName); err != nil {
-		return refused(refusedHop("namespace "+namespaceName, err))
-	} else if !found {
-		return refused(unknown("namespace %s does not exist", namespaceName))
+	ns, unsure := lookUp[namespace](ctx, c.cluster, "namespace", namespaceName,
+		path.Unknownf(path.NoNamespace, namespaceName))
+	if unsure != nil {
+		return nil, "", unsure
 	}
 	account := cmp.Or(p.Spec.ServiceAccountName, "default")
 	detail = fmt.Sprintf("pod %s: ServiceAccount %s, labels %v; namespace %s: labels %v", c.fromPod, account,

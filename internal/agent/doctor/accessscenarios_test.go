@@ -3,7 +3,11 @@
 
 package doctor
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/fairlead-dev/fairlead/internal/path"
+)
 
 // restrict makes an EndpointAccess select api, with these peers as JSON, for a call from demo/web-0.
 func (f *fake) restrict(from string) {
@@ -30,12 +34,12 @@ func accessScenarios() []scenario {
 			f.enforce(knowsPods)
 			f.restrict(`{"podSelector":{"matchLabels":{"app":"job"}}},{"podSelector":{"matchLabels":{"app":"web"}}}`)
 		}},
-		{"access denied", HopAccess, func(f *fake) {
+		{"access denied", path.HopAccess, func(f *fake) {
 			f.enforce(knowsPods)
 			f.restrict(`{"podSelector":{"matchLabels":{"app":"web"}},"serviceAccounts":["other"]}`)
 		}},
-		{"access of no peer", HopAccess, func(f *fake) { f.enforce(knowsPods); f.restrict("") }},
-		{"access of the host network", HopAccess, func(f *fake) {
+		{"access of no peer", path.HopAccess, func(f *fake) { f.enforce(knowsPods); f.restrict("") }},
+		{"access of the host network", path.HopAccess, func(f *fake) {
 			f.enforce(knowsPods)
 			f.restrict(`{"podSelector":{}}`)
 			f.replace(askCaller, `"spec":{`, `"spec":{"hostNetwork":true,`)
@@ -45,12 +49,12 @@ func accessScenarios() []scenario {
 			f.restrict("")
 			f.replace(askAccess, `["a*"]`, `["b*"]`)
 		}},
-		{"access denied by default", HopAccess, func(f *fake) {
+		{"access denied by default", path.HopAccess, func(f *fake) {
 			f.enforce(`{"pod_identity": true, "default": "deny", "complete": true}`)
 			f.restrict("")
 			f.none(askAccess)
 		}},
-		{"access without pod identity", HopAccess, func(f *fake) {
+		{"access without pod identity", path.HopAccess, func(f *fake) {
 			f.enforce(`{"pod_identity": false, "default": "allow", "complete": true}`)
 			f.restrict(`{"podSelector":{}}`)
 		}},
@@ -65,6 +69,6 @@ func accessScenarios() []scenario {
 		}},
 		{"access with forwarders of an older release", "", func(f *fake) { f.restrict("") }},
 		{"access objects forbidden", "", func(f *fake) { f.restrict(""); f.forbid(askAccess) }},
-		{"access without status of forwarders", HopAccess, func(f *fake) { f.restrict(""); f.forbidProxy() }},
+		{"access without status of forwarders", path.HopAccess, func(f *fake) { f.restrict(""); f.forbidProxy() }},
 	}
 }

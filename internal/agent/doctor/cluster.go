@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/path"
 )
 
 // Runner runs kubectl with these arguments to its end, or to that of ctx.
@@ -103,21 +105,19 @@ func (c *cluster) contextName(ctx context.Context) string {
 }
 
 // answered returns the hop of a cluster whose answer was r; nil = what was asked for. naming is a
-// remedy that names the cluster, and look a command that is to work.
-func (c *cluster) answered(r *refusal, naming, look string) Hop {
-	if r == nil {
-		return ok("%s answers", c.which)
-	}
-	switch r.kind {
-	case noKubectl:
-		return broken("install kubectl (https://kubernetes.io/docs/tasks/tools/)", "%s", r.message)
-	case unreachable, other:
-		return broken(naming+", and see that this works:\n"+look, "%s does not answer: %s", c.which, r.message)
-	case unauthorized:
-		return broken("log in to the cluster, so that this works:\n"+look, "%s does not know you: %s", c.which,
+// remedy that names the cluster, before look, a command that is to work.
+func (c *cluster) answered(r *refusal, naming, look string) path.Hop {
+	switch {
+	case r == nil:
+	case r.kind == noKubectl:
+		return path.Brokenf("install kubectl (https://kubernetes.io/docs/tasks/tools/)", "%s", r.message)
+	case r.kind == unreachable || r.kind == other:
+		return path.Brokenf(naming+"\n"+look, "%s does not answer: %s", c.which, r.message)
+	case r.kind == unauthorized:
+		return path.Brokenf("log in to the cluster, so that this works:\n"+look, "%s does not know you: %s", c.which,
 			r.message)
 	}
-	return ok("%s answers", c.which)
+	return path.OKf("%s answers", c.which)
 }
 
 // command returns a kubectl command line with the flags of the same cluster.
@@ -175,15 +175,11 @@ func kindOf(words string) refusalKind {
 	}{
 		{"(Forbidden)", forbidden}, {"(Unauthorized)", unauthorized}, {"must be logged in to the server", unauthorized},
 		{"doesn't have a resource type", noKind}, {"could not find the requested resource", noKind},
-		{"no matches for kind", noKind},
-		{"(NotFound)", missing},
-		{"Unable to connect to the server", unreachable}, {"was refused - did you specify", unreachable},
-		{"i/o timeout", unreachable},
-		{"no such host", unreachable}, {"(Timeout)", unreachable}, {"TLS handshake timeout", unreachable},
-		{"context deadline exceeded", unreachable},
+		{"no matches for kind", noKind}, {"(NotFound)", missing}, {"Unable to connect to the server", unreachable},
+		{"was refused - did you specify", unreachable}, {"i/o timeout", unreachable}, {"no such host", unreachable},
+		{"(Timeout)", unreachable}, {"TLS handshake timeout", unreachable}, {"context deadline exceeded", unreachable},
 		{"Client.Timeout exceeded", unreachable}, {"no configuration has been provided", unreachable},
-		{"does not exist", unreachable},
-		{"error: stat ", unreachable}, {"getting credentials", unauthorized},
+		{"does not exist", unreachable}, {"error: stat ", unreachable}, {"getting credentials", unauthorized},
 	} {
 		if strings.Contains(words, k.text) {
 			return k.kind
@@ -211,6 +207,60 @@ func (c *cluster) get(ctx context.Context, into any, args ...string) (found bool
 		return false, nil
 	}
 	return true, decode(out, into, "kubectl get "+strings.Join(args, " "))
+}
+
+// lookUp returns the object of a kind at "<namespace>/<name>" or "<name>", or the hop that says why
+// it is not there: missing, if it does not exist.
+func lookUp[T any](ctx context.Context, c *cluster, kind, place string, missing path.Hop) (*T, *path.Hop) {
+	args := []string{strings.ToLower(kind) + "s", place}
+	if namespace, name, found := strings.Cut(place, "/"); found {
+		args = []string{args[0], name, "--namespace", namespace}
+	}
+	var object T
+	exists, err := c.get(ctx, &object, args...)
+	if err != nil {
+		missing = refusedHop(kind+" "+place, err)
+	}
+	if exists && err == nil {
+		return &object, nil
+	}
+	return nil, &missing
+}
+
+// listSelected lists the objects of a kind that a selector selects, in a namespace; "" = in all.
+func listSelected[T any](ctx context.Context, c *cluster, kind, namespace, selector string) ([]T, *refusal) {
+	scope := []string{"--namespace", namespace}
+	if namespace == "" {
+		scope = []string{"--all-namespaces"}
+	}
+	var found list[T]
+	_, err := c.get(ctx, &found, slices.Concat([]string{kind}, scope, []string{"-l", selector})...)
+	return found.Items, err
+}
+
+// sliceKind and serviceSlices are what kubectl is asked for, and the label that names a Service.
+const (
+	sliceKind     = "endpointslices.discovery.k8s.io"
+	serviceSlices = "kubernetes.io/service-name="
+)
+
+// checkNamespace checks a namespace: has names what was found in it, if the namespace itself may
+// not be read, missing is the hop without it, and wait the remedy of one that is being deleted.
+func (c *cluster) checkNamespace(ctx context.Context, name, has string, missing path.Hop, wait string) path.Hop {
+	var ns namespace
+	found, err := c.get(ctx, &ns, "namespaces", name)
+	switch {
+	case err != nil && has != "":
+		return path.OKf("%s exists: it has the %s", name, has)
+	case err != nil:
+		return refusedHop("namespace "+name, err)
+	case !found:
+		missing.Fix += ":\n" + c.command("create namespace %s", name)
+		return missing
+	case ns.Metadata.DeletionTimestamp != nil || ns.Status.Phase == "Terminating":
+		return path.Brokenf(wait, path.NamespaceTerminating, name)
+	}
+	return path.OKf("%s exists", name)
 }
 
 // raw asks for the JSON at a path of the API server.

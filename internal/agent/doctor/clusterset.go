@@ -6,11 +6,13 @@ package doctor
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/path"
 )
 
 // The kinds of the Multi-Cluster Services API as kubectl is asked for them, and the command that
@@ -32,13 +34,12 @@ const defaultClustersetDomain = "clusterset.local"
 type clustersetChecks struct {
 	o Options
 	*cluster
-	*path
-	report          *Report
+	*pathChecks
+	report          *path.Report
 	namespace, name string
 
 	imported  *serviceImport
 	importErr *refusal
-	unusable  bool // there is no import, or one that leads nowhere
 	derived   *service
 	slices    []endpointSlice
 
@@ -56,19 +57,26 @@ func (w *diagnosis) runClusterset(ctx context.Context) {
 	c := &clustersetChecks{o: w.o, cluster: w.cluster, report: &w.report}
 	c.namespace, c.name, _ = strings.Cut(cmp.Or(w.o.ServiceImport, w.o.ServiceExport), "/")
 	c.report.URL = c.host()
-	c.path = w.newPath(account.EndpointURL{Host: c.name + "." + c.namespace})
+	c.pathChecks = w.newPathChecks(account.EndpointURL{Host: c.name + "." + c.namespace})
 	both := c.o.ExportContext != ""
 	if c.o.ServiceImport != "" || both {
 		c.importHops(ctx)
 	}
-	var export []Hop
+	var export []path.Hop
 	if c.o.ServiceExport != "" || both {
 		export = c.exportHops(ctx)
 	}
-	c.add(HopRecords, c.checkRecords(ctx))
-	c.add(HopCarriedPorts, c.checkCarriedPorts())
-	c.report.Hops = append(c.report.Hops, export...)
-	c.markSymptoms()
+	c.report.Add(c.checkRecords(ctx).Named(path.HopRecords))
+	c.report.Add(c.checkCarriedPorts().Named(path.HopCarriedPorts))
+	c.report.Add(export...)
+	if h := c.report.Hop(path.HopServiceImport); h != nil && h.Status == path.Broken && c.imported == nil &&
+		c.report.HasStatus(path.HopRecords, path.OK) {
+		h.Detail += ", although it is exported"
+		h.Fix = "see that the operator's API key is of the same account, and what its manager logs:\n" +
+			c.command("--namespace %s logs -l app.kubernetes.io/name=fairlead-manager --tail 20",
+				c.services.forwarderNamespace)
+	}
+	c.report.MarkSymptoms(path.ToService())
 }
 
 // host returns the name that pods call.
@@ -76,52 +84,14 @@ func (c *clustersetChecks) host() string {
 	return c.name + "." + c.namespace + ".svc." + cmp.Or(c.o.ClustersetDomain, defaultClustersetDomain)
 }
 
-func (c *clustersetChecks) add(name string, h Hop) {
-	c.report.Hops = append(c.report.Hops, h.named(name))
-}
-
-// causes are, of a broken hop, the hops whose failure explains it.
-var causes = map[string][]string{
-	HopOperator: {HopCRDs},
-	HopServiceImport: {HopRecords, HopExportCluster, HopServiceExport, HopExporter, HopExportService,
-		HopEndpointSlices, HopForwarders},
-	HopEndpointSlices: {HopBoundEndpoint, HopCarriedPorts, HopExporter, HopForwarders},
-	HopListener:       {HopBoundEndpoint},
-	HopBoundEndpoint:  {HopCarriedPorts, HopExporter, HopServiceExport},
-	HopRecords:        {HopExportCluster, HopServiceExport, HopExporter, HopExportService},
-	HopCarriedPorts:   {HopServiceExport, HopExporter, HopExportService},
-	HopServiceExport:  {HopExporter, HopExportService},
-}
-
-// markSymptoms marks the broken hops that another broken hop explains.
-func (c *clustersetChecks) markSymptoms() {
-	for i := range c.report.Hops {
-		h := &c.report.Hops[i]
-		if h.Name == HopServiceImport && h.Status == Broken && c.imported == nil && c.report.hasStatus(HopRecords, OK) {
-			h.Detail += ", although it is exported"
-			h.Fix = "see that the operator's API key is of the same account, and what its manager logs:\n" +
-				c.command("--namespace %s logs -l app.kubernetes.io/name=fairlead-manager --tail 20",
-					c.services.forwarderNamespace)
-		}
-		if h.Status == Broken && slices.ContainsFunc(causes[h.Name], func(cause string) bool {
-			return c.report.hasStatus(cause, Broken)
-		}) {
-			h.symptom, h.Fix = true, ""
-		}
-	}
-}
-
 // listRows sets records and ports from the account.
 func (c *clustersetChecks) listRows(ctx context.Context) error {
-	bounded, cancel := context.WithTimeout(ctx, c.o.Timeout)
-	defer cancel()
-	id, all, err := c.o.Account.ListEndpoints(bounded,
-		account.EndpointFilter{Bindings: []string{account.BindingClusterset}})
-	if err != nil {
+	all, foreign, err := c.account.list(ctx, account.EndpointFilter{Bindings: []string{account.BindingClusterset}})
+	switch {
+	case err != nil:
 		return err
-	}
-	if o := c.op.operator; o != nil && o.Status.AccountID != "" && id != "" && id != o.Status.AccountID {
-		return fmt.Errorf("the API key is of account %s, the operator's of %s", id, o.Status.AccountID)
+	case foreign != "":
+		return errors.New("the " + foreign)
 	}
 	c.records, c.ports = []account.Endpoint{}, []account.Endpoint{}
 	for _, e := range all {
@@ -140,7 +110,7 @@ func (c *clustersetChecks) listRows(ctx context.Context) error {
 }
 
 // checkRecords checks that the account has an export of the Service.
-func (c *clustersetChecks) checkRecords(ctx context.Context) Hop {
+func (c *clustersetChecks) checkRecords(ctx context.Context) path.Hop {
 	if c.o.Account == nil {
 		return c.recordsByCluster()
 	}
@@ -148,7 +118,7 @@ func (c *clustersetChecks) checkRecords(ctx context.Context) Hop {
 		return c.recordsByCluster()
 	}
 	if len(c.records) == 0 {
-		return broken("export the Service in the cluster that has it:\n"+c.exportCommand(),
+		return path.Brokenf("export the Service in the cluster that has it:\n"+c.exportCommand(),
 			"no cluster of the account exports %s/%s", c.namespace, c.name)
 	}
 	var clusters, evidence []string
@@ -160,7 +130,7 @@ func (c *clustersetChecks) checkRecords(ctx context.Context) Hop {
 				e.CreatedAt.UTC().Format("2006-01-02 15:04:05"), s.Ready))
 		}
 	}
-	return ok("exported by %s, the oldest first", strings.Join(clusters, ", ")).with(evidence...)
+	return path.OKf("exported by %s, the oldest first", strings.Join(clusters, ", ")).With(evidence...)
 }
 
 // clusterOf returns the id of the cluster that exports the endpoint's Service.
@@ -181,26 +151,26 @@ func (c *clustersetChecks) notAsked() string {
 }
 
 // recordsByCluster uses what the operator or the exporter has reported about the account.
-func (c *clustersetChecks) recordsByCluster() Hop {
+func (c *clustersetChecks) recordsByCluster() path.Hop {
 	if c.imported != nil && len(c.imported.Status.Clusters) > 0 {
-		return ok("exported by %s, as the operator has read it; %s", strings.Join(c.imported.clusters(), ", "),
+		return path.OKf("exported by %s, as the operator has read it; %s", strings.Join(c.imported.clusters(), ", "),
 			c.notAsked())
 	}
-	if c.exported != nil && c.exported.Status.Conditions.get("Ready").Status == "True" {
-		return ok("exported, as the exporter has reported it; %s", c.notAsked())
+	if c.exported != nil && c.exported.Status.Conditions.Get("Ready").Status == "True" {
+		return path.OKf("exported, as the exporter has reported it; %s", c.notAsked())
 	}
-	return unknown("%s", c.notAsked())
+	return path.Unknownf("%s", c.notAsked())
 }
 
 // checkCarriedPorts checks that exporters are connected for the TCP ports of each export.
-func (c *clustersetChecks) checkCarriedPorts() Hop {
+func (c *clustersetChecks) checkCarriedPorts() path.Hop {
 	switch {
-	case c.report.hasStatus(HopRecords, Broken):
-		return notChecked
-	case c.records == nil && c.report.hasStatus(HopBoundEndpoint, OK):
-		return ok("exporters are connected, as the operator has read it; %s", c.notAsked())
+	case c.report.HasStatus(path.HopRecords, path.Broken):
+		return path.NotChecked()
+	case c.records == nil && c.report.HasStatus(path.HopBoundEndpoint, path.OK):
+		return path.OKf("exporters are connected, as the operator has read it; %s", c.notAsked())
 	case c.records == nil:
-		return unknown("%s", c.notAsked())
+		return path.Unknownf("%s", c.notAsked())
 	}
 	online := map[string]int{}
 	for _, e := range c.ports {
@@ -229,21 +199,20 @@ func (c *clustersetChecks) checkCarriedPorts() Hop {
 	return carriedHop(on, off, uncarried)
 }
 
-func carriedHop(on, off, uncarried []string) Hop {
+func carriedHop(on, off, uncarried []string) path.Hop {
 	note := ""
 	if len(uncarried) > 0 {
 		note = "not carried: " + strings.Join(uncarried, ", ")
 	}
 	switch {
 	case len(off) > 0:
-		return broken("see that the exporters of that cluster run, and what their log says; fairlead doctor "+
-			"serviceexport/NAMESPACE/NAME with its context looks at them",
-			"%s", joinNonEmpty("; ", "no exporter is connected for "+strings.Join(off, ", "), note))
+		return path.Brokenf(path.SeeExporters+"; fairlead doctor serviceexport/NAMESPACE/NAME with its context "+
+			"looks at them", "%s", joinNonEmpty("; ", fmt.Sprintf(path.NoExporter, strings.Join(off, ", ")), note))
 	case len(on) == 0:
-		return broken("export a Service with a cluster IP and a TCP port", "%s",
+		return path.Brokenf("export a Service with a cluster IP and a TCP port", "%s",
 			joinNonEmpty("; ", "no port can be called", note))
 	}
-	return ok("%s", joinNonEmpty("; ", "online: "+strings.Join(on, ", "), note))
+	return path.OKf("%s", joinNonEmpty("; ", "online: "+strings.Join(on, ", "), note))
 }
 
 // exportCommand returns the command that exports the Service, for the cluster that has it.

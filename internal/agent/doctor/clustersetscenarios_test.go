@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/path"
 )
 
 // The requests of the checks of the Service demo/hello, which clusters export to each other.
@@ -95,37 +96,39 @@ const noImports = `error: the server doesn't have a resource type "serviceimport
 func importScenarios() []scenario {
 	return []scenario{
 		{"imported Service", "", func(*fake) {}},
-		{"import cluster gone", HopCluster, func(f *fake) {
+		{"import cluster gone", path.HopCluster, func(f *fake) {
 			f.refuse(askImport, "Unable to connect to the server: dial tcp: i/o timeout")
 		}},
-		{"import cluster knows no such user", HopCluster, func(f *fake) {
+		{"import cluster knows no such user", path.HopCluster, func(f *fake) {
 			f.refuse(askImport, "error: You must be logged in to the server (Unauthorized)")
 		}},
-		{"no CRDs where it is imported", HopCRDs, func(f *fake) {
+		{"no CRDs where it is imported", path.HopCRDs, func(f *fake) {
 			f.refuse(askImport, noImports)
 			f.replace(askOps, `"ServiceImportsReady", "status": "True"`, `"ServiceImportsReady", "status": "False"`)
 		}},
-		{"no namespace for the import", HopNamespace, func(f *fake) { f.none(askImport, askNS) }},
-		{"namespace of the import ends", HopNamespace, func(f *fake) { f.replace(askNS, `"Active"`, `"Terminating"`) }},
-		{"clusterset not enabled", HopOperator, func(f *fake) {
+		{"no namespace for the import", path.HopNamespace, func(f *fake) { f.none(askImport, askNS) }},
+		{"namespace of the import ends", path.HopNamespace, func(f *fake) {
+			f.replace(askNS, `"Active"`, `"Terminating"`)
+		}},
+		{"clusterset not enabled", path.HopOperator, func(f *fake) {
 			f.none(askImport)
 			f.replace(askOps, `"ServiceImportsReady"`, `"Other"`)
 		}},
-		{"imports not ready", HopOperator, func(f *fake) {
+		{"imports not ready", path.HopOperator, func(f *fake) {
 			f.none(askImport)
 			f.replace(askOps, `"ServiceImportsReady", "status": "True"`, `"ServiceImportsReady", "status": "False"`)
 		}},
-		{"operator of the import missing", HopOperator, func(f *fake) { f.none(askOps) }},
-		{"import missing though exported", HopServiceImport, func(f *fake) { f.none(askImport) }},
-		{"foreign ServiceImport", HopServiceImport, func(f *fake) {
+		{"operator of the import missing", path.HopOperator, func(f *fake) { f.none(askOps) }},
+		{"import missing though exported", path.HopServiceImport, func(f *fake) { f.none(askImport) }},
+		{"foreign ServiceImport", path.HopServiceImport, func(f *fake) {
 			f.replace(askImport, `"bindings.fairlead.dev/installation":"i"`,
 				`"app.kubernetes.io/managed-by":"submariner"`)
 		}},
-		{"import not ready", HopServiceImport, func(f *fake) {
+		{"import not ready", path.HopServiceImport, func(f *fake) {
 			f.replace(askImport, `"Ready","status":"True","reason":"Ready"`,
 				`"Ready","status":"False","reason":"Pending"`)
 		}},
-		{"import waits for forwarders", HopForwarders, func(f *fake) {
+		{"import waits for forwarders", path.HopForwarders, func(f *fake) {
 			f.replace(askImport, `"Ready","status":"True","reason":"Ready"`,
 				`"Ready","status":"False","reason":"Pending"`)
 			f.replace(askImportSlices, `"ready":true`, `"ready":false`)
@@ -134,12 +137,12 @@ func importScenarios() []scenario {
 		{"another import not ready", "", func(f *fake) {
 			f.replace(askOps, `"ServiceImportsReady", "status": "True"`, `"ServiceImportsReady", "status": "False"`)
 		}},
-		{"server without exports", HopOperator, func(f *fake) {
+		{"server without exports", path.HopOperator, func(f *fake) {
 			f.replace(askOps, `"reason": "Online"`, `"reason": "ClusterSetUnknown"`)
 		}},
-		{"headless import", HopServiceImport, func(f *fake) { f.replace(askImport, "ClusterSetIP", "Headless") }},
-		{"derived Service missing", HopDerivedService, func(f *fake) { f.none(askDerived) }},
-		{"derived Service of other addresses", HopDerivedService, func(f *fake) {
+		{"headless import", path.HopServiceImport, func(f *fake) { f.replace(askImport, "ClusterSetIP", "Headless") }},
+		{"derived Service missing", path.HopDerivedService, func(f *fake) { f.none(askDerived) }},
+		{"derived Service of other addresses", path.HopDerivedService, func(f *fake) {
 			f.replace(askDerived, "10.96.7.7", "10.96.7.8")
 		}},
 		{"import forbidden", "", func(f *fake) {
@@ -151,32 +154,32 @@ func importScenarios() []scenario {
 
 func importPathScenarios() []scenario {
 	return []scenario{
-		{"DNS without the domain", HopDNS, func(f *fake) {
+		{"DNS without the domain", path.HopDNS, func(f *fake) {
 			f.replace(askCorefile, "clusterset.local", "cluster.local")
 		}},
-		{"DNS without multicluster", HopDNS, func(f *fake) { f.replace(askCorefile, "multicluster", "") }},
+		{"DNS without multicluster", path.HopDNS, func(f *fake) { f.replace(askCorefile, "multicluster", "") }},
 		{"DNS of imports elsewhere", "", func(f *fake) { f.none(askCorefile) }},
 		{"pod resolves the import", "", func(f *fake) {
 			f.o.FromPod = "demo/web-0"
 			f.put(execHello, "10.96.7.7 STREAM")
 		}},
-		{"pod does not resolve the import", HopDNS, func(f *fake) {
+		{"pod does not resolve the import", path.HopDNS, func(f *fake) {
 			f.o.FromPod = "demo/web-0"
 			f.refuse(execHello, "command terminated with exit code 2")
 		}},
-		{"import without EndpointSlices", HopEndpointSlices, func(f *fake) { f.none(askImportSlices) }},
-		{"import's EndpointSlices not ready", HopEndpointSlices, func(f *fake) {
+		{"import without EndpointSlices", path.HopEndpointSlices, func(f *fake) { f.none(askImportSlices) }},
+		{"import's EndpointSlices not ready", path.HopEndpointSlices, func(f *fake) {
 			f.replace(askImportSlices, `"ready":true`, `"ready":false`)
 		}},
 		{"one cluster of two carried", "", func(f *fake) {
 			f.replace(askImport, `{"cluster":"a"}`, `{"cluster":"a"},{"cluster":"b"}`)
 			f.none(askOfB)
 		}},
-		{"import's port not open", HopListener, func(f *fake) { f.replace(askImportSlices, "22240", "22241") }},
-		{"import's exporter offline", HopBoundEndpoint, func(f *fake) {
+		{"import's port not open", path.HopListener, func(f *fake) { f.replace(askImportSlices, "22240", "22241") }},
+		{"import's exporter offline", path.HopBoundEndpoint, func(f *fake) {
 			f.replace(askCarried, `"True","reason":"Reachable"`, `"False","reason":"AgentOffline"`)
 		}},
-		{"no BoundEndpoint of the import", HopBoundEndpoint, func(f *fake) {
+		{"no BoundEndpoint of the import", path.HopBoundEndpoint, func(f *fake) {
 			f.none(askCarried, askImportSlices)
 		}},
 	}
@@ -184,43 +187,43 @@ func importPathScenarios() []scenario {
 
 func serviceExportScenarios() []scenario {
 	return []scenario{
-		{"exporting cluster of the import gone", HopExportCluster, func(f *fake) {
+		{"exporting cluster of the import gone", path.HopExportCluster, func(f *fake) {
 			f.none(askImport)
 			f.refuse(atExport+askServiceExport, "Unable to connect to the server: dial tcp: i/o timeout")
 		}},
-		{"no CRDs where it is exported", HopServiceExport, func(f *fake) {
+		{"no CRDs where it is exported", path.HopServiceExport, func(f *fake) {
 			f.none(askImport)
 			f.refuse(atExport+askServiceExport, `error: the server doesn't have a resource type "serviceexports"`)
 		}},
-		{"no ServiceExport", HopServiceExport, func(f *fake) { f.none(askImport, atExport+askServiceExport) }},
-		{"ServiceExport not read", HopServiceExport, func(f *fake) {
+		{"no ServiceExport", path.HopServiceExport, func(f *fake) { f.none(askImport, atExport+askServiceExport) }},
+		{"ServiceExport not read", path.HopServiceExport, func(f *fake) {
 			f.none(askImport)
 			f.put(atExport+askServiceExport, `{"metadata":{"name":"hello"}}`)
 		}},
-		{"export without Service", HopExportService, func(f *fake) {
+		{"export without Service", path.HopExportService, func(f *fake) {
 			f.notExported("Valid", "NoService", "there is no Service demo/hello")
 			f.none(atExport + askHello)
 		}},
-		{"export of an ExternalName", HopExportService, func(f *fake) {
+		{"export of an ExternalName", path.HopExportService, func(f *fake) {
 			f.notExported("Valid", "InvalidServiceType", "Service demo/hello is an ExternalName")
 			f.replace(atExport+askHello, `"ClusterIP"`, `"ExternalName"`)
 		}},
-		{"export of a headless Service", HopExportService, func(f *fake) {
+		{"export of a headless Service", path.HopExportService, func(f *fake) {
 			f.replace(atExport+askHello, "10.96.1.1", "None")
 			f.replace(askImport, "ClusterSetIP", "Headless")
 		}},
-		{"exported Service has no ready endpoint", HopExportService, func(f *fake) {
+		{"exported Service has no ready endpoint", path.HopExportService, func(f *fake) {
 			f.replace(atExport+askHelloReady, `"ready":true`, `"ready":false`)
 		}},
-		{"export refused by the account", HopServiceExport, func(f *fake) {
+		{"export refused by the account", path.HopServiceExport, func(f *fake) {
 			f.notExported("Ready", "Failed", "the cluster id a is taken by cluster 1f0c")
 		}},
-		{"exporters without services", HopExporter, func(f *fake) {
+		{"exporters without services", path.HopExporter, func(f *fake) {
 			f.none(askImport)
 			f.put(atExport+askServiceExport, `{"metadata":{"name":"hello"}}`)
 			f.replace(atExport+askExporters, `"--services",`, `"--services=false",`)
 		}},
-		{"no exporter for the import", HopExporter, func(f *fake) {
+		{"no exporter for the import", path.HopExporter, func(f *fake) {
 			f.replace(askCarried, `"True","reason":"Reachable"`, `"False","reason":"AgentOffline"`)
 			f.none(atExport + askExporters)
 		}},
@@ -266,15 +269,18 @@ func exportAccountScenarios() []scenario {
 			f.rows(younger, record("a", tcp, udp), carried("a", account.StatusOnline, 42),
 				carried("b", account.StatusOnline, 42), other)
 		}},
-		{"account has no export", HopRecords, func(f *fake) {
+		{"account has no export", path.HopRecords, func(f *fake) {
 			f.none(askImport)
 			f.rows(other)
 		}},
-		{"exporter of a port offline", HopCarriedPorts, func(f *fake) {
+		{"exporter of a port offline", path.HopCarriedPorts, func(f *fake) {
 			f.replace(askCarried, `"True","reason":"Reachable"`, `"False","reason":"AgentOffline"`)
 			f.rows(record("a", tcp, udp), carried("a", account.StatusOffline, 42))
 		}},
-		{"only UDP", HopCarriedPorts, func(f *fake) { f.rows(record("a", udp)); f.none(askImportSlices, askCarried) }},
+		{"only UDP", path.HopCarriedPorts, func(f *fake) {
+			f.rows(record("a", udp))
+			f.none(askImportSlices, askCarried)
+		}},
 		{"account does not know exports", "", func(f *fake) {
 			f.o.Account = &fakeAccount{err: errors.New("binding clusterset: must be kubernetes, internal or public")}
 		}},
@@ -285,13 +291,13 @@ func exportAccountScenarios() []scenario {
 }
 
 // checkScenario runs the checks of a scenario and compares what is printed.
-func checkScenario(t *testing.T, f *fake, s scenario) Report {
+func checkScenario(t *testing.T, f *fake, s scenario) path.Report {
 	t.Helper()
 	r := Run(t.Context(), f.o)
 	if r.Broken != s.broken || r.OK != (s.broken == "") {
 		t.Errorf("broken is %q, want %q", r.Broken, s.broken)
 	}
-	if h, found := r.Hop(r.Broken); found && (h.Detail == "" || h.Fix == "") {
+	if h := r.Hop(r.Broken); h != nil && (h.Detail == "" || h.Fix == "") {
 		t.Errorf("a broken hop without words: %+v", h)
 	}
 	var b bytes.Buffer
@@ -336,12 +342,12 @@ func TestRun_OfServiceExport(t *testing.T) {
 		hops int
 	}{
 		{scenario{"ServiceExport alone", "", alone}, 6},
-		{scenario{"ServiceExport alone missing", HopServiceExport, func(f *fake) {
+		{scenario{"ServiceExport alone missing", path.HopServiceExport, func(f *fake) {
 			alone(f)
 			f.none(askServiceExport)
 		}}, 6},
 		{scenario{"ServiceImport alone", "", func(f *fake) { f.o.ExportContext = "" }}, 14},
-		{scenario{"ServiceImport alone missing", HopServiceImport, func(f *fake) {
+		{scenario{"ServiceImport alone missing", path.HopServiceImport, func(f *fake) {
 			f.o.ExportContext, f.o.ClustersetDomain = "", "mesh.example"
 			f.none(askImport)
 		}}, 14},

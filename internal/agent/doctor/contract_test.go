@@ -141,49 +141,6 @@ func TestExecRunner_LimitsTimeAndOutput(t *testing.T) {
 	}
 }
 
-// TestRemedy_OfEveryReason: each reason that the operator has is given a remedy of its own.
-func TestRemedy_OfEveryReason(t *testing.T) {
-	t.Parallel()
-	for _, reason := range []string{
-		v1alpha1.ReasonNamespaceNotFound, v1alpha1.ReasonNamespaceTerminating, v1alpha1.ReasonNamespaceForbidden,
-		v1alpha1.ReasonNamespaceNotAllowed,
-		v1alpha1.ReasonConflict, v1alpha1.ReasonPortsExhausted, v1alpha1.ReasonInvalidEndpoint,
-		v1alpha1.ReasonClusterIPExhausted,
-		v1alpha1.ReasonQuotaExceeded, v1alpha1.ReasonAdmissionDenied,
-		v1alpha1.ReasonAnchorMissing, v1alpha1.ReasonServiceTerminating,
-	} {
-		if remedyFor(reason) == remedyFor("") {
-			t.Errorf("%s has no remedy of its own", reason)
-		}
-	}
-}
-
-// TestExportRemedy_OfEveryReason: so is each reason of an AgentEndpoint. A condition's type that
-// the checks read is one of the kind's.
-func TestExportRemedy_OfEveryReason(t *testing.T) {
-	t.Parallel()
-	remedies := map[string]string{}
-	for _, reason := range []string{
-		v1alpha1.ReasonUpstreamNotFound, v1alpha1.ReasonUpstreamNotAllowed, v1alpha1.ReasonUnsupportedService,
-		v1alpha1.ReasonPortNotFound, v1alpha1.ReasonPolicyInvalid, v1alpha1.ReasonPolicyNotFound,
-		v1alpha1.ReasonURLNotAllowed, v1alpha1.ReasonURLTaken, v1alpha1.ReasonForbidden, v1alpha1.ReasonRejected,
-		v1alpha1.ReasonLimitReached, v1alpha1.ReasonUnreachable, v1alpha1.ReasonPending,
-		v1alpha1.ReasonNoReadyEndpoints,
-	} {
-		remedy := remedyForExport(reason)
-		if remedy == remedyForExport("") || remedies[remedy] != "" {
-			t.Errorf("%s has no remedy of its own: %q", reason, remedy)
-		}
-		remedies[remedy] = reason
-	}
-	for have, want := range map[string]string{"Accepted": v1alpha1.ConditionAccepted, "Bound": v1alpha1.ConditionBound,
-		"UpstreamReady": v1alpha1.ConditionUpstreamReady} {
-		if have != want {
-			t.Errorf("the condition %s is called %s", have, want)
-		}
-	}
-}
-
 // TestClusterset_ConstantsAreTheModules compares the doctor's words with those of the module of the
 // Multi-Cluster Services API, which the agent does not link.
 func TestClusterset_ConstantsAreTheModules(t *testing.T) {
@@ -201,12 +158,6 @@ func TestClusterset_ConstantsAreTheModules(t *testing.T) {
 			t.Errorf("%s is called %s", have, want)
 		}
 	}
-	for _, reason := range []v1beta1.ServiceExportConditionReason{v1beta1.ServiceExportReasonNoService,
-		v1beta1.ServiceExportReasonInvalidServiceType, v1beta1.ServiceExportReasonPending} {
-		if remedyForServiceExport(string(reason)) == remedyForServiceExport("") {
-			t.Errorf("%s has no remedy of its own", reason)
-		}
-	}
 	var imported serviceImport
 	through(t, v1beta1.ServiceImport{Spec: v1beta1.ServiceImportSpec{Type: v1beta1.Headless, IPs: []string{"10.0.0.1"},
 		Ports: []v1beta1.ServicePort{{Name: "tcp", Protocol: "TCP", Port: 42}}},
@@ -219,7 +170,7 @@ func TestClusterset_ConstantsAreTheModules(t *testing.T) {
 	var exported serviceExport
 	through(t, v1beta1.ServiceExport{Status: v1beta1.ServiceExportStatus{Conditions: []metav1.Condition{
 		{Type: string(v1beta1.ServiceExportConditionConflict), Status: "True"}}}}, &exported)
-	if exported.Status.Conditions.get("Conflict").Status != "True" {
+	if exported.Status.Conditions.Get("Conflict").Status != "True" {
 		t.Errorf("ServiceExport: %+v", exported)
 	}
 	for have, want := range map[string]v1beta1.ServiceExportConditionType{"Valid": v1beta1.ServiceExportConditionValid,

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+
+	"github.com/fairlead-dev/fairlead/internal/path"
 )
 
 // dnsCheck checks how pods resolve names.
@@ -17,7 +19,7 @@ type dnsCheck struct {
 }
 
 // check checks the cluster's DNS servers and, with FromPod, resolves the hostname in that pod.
-func (d *dnsCheck) check(ctx context.Context, sv *services) Hop {
+func (d *dnsCheck) check(ctx context.Context, sv *services) path.Hop {
 	domain := "cluster.local"
 	if _, _, own := parseExternalName(sv.target.service.Spec.ExternalName); own != "" {
 		domain = own
@@ -26,8 +28,8 @@ func (d *dnsCheck) check(ctx context.Context, sv *services) Hop {
 }
 
 // resolved returns the hop of the servers or, with a pod to ask, that of what the pod resolves.
-func (d *dnsCheck) resolved(ctx context.Context, servers Hop, host, full string, upstream *service) Hop {
-	if d.fromPod == "" || servers.Status == Broken {
+func (d *dnsCheck) resolved(ctx context.Context, servers path.Hop, host, full string, upstream *service) path.Hop {
+	if d.fromPod == "" || servers.Status == path.Broken {
 		return servers
 	}
 	h := d.resolve(ctx, host, full, upstream)
@@ -36,26 +38,24 @@ func (d *dnsCheck) resolved(ctx context.Context, servers Hop, host, full string,
 }
 
 // checkServers checks the EndpointSlices of the cluster's usual DNS Service.
-func (d *dnsCheck) checkServers(ctx context.Context) Hop {
+func (d *dnsCheck) checkServers(ctx context.Context) path.Hop {
 	const where = "EndpointSlices labelled k8s-app=kube-dns in kube-system"
-	var slices list[endpointSlice]
-	_, err := d.get(ctx, &slices, "endpointslices.discovery.k8s.io", "--namespace", "kube-system", "-l",
-		"k8s-app=kube-dns")
+	slices, err := listSelected[endpointSlice](ctx, d.cluster, sliceKind, "kube-system", "k8s-app=kube-dns")
 	if err != nil {
 		return refusedHop("the cluster's DNS ("+where+")", err)
 	}
-	if len(slices.Items) == 0 {
-		return unknown("there are no %s, so this cluster's DNS is elsewhere; --from-pod NAMESPACE/POD asks from a pod",
-			where)
+	if len(slices) == 0 {
+		return path.Unknownf("there are no %s, so this cluster's DNS is elsewhere; --from-pod NAMESPACE/POD asks "+
+			"from a pod", where)
 	}
-	addresses, _ := readyEndpoints(slices.Items)
+	addresses, _ := readyEndpoints(slices)
 	if len(addresses) == 0 {
-		return broken("see why its pods are not ready:\n"+
+		return path.Brokenf("see why its pods are not ready:\n"+
 			d.command("--namespace kube-system get pods -l k8s-app=kube-dns"),
 			"the cluster's DNS has no ready server (%s)", where)
 	}
-	h := ok("the cluster's DNS has ready servers: %d", len(addresses)).
-		with(where + ": " + strings.Join(addresses, ", "))
+	h := path.OKf("the cluster's DNS has ready servers: %d", len(addresses)).
+		With(where + ": " + strings.Join(addresses, ", "))
 	if d.fromPod == "" {
 		h.Detail += "; no pod was asked (--from-pod)"
 	}
@@ -80,7 +80,7 @@ func readyEndpoints(slices []endpointSlice) (addresses []string, pods map[string
 }
 
 // resolve runs the first resolver that the pod has. full is the host with its domain.
-func (d *dnsCheck) resolve(ctx context.Context, host, full string, upstream *service) Hop {
+func (d *dnsCheck) resolve(ctx context.Context, host, full string, upstream *service) path.Hop {
 	ns, name, _ := strings.Cut(d.fromPod, "/")
 	for _, tool := range [][]string{
 		{"getent", "ahosts", host},
@@ -95,18 +95,18 @@ func (d *dnsCheck) resolve(ctx context.Context, host, full string, upstream *ser
 		case err.kind == forbidden:
 			return refusedHop("the inside of pod "+d.fromPod, err)
 		case err.kind == missing:
-			return unknown("pod %s does not exist: %s", d.fromPod, err.message)
+			return path.Unknownf("pod %s does not exist: %s", d.fromPod, err.message)
 		case isProgramMissing(err.message):
 			continue
 		case strings.Contains(err.message, "command terminated with exit code"):
-			return broken(
+			return path.Brokenf(
 				"CoreDNS remembers for up to 30 s that a name did not exist; try again, then look at the pod's "+
 					"/etc/resolv.conf and dnsPolicy",
 				"pod %s cannot resolve %s (%s)", d.fromPod, host, tool[0])
 		}
-		return unknown("pod %s cannot be asked: %s", d.fromPod, err.message)
+		return path.Unknownf("pod %s cannot be asked: %s", d.fromPod, err.message)
 	}
-	return unknown(
+	return path.Unknownf(
 		"pod %s has nothing to resolve names with (getent, nslookup and python3 were tried); name another one",
 		d.fromPod)
 }
@@ -123,11 +123,11 @@ func isProgramMissing(words string) bool {
 }
 
 // compareResolved compares the pod's answer with the addresses of the upstream Service.
-func (d *dnsCheck) compareResolved(host string, tool []string, out string, upstream *service) Hop {
+func (d *dnsCheck) compareResolved(host string, tool []string, out string, upstream *service) path.Hop {
 	evidence := fmt.Sprintf("%s in %s: %s", strings.Join(tool, " "), d.fromPod,
 		strings.Join(strings.Fields(out), " "))
 	if upstream == nil {
-		return ok("pod %s resolves %s", d.fromPod, host).with(evidence)
+		return path.OKf("pod %s resolves %s", d.fromPod, host).With(evidence)
 	}
 	want := map[string]bool{upstream.Spec.ClusterIP: true}
 	for _, ip := range upstream.Spec.ClusterIPs {
@@ -140,11 +140,11 @@ func (d *dnsCheck) compareResolved(host string, tool []string, out string, upstr
 			continue
 		}
 		if want[ip.String()] {
-			return ok("pod %s resolves %s to %s", d.fromPod, host, ip).with(evidence)
+			return path.OKf("pod %s resolves %s to %s", d.fromPod, host, ip).With(evidence)
 		}
 		got = append(got, ip.String())
 	}
-	return broken("look at the pod's /etc/hosts, /etc/resolv.conf and dnsPolicy",
+	return path.Brokenf("look at the pod's /etc/hosts, /etc/resolv.conf and dnsPolicy",
 		"pod %s resolves %s to something else than %s: %s", d.fromPod, host, upstream.Spec.ClusterIP,
-		joinNonEmpty(", ", got...)).with(evidence)
+		joinNonEmpty(", ", got...)).With(evidence)
 }

@@ -7,11 +7,11 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/endpointaccess"
+	"github.com/fairlead-dev/fairlead/internal/path"
 )
 
 // Options are the URL to check and the sources of information.
@@ -55,12 +55,12 @@ type Options struct {
 type diagnosis struct {
 	o Options
 	*cluster
-	report   Report
-	exported []Hop // the exporting cluster's hops, where they were checked first
+	report   path.Report
+	exported []path.Hop // the exporting cluster's hops, where they were checked first
 }
 
 // Run checks each hop of a call to o.URL.
-func Run(ctx context.Context, o Options) Report {
+func Run(ctx context.Context, o Options) path.Report {
 	if o.Timeout <= 0 {
 		o.Timeout = 10 * time.Second
 	}
@@ -68,7 +68,7 @@ func Run(ctx context.Context, o Options) Report {
 		o.Now = time.Now()
 	}
 	w := &diagnosis{o: o, cluster: o.cluster(o.Context)}
-	w.report = Report{URL: cmp.Or(o.AgentEndpoint, o.URL.String()), Context: w.cluster.contextName(ctx)}
+	w.report = path.Report{URL: cmp.Or(o.AgentEndpoint, o.URL.String()), Context: w.cluster.contextName(ctx)}
 	if w.report.Context != "" {
 		w.cluster.which = "context " + w.report.Context
 	}
@@ -102,8 +102,8 @@ func (w *diagnosis) runOfObject(ctx context.Context) {
 	w.runSteps(ctx)
 }
 
-// path has the checks of the path of a call to one URL.
-type path struct {
+// pathChecks has the checks of the path of a call to one URL.
+type pathChecks struct {
 	op         *operatorInstallation
 	services   *services
 	forwarders *forwarders
@@ -111,127 +111,93 @@ type path struct {
 	account    *accountCheck
 }
 
-// newPath returns the checks of the path of a call to the URL.
-func (w *diagnosis) newPath(url account.EndpointURL) *path {
+// newPathChecks returns the checks of the path of a call to the URL.
+func (w *diagnosis) newPathChecks(url account.EndpointURL) *pathChecks {
 	t := &target{url: url}
 	in := &operatorInstallation{cluster: w.cluster, report: &w.report, url: url, target: t,
 		namespace: w.o.OperatorNamespace}
 	sv := &services{cluster: w.cluster, url: url, target: t, op: in}
-	return &path{op: in, services: sv,
+	return &pathChecks{op: in, services: sv,
 		forwarders: &forwarders{cluster: w.cluster, report: &w.report, url: url, now: w.o.Now, services: sv},
 		dns:        &dnsCheck{cluster: w.cluster, fromPod: w.o.FromPod},
 		account: &accountCheck{account: w.o.Account, timeout: w.o.Timeout, now: w.o.Now, report: &w.report, url: url,
 			exportContext: w.o.ExportContext, op: in}}
 }
 
-// runSteps runs the checks in order. Checks on the path of a call are skipped after a broken one;
-// those of the operator and the account are independent of it.
-func (w *diagnosis) runSteps(ctx context.Context) {
-	p := w.newPath(w.o.URL)
-	steps := []struct {
-		name   string
-		onPath bool
-		look   func(context.Context) Hop
-	}{
-		{HopCluster, true, p.services.checkCluster},
-		{HopNamespace, true, p.services.checkNamespace},
-		{HopService, true, p.services.checkTarget},
-		{HopUpstreamService, true, p.services.checkUpstreamService},
-		{HopDNS, true, func(ctx context.Context) Hop { return p.dns.check(ctx, p.services) }},
-		{HopForwarders, true, p.forwarders.check},
-		{HopListener, true, p.forwarders.checkListener},
-		{HopAccess, true, func(ctx context.Context) Hop { return w.checkAccess(ctx, p.forwarders) }},
-		{HopEdge, true, p.forwarders.checkEdge},
-		{HopOperator, false, p.op.checkOperator},
-		{HopBoundEndpoint, false, p.op.checkBoundEndpoint},
-		{HopEndpoint, false, p.account.checkEndpoint},
-		{HopAgent, false, p.account.checkAgent},
-		{HopUpstream, true, func(context.Context) Hop { return p.forwarders.checkUpstream(p.account.upstreamName()) }},
-	}
+// checks are the checks of hops by their names.
+type checks map[string]func(context.Context) path.Hop
+
+// add adds the hops of the steps that have a check to the report, in their order.
+func (all checks) add(ctx context.Context, r *path.Report, steps []path.Step) {
 	for _, s := range steps {
-		if s.name == HopAccess && w.o.FromPod == "" {
+		look := all[s.Name]
+		if look == nil {
 			continue
 		}
-		if s.name == HopUpstream {
-			w.report.Hops = append(w.report.Hops, w.checkExport(ctx)...)
+		h := path.NotChecked()
+		if !r.Skips(s) {
+			h = look(ctx)
 		}
-		h := notChecked
-		if !w.report.hasStatus(HopCluster, Broken) && (!s.onPath || !w.report.anyBroken()) {
-			h = s.look(ctx)
-		}
-		w.report.Hops = append(w.report.Hops, h.named(s.name))
+		r.Add(h.Named(s.Name))
 	}
 }
 
-// checkAccess checks whether the pod of FromPod may call.
-func (w *diagnosis) checkAccess(ctx context.Context, f *forwarders) Hop {
-	c := &accessCheck{cluster: w.cluster, fromPod: w.o.FromPod,
-		target: endpointaccess.TargetOf(w.o.URL.Host, w.o.URL.Port)}
-	serving, _ := f.serving()
-	return c.check(ctx, serving)
+// runSteps runs the checks of the path of a call. Checks of the operator and the account are
+// independent of a broken hop.
+func (w *diagnosis) runSteps(ctx context.Context) {
+	p := w.newPathChecks(w.o.URL)
+	all := checks{
+		path.HopCluster:         p.services.checkCluster,
+		path.HopNamespace:       p.services.checkNamespace,
+		path.HopService:         p.services.checkTarget,
+		path.HopUpstreamService: p.services.checkUpstreamService,
+		path.HopDNS:             func(ctx context.Context) path.Hop { return p.dns.check(ctx, p.services) },
+		path.HopForwarders:      p.forwarders.check,
+		path.HopListener:        p.forwarders.checkListener,
+		path.HopEdge:            p.forwarders.checkEdge,
+		path.HopOperator:        p.op.checkOperator,
+		path.HopBoundEndpoint:   p.op.checkBoundEndpoint,
+		path.HopEndpoint:        p.account.checkEndpoint,
+		path.HopAgent:           p.account.checkAgent,
+	}
+	if w.o.FromPod != "" {
+		c := &accessCheck{cluster: w.cluster, fromPod: w.o.FromPod, forwarders: p.forwarders,
+			target: endpointaccess.TargetOf(w.o.URL.Host, w.o.URL.Port)}
+		all[path.HopAccess] = c.check
+	}
+	all.add(ctx, &w.report, path.ToEndpoint())
+	w.report.Add(w.checkExport(ctx)...)
+	w.report.MarkSymptoms(path.ToEndpoint())
+	checks{path.HopUpstream: func(context.Context) path.Hop {
+		return p.forwarders.checkUpstream(p.account.upstreamName())
+	}}.add(ctx, &w.report, path.ToEndpoint())
 }
 
 // checkExport returns the hops of the cluster that exports the endpoint: of the one that is named,
 // else of the calling one, if it has an AgentEndpoint for an endpoint that may be broken. A broken
 // one explains why the account has no endpoint or agent.
-func (w *diagnosis) checkExport(ctx context.Context) []Hop {
-	hops := w.exported
-	gone := w.report.hasStatus(HopEndpoint, Broken) || w.report.hasStatus(HopAgent, Broken)
+func (w *diagnosis) checkExport(ctx context.Context) []path.Hop {
+	gone := w.report.HasStatus(path.HopEndpoint, path.Broken) || w.report.HasStatus(path.HopAgent, path.Broken)
 	switch {
-	case hops != nil:
+	case w.exported != nil:
+		return w.exported
 	case w.o.ExportContext != "":
-		hops = w.o.exportCluster(w.o.ExportContext).hops(ctx)
-	case gone && !w.report.hasStatus(HopCluster, Broken):
+		return w.o.exportCluster(w.o.ExportContext).hops(ctx)
+	case gone && !w.report.HasStatus(path.HopCluster, path.Broken):
 		own := w.o.exportCluster(w.o.Context)
 		if own.find(ctx); own.found != nil {
-			hops = own.hops(ctx)
+			return own.hops(ctx)
 		}
 	}
-	if !slices.ContainsFunc(hops, func(h Hop) bool { return h.Status == Broken }) {
-		return hops
-	}
-	for i := range w.report.Hops {
-		if h := &w.report.Hops[i]; h.Status == Broken && (h.Name == HopEndpoint || h.Name == HopAgent) {
-			h.symptom, h.Fix = true, ""
-		}
-	}
-	return hops
-}
-
-// notChecked is the hop of a check that an earlier hop makes useless.
-var notChecked = Hop{Status: Skipped, Detail: "not checked"}
-
-func ok(format string, args ...any) Hop { return Hop{Status: OK, Detail: fmt.Sprintf(format, args...)} }
-
-func unknown(format string, args ...any) Hop {
-	return Hop{Status: Unknown, Detail: fmt.Sprintf(format, args...)}
-}
-
-func broken(fix, format string, args ...any) Hop {
-	return Hop{Status: Broken, Detail: fmt.Sprintf(format, args...), Fix: fix}
+	return nil
 }
 
 // refusedHop is the hop of an object that cannot, or may not, be read.
-func refusedHop(what string, r *refusal) Hop {
-	h := unknown("%s cannot be looked at: %s", what, r.message)
+func refusedHop(what string, r *refusal) path.Hop {
+	h := path.Unknownf("%s cannot be looked at: %s", what, r.message)
 	if r.kind == forbidden {
 		h.Detail = fmt.Sprintf("you may not look at %s: %s", what, r.message)
 	}
-	return h
-}
-
-func (h Hop) named(name string) Hop {
-	h.Name = name
-	return h
-}
-
-func (h Hop) with(evidence ...string) Hop {
-	h.Evidence = append(h.Evidence, evidence...)
-	return h
-}
-
-func (h Hop) asSymptom() Hop {
-	h.symptom = true
 	return h
 }
 

@@ -12,6 +12,8 @@ import (
 	"unicode/utf8"
 
 	"go.uber.org/goleak"
+
+	"github.com/fairlead-dev/fairlead/internal/path"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -135,7 +137,7 @@ func TestRun_CommandsNameCluster(t *testing.T) {
 	f.o.Context, f.o.Kubeconfig = "a b", "/home/it's/config"
 	f.none(askNS, askTarget)
 	r := Run(t.Context(), f.o)
-	h, _ := r.Hop(HopNamespace)
+	h := r.Hop(path.HopNamespace)
 	if want := `kubectl --kubeconfig '/home/it'\''s/config' --context 'a b' create namespace demo`; !strings.HasSuffix(
 		h.Fix, "\n"+want) {
 		t.Errorf("got %q, want %q", h.Fix, want)

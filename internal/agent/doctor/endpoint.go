@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/path"
 	"github.com/fairlead-dev/fairlead/internal/printable"
 )
 
@@ -27,7 +28,7 @@ type accountCheck struct {
 	account       Account // nil = the operator's copy is used
 	timeout       time.Duration
 	now           time.Time
-	report        *Report
+	report        *path.Report
 	url           account.EndpointURL
 	exportContext string // exportContext is Options.ExportContext.
 	op            *operatorInstallation
@@ -36,36 +37,46 @@ type accountCheck struct {
 }
 
 // checkEndpoint checks that the account, or the operator's copy of it, has the endpoint.
-func (ac *accountCheck) checkEndpoint(ctx context.Context) Hop {
+func (ac *accountCheck) checkEndpoint(ctx context.Context) path.Hop {
 	if ac.account == nil {
 		return ac.endpointByOperator()
 	}
-	bounded, cancel := context.WithTimeout(ctx, ac.timeout)
-	defer cancel()
-	id, found, err := ac.account.ListEndpoints(bounded,
-		account.EndpointFilter{Bindings: []string{account.BindingKubernetes}, URL: ac.url.String()})
-	if err != nil {
+	found, foreign, err := ac.list(ctx, account.EndpointFilter{Bindings: []string{account.BindingKubernetes},
+		URL: ac.url.String()})
+	switch {
+	case err != nil:
 		return ac.accountRefused(err)
-	}
-	if o := ac.op.operator; o != nil && id != "" && o.Status.AccountID != "" && id != o.Status.AccountID {
+	case foreign != "":
 		h := ac.endpointByOperator()
-		h.Detail += fmt.Sprintf(" (your API key is of account %s, the operator's of %s)", id, o.Status.AccountID)
+		h.Detail += " (your " + foreign + ")"
 		return h
 	}
 	ac.found = found
 	switch {
 	case len(found) == 0:
-		return broken(ac.startAgent("start its agent"), "the account has no endpoint %s", ac.url.String())
+		return path.Brokenf(ac.startAgent("start its agent"), "the account has no endpoint %s", ac.url.String())
 	case ac.op.bound == nil && ac.op.boundErr == nil && ac.op.operator != nil &&
-		!ac.report.hasStatus(HopOperator, Broken):
-		return broken(
-			"change binding.endpointSelector so that it admits the endpoint, or see that the operator's API key is "+
-				"of the same account",
+		!ac.report.HasStatus(path.HopOperator, path.Broken):
+		return path.Brokenf(
+			path.AdmitEndpoint+", or see that the operator's API key is of the same account",
 			"the account has %s, but the operator does not project it; %s", found[0].ID,
 			joinNonEmpty(", ", ac.op.selector(), "its account is "+ac.op.operator.Status.AccountID))
 	}
-	return ok("%s in the account", printable.Count(len(found), "endpoint has the URL", "endpoints have the URL")).
-		with(endpointFacts(found)...)
+	return path.OKf("%s in the account", printable.Count(len(found), "endpoint has the URL", "endpoints have the URL")).
+		With(endpointFacts(found)...)
+}
+
+// list returns the endpoints of the account; foreign says that the operator is of another one.
+func (ac *accountCheck) list(ctx context.Context, f account.EndpointFilter) (
+	found []account.Endpoint, foreign string, err error,
+) {
+	bounded, cancel := context.WithTimeout(ctx, ac.timeout)
+	defer cancel()
+	id, found, err := ac.account.ListEndpoints(bounded, f)
+	if o := ac.op.operator; o != nil && id != "" && o.Status.AccountID != "" && id != o.Status.AccountID {
+		foreign = fmt.Sprintf("API key is of account %s, the operator's of %s", id, o.Status.AccountID)
+	}
+	return found, foreign, err
 }
 
 func endpointFacts(found []account.Endpoint) []string {
@@ -78,35 +89,35 @@ func endpointFacts(found []account.Endpoint) []string {
 
 // accountRefused explains why the account could not be asked. A refused key proves nothing about
 // the endpoint.
-func (ac *accountCheck) accountRefused(err error) Hop {
+func (ac *accountCheck) accountRefused(err error) path.Hop {
 	sentence := err.Error()
 	var e *account.Error
 	if errors.As(err, &e) && e.Code != "" {
 		sentence += " (" + string(e.Code) + ")"
 	}
 	h := ac.endpointByOperator()
-	if h.Status == Broken {
-		return h.with("the account could not be asked: " + sentence)
+	if h.Status == path.Broken {
+		return h.With("the account could not be asked: " + sentence)
 	}
-	return unknown("the account could not be asked: %s", sentence).with(h.Detail)
+	return path.Unknownf("the account could not be asked: %s", sentence).With(h.Detail)
 }
 
 const noKey = "as the operator has read it; the account was not asked"
 
 // endpointByOperator uses the operator's copy of the account.
-func (ac *accountCheck) endpointByOperator() Hop {
+func (ac *accountCheck) endpointByOperator() path.Hop {
 	switch {
 	case ac.op.boundErr != nil:
-		return unknown("you may not look at BoundEndpoints; with --api-key-file the account itself is asked")
-	case ac.op.bound == nil && (ac.op.operator == nil || ac.report.hasStatus(HopOperator, Broken) ||
-		ac.report.hasStatus(HopOperator, Unknown)):
-		return unknown("no operator at work has read the account; with --api-key-file it is asked itself")
+		return path.Unknownf("you may not look at BoundEndpoints; with --api-key-file the account itself is asked")
+	case ac.op.bound == nil && (ac.op.operator == nil || ac.report.HasStatus(path.HopOperator, path.Broken) ||
+		ac.report.HasStatus(path.HopOperator, path.Unknown)):
+		return path.Unknownf("no operator at work has read the account; with --api-key-file it is asked itself")
 	case ac.op.bound == nil:
 		why := "no agent has announced it"
 		if s := ac.op.selector(); s != "" {
 			why += ", or the operator leaves it out: " + s
 		}
-		return broken(ac.startAgent("start its agent"),
+		return path.Brokenf(ac.startAgent("start its agent"),
 			"the operator, which reads the account, has no endpoint %s: %s",
 			ac.url.String(), why)
 	}
@@ -114,18 +125,19 @@ func (ac *accountCheck) endpointByOperator() Hop {
 		return *h
 	}
 	if url := ac.op.boundURL(); url != "" {
-		h := ok("%s, %s", url, noKey)
+		h := path.OKf("%s, %s", url, noKey)
 		if url != ac.url.String() {
 			h.Detail = fmt.Sprintf("the port is that of %s, which is called by another scheme; %s", url, noKey)
 		}
 		return h
 	}
 	has := cmp.Or(joinNonEmpty(", ", ac.op.boundURLs()...), "none")
-	return broken(ac.startAgent("start its agent"), "the hostname has no endpoint %s; it has %s", ac.url.String(), has)
+	return path.Brokenf(ac.startAgent("start its agent"), "the hostname has no endpoint %s; it has %s", ac.url.String(),
+		has)
 }
 
 // removedPort returns the hop of a port whose agent was stopped; nil otherwise.
-func (ac *accountCheck) removedPort() *Hop {
+func (ac *accountCheck) removedPort() *path.Hop {
 	for _, p := range ac.op.bound.Spec.Ports {
 		if p.Port != ac.url.Port {
 			continue
@@ -137,7 +149,7 @@ func (ac *accountCheck) removedPort() *Hop {
 		if p.RemoveAfter != nil && p.State != "Released" {
 			when = ", and its Services go at " + p.RemoveAfter.UTC().Format(time.TimeOnly) + " UTC"
 		}
-		h := broken(ac.startAgent("start its agent again"),
+		h := path.Brokenf(ac.startAgent("start its agent again"),
 			"the account no longer has %s: its agent was stopped%s",
 			ac.url.String(), when)
 		return &h
@@ -146,27 +158,28 @@ func (ac *accountCheck) removedPort() *Hop {
 }
 
 // checkAgent checks that an agent is connected for the endpoint.
-func (ac *accountCheck) checkAgent(context.Context) Hop {
-	if ac.report.hasStatus(HopEndpoint, Broken) {
-		return notChecked
+func (ac *accountCheck) checkAgent(context.Context) path.Hop {
+	if ac.report.HasStatus(path.HopEndpoint, path.Broken) {
+		return path.NotChecked()
 	}
 	if len(ac.found) > 0 {
 		return ac.agentByAccount()
 	}
 	if ac.op.bound == nil {
-		return unknown("neither the account nor a BoundEndpoint shows it")
+		return path.Unknownf("neither the account nor a BoundEndpoint shows it")
 	}
-	c := ac.op.bound.Status.Conditions.get("Reachable")
+	c := ac.op.bound.Status.Conditions.Get("Reachable")
 	evidence := ac.op.boundCondition("Reachable")
 	switch {
-	case ac.op.operator != nil && ac.op.operator.Status.Conditions.get("APIReachable").Status == "False":
-		return unknown("the operator cannot read the account now; its last status was: %s", c.Message).with(evidence...)
+	case ac.op.operator != nil && ac.op.operator.Status.Conditions.Get("APIReachable").Status == "False":
+		return path.Unknownf("the operator cannot read the account now; its last status was: %s",
+			c.Message).With(evidence...)
 	case c.Reason == "AgentOffline" && ac.concernsURL(c.Message):
-		return ac.offline("").with(evidence...)
+		return ac.offline("").With(evidence...)
 	case c.Status == "True", c.Reason == "AgentOffline", c.Reason == "EndpointRemoved":
-		return ok("an agent is connected, as the operator has read it").with(evidence...)
+		return path.OKf("an agent is connected, as the operator has read it").With(evidence...)
 	}
-	return unknown("%s", joinNonEmpty(": ", c.Message, c.Reason)).with(evidence...)
+	return path.Unknownf("%s", joinNonEmpty(": ", c.Message, c.Reason)).With(evidence...)
 }
 
 // concernsURL reports whether a sentence about some URLs of the hostname concerns this one: it
@@ -177,7 +190,7 @@ func (ac *accountCheck) concernsURL(message string) bool {
 		!slices.ContainsFunc(ac.op.boundURLs(), func(url string) bool { return slices.Contains(words, url) })
 }
 
-func (ac *accountCheck) agentByAccount() Hop {
+func (ac *accountCheck) agentByAccount() path.Hop {
 	online, since := 0, ""
 	for _, e := range ac.found {
 		if e.Status == account.StatusOnline {
@@ -189,12 +202,11 @@ func (ac *accountCheck) agentByAccount() Hop {
 	if online == 0 {
 		return ac.offline(since)
 	}
-	return ok("%d of %d online", online, len(ac.found))
+	return path.OKf("%d of %d online", online, len(ac.found))
 }
 
-func (ac *accountCheck) offline(since string) Hop {
-	return broken(ac.startAgent("start it again, or see why it cannot reach the service"), "%s",
-		joinNonEmpty(" ", "no agent is connected for", ac.url.String(), since))
+func (ac *accountCheck) offline(since string) path.Hop {
+	return path.Brokenf(ac.startAgent(path.StartAgain), path.NoAgent, joinNonEmpty(" ", ac.url.String(), since))
 }
 
 // startAgent returns a remedy with the command line that starts an agent for the URL. A cluster
@@ -203,7 +215,7 @@ func (ac *accountCheck) startAgent(remedy string) string {
 	if ac.exportContext == "" {
 		remedy += "; if a cluster exports it, name that one with --export-context"
 	}
-	return remedy + ":\n" + strings.Join([]string{"fairlead", ac.url.Scheme, "PORT", "--url", ac.url.String()}, " ")
+	return remedy + ":\n" + path.AgentCommand(ac.url.Scheme, ac.url.String(), "")
 }
 
 // upstreamName returns the upstream according to the account, where it was asked.
@@ -214,4 +226,61 @@ func (ac *accountCheck) upstreamName() string {
 		}
 	}
 	return "its upstream"
+}
+
+// checkUpstream reports the result of the last call. It never connects to the upstream, which is
+// named by the text.
+func (fw *forwarders) checkUpstream(upstream string) path.Hop {
+	known, why := fw.serving()
+	var success, failure time.Time
+	var reason, message string
+	counted := false
+	for _, f := range known {
+		l := f.status.listener(fw.services.targetPort)
+		if l == nil {
+			continue
+		}
+		counted = counted || l.Connections != nil
+		if l.LastSuccess.After(success) {
+			success = l.LastSuccess
+		}
+		if l.LastFailure != nil && l.LastFailure.At.After(failure) {
+			failure, reason, message = l.LastFailure.At, l.LastFailure.Reason, l.LastFailure.Message
+		}
+	}
+	switch {
+	case len(known) == 0:
+		h := fw.unaskedHop(why)
+		h.Fix = fw.callCommand()
+		return h
+	case failure.After(success) && reason == "agent_silent":
+		return path.Brokenf("look at the agent's machine: its network, and whether its upstream takes connections",
+			"the last connection, %s, ended with %s: %s", ago(fw.now, failure), reason, message)
+	case failure.After(success) && strings.HasPrefix(reason, "upstream"):
+		return path.Brokenf("start "+upstream+
+			", or give the agent the address where it listens; the agent's screen has the details",
+			"the last connection, %s, ended with %s: %s", ago(fw.now, failure), reason, message)
+	case failure.After(success):
+		h := path.Unknownf("the last connection, %s, ended before it got there, with %s: %s", ago(fw.now, failure),
+			reason, message)
+		h.Fix = fw.callCommand()
+		return h
+	case !success.IsZero():
+		return path.OKf("the last connection, %s, got through", ago(fw.now, success))
+	}
+	h := path.Unknownf("no pod has called it yet")
+	if !counted {
+		h.Detail = "the forwarders have no record of past connections"
+	}
+	h.Fix = fw.callCommand()
+	return h
+}
+
+// callCommand returns a command that calls the URL from a pod.
+func (fw *forwarders) callCommand() string {
+	const run = "run fairlead-call --rm -i --restart=Never --namespace %s --image="
+	if fw.url.Scheme == "tcp" {
+		return "try:\n" + fw.command(run+"busybox -- nc -zv %s %d", fw.url.Namespace(), fw.url.Host, fw.url.Port)
+	}
+	return "try:\n" + fw.command(run+"curlimages/curl -- curl -sS %s", fw.url.Namespace(), fw.url.String())
 }

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/fairlead-dev/fairlead/internal/path"
 )
 
 // The requests of the checks to the cluster that exports http://api.demo.
@@ -75,34 +77,34 @@ func exportScenarios() []scenario {
 func exportObjectScenarios() []scenario {
 	return []scenario{
 		{"exported by another cluster", "", exporting},
-		{"export cluster gone", HopExportCluster, func(f *fake) {
+		{"export cluster gone", path.HopExportCluster, func(f *fake) {
 			exporting(f)
 			f.offline("no agent is connected for http://api.demo")
 			f.refuse(atExport+askExports, "Unable to connect to the server: dial tcp: i/o timeout")
 		}},
-		{"export cluster knows no such user", HopExportCluster, func(f *fake) {
+		{"export cluster knows no such user", path.HopExportCluster, func(f *fake) {
 			exporting(f)
 			f.refuse(atExport+askExports, "error: You must be logged in to the server (Unauthorized)")
 		}},
-		{"export cluster without the kinds", HopAgentEndpoint, func(f *fake) {
+		{"export cluster without the kinds", path.HopAgentEndpoint, func(f *fake) {
 			exporting(f)
 			f.refuse(atExport+askExports, `error: the server doesn't have a resource type "agentendpoints"`)
 		}},
-		{"no AgentEndpoint", HopAgentEndpoint, func(f *fake) {
+		{"no AgentEndpoint", path.HopAgentEndpoint, func(f *fake) {
 			exporting(f)
 			f.none(askBEP, askTarget, askUpstream)
 			f.none(atExport + askExports)
 		}},
-		{"AgentEndpoint's URL is taken", HopAgentEndpoint, func(f *fake) {
+		{"AgentEndpoint's URL is taken", path.HopAgentEndpoint, func(f *fake) {
 			exporting(f)
 			f.notBound("URLTaken", "http://api.demo is taken by AgentEndpoint team-a/api of cluster 1f0c")
 		}},
-		{"AgentEndpoint not accepted", HopAgentEndpoint, func(f *fake) {
+		{"AgentEndpoint not accepted", path.HopAgentEndpoint, func(f *fake) {
 			exporting(f)
 			f.replace(atExport+askExports, `"type":"Accepted","status":"True","reason":"Accepted"`,
 				`"type":"Accepted","status":"False","reason":"UpstreamNotAllowed"`)
 		}},
-		{"AgentEndpoint not read yet", HopAgentEndpoint, func(f *fake) {
+		{"AgentEndpoint not read yet", path.HopAgentEndpoint, func(f *fake) {
 			exporting(f)
 			f.replace(atExport+askExports, `"observedGeneration":2`, `"observedGeneration":1`)
 		}},
@@ -111,17 +113,17 @@ func exportObjectScenarios() []scenario {
 
 func exporterScenarios() []scenario {
 	return []scenario{
-		{"no exporter", HopExporter, func(f *fake) {
+		{"no exporter", path.HopExporter, func(f *fake) {
 			exporting(f)
 			f.notBound("Unreachable", "the service does not answer")
 			f.none(atExport + askExporters)
 		}},
-		{"exporter's key refused", HopExporter, func(f *fake) {
+		{"exporter's key refused", path.HopExporter, func(f *fake) {
 			exporting(f)
 			f.notBound("Unreachable", "the API key is unknown: it was deleted, or is of another service")
 			f.replace(atExport+askExporters, `"status":"True"`, `"status":"False","reason":"ContainersNotReady"`)
 		}},
-		{"exporters not ready", HopExporter, func(f *fake) {
+		{"exporters not ready", path.HopExporter, func(f *fake) {
 			exporting(f)
 			f.offline("no agent is connected for http://api.demo")
 			f.replace(atExport+askExports, `"observedGeneration":2`, `"observedGeneration":1`)
@@ -136,21 +138,24 @@ func exporterScenarios() []scenario {
 
 func exportServiceScenarios() []scenario {
 	return []scenario{
-		{"exported Service without endpoints", HopExportService, func(f *fake) {
+		{"exported Service without endpoints", path.HopExportService, func(f *fake) {
 			exporting(f)
 			f.replace(atExport+askExports, `"type":"UpstreamReady","status":"True","reason":"Ready"`,
 				`"type":"UpstreamReady","status":"False","reason":"NoReadyEndpoints"`)
 			f.replace(atExport+askExportedReady, `"ready":true`, `"ready":false`)
 		}},
-		{"exported Service lacks the port", HopExportService, func(f *fake) {
+		{"exported Service lacks the port", path.HopExportService, func(f *fake) {
 			exporting(f)
 			f.replace(atExport+askExported, "8080", "9090")
 		}},
-		{"exported Service is an ExternalName", HopExportService, func(f *fake) {
+		{"exported Service is an ExternalName", path.HopExportService, func(f *fake) {
 			exporting(f)
 			f.replace(atExport+askExported, "ClusterIP", "ExternalName")
 		}},
-		{"exported Service gone", HopExportService, func(f *fake) { exporting(f); f.none(atExport + askExported) }},
+		{"exported Service gone", path.HopExportService, func(f *fake) {
+			exporting(f)
+			f.none(atExport + askExported)
+		}},
 		{"export forbidden", "", func(f *fake) {
 			exporting(f)
 			f.forbid(atExport+askExports, atExport+askExportsOfDemo, atExport+askExporters)
@@ -160,7 +165,7 @@ func exportServiceScenarios() []scenario {
 			f.forbid(atExport + askExports)
 			f.put(atExport+askExportsOfDemo, `{"items":[`+exportedObject+`]}`)
 		}},
-		{"exported by the cluster itself", HopExporter, func(f *fake) {
+		{"exported by the cluster itself", path.HopExporter, func(f *fake) {
 			f.recordExport("")
 			f.offline("no agent is connected for http://api.demo")
 			f.none(askExporters)
@@ -177,16 +182,16 @@ func TestRun_OfAgentEndpoint(t *testing.T) {
 		hops int
 	}{
 		{scenario{"AgentEndpoint", "", func(f *fake) { f.o.Context = "a"; f.recordExport("") }}, 4},
-		{scenario{"AgentEndpoint missing", HopAgentEndpoint, func(f *fake) {
+		{scenario{"AgentEndpoint missing", path.HopAgentEndpoint, func(f *fake) {
 			f.recordExport("")
 			f.none(askExport)
 		}}, 4},
-		{scenario{"AgentEndpoint without exporters", HopExporter, func(f *fake) {
+		{scenario{"AgentEndpoint without exporters", path.HopExporter, func(f *fake) {
 			f.recordExport("")
 			f.none(askExporters)
 		}}, 4},
 		{scenario{"AgentEndpoint and caller", "", exporting}, 17},
-		{scenario{"AgentEndpoint and caller without namespace", HopNamespace, func(f *fake) {
+		{scenario{"AgentEndpoint and caller without namespace", path.HopNamespace, func(f *fake) {
 			exporting(f)
 			f.none(askNS, askTarget)
 		}}, 17},
@@ -203,7 +208,7 @@ func TestRun_OfAgentEndpoint(t *testing.T) {
 			if r.Broken != s.broken || len(r.Hops) != s.hops {
 				t.Errorf("broken is %q, want %q; %d hops, want %d", r.Broken, s.broken, len(r.Hops), s.hops)
 			}
-			if s.broken != HopAgentEndpoint && r.URL != "http://api.demo" {
+			if s.broken != path.HopAgentEndpoint && r.URL != "http://api.demo" {
 				t.Errorf("the URL is %q", r.URL)
 			}
 			var b bytes.Buffer

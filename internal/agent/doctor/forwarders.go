@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/path"
 	"github.com/fairlead-dev/fairlead/internal/printable"
 	"github.com/fairlead-dev/fairlead/internal/statustoken"
 )
@@ -65,7 +66,7 @@ func (s *forwarderStatus) listener(port int) *listenerStatus {
 // forwarders checks the forwarders' pods and what their status says.
 type forwarders struct {
 	*cluster
-	report   *Report
+	report   *path.Report
 	url      account.EndpointURL
 	now      time.Time
 	services *services
@@ -76,9 +77,9 @@ type forwarders struct {
 
 // check checks the pods behind the upstream Service, and fetches the status of each ready
 // one.
-func (fw *forwarders) check(ctx context.Context) Hop {
+func (fw *forwarders) check(ctx context.Context) path.Hop {
 	if fw.services.forwarderNamespace == "" {
-		return unknown("the operator's namespace is not known; --operator-namespace names it")
+		return path.Unknownf("the operator's namespace is not known; --operator-namespace names it")
 	}
 	pods, err := fw.pods(ctx)
 	if err != nil {
@@ -97,11 +98,11 @@ func (fw *forwarders) check(ctx context.Context) Hop {
 		fw.services.forwarderNamespace)
 	switch {
 	case len(pods) == 0:
-		return broken("see that binding.enabled is true, and scale the Deployment up:\n"+
+		return path.Brokenf("see that binding.enabled is true, and scale the Deployment up:\n"+
 			fw.command("--namespace %s get deployments", fw.services.forwarderNamespace),
 			"there is no forwarder in %s", fw.services.forwarderNamespace)
 	case len(ready) == 0:
-		return broken("see why they are not ready:\n"+list, "no forwarder is ready: %s", waiting)
+		return path.Brokenf("see why they are not ready:\n"+list, "no forwarder is ready: %s", waiting)
 	}
 	fw.fetchStatuses(ctx, ready)
 	h := fw.behindService(ctx, ready)
@@ -120,32 +121,28 @@ func (fw *forwarders) pods(ctx context.Context) ([]pod, *refusal) {
 			}
 		}
 	}
-	var pods list[pod]
-	_, err := fw.get(ctx, &pods, "pods", "--namespace", fw.services.forwarderNamespace, "-l", selector)
-	return pods.Items, err
+	return listSelected[pod](ctx, fw.cluster, "pods", fw.services.forwarderNamespace, selector)
 }
 
 // behindService checks that the EndpointSlices of the upstream Service lead to the ready pods.
-func (fw *forwarders) behindService(ctx context.Context, ready []pod) Hop {
-	good := ok("%s", printable.Count(len(ready), "forwarder is ready", "forwarders are ready"))
+func (fw *forwarders) behindService(ctx context.Context, ready []pod) path.Hop {
+	good := path.OKf("%s", printable.Count(len(ready), "forwarder is ready", "forwarders are ready"))
 	if fw.services.upstream == nil {
 		return good
 	}
 	namespace, name := fw.services.upstream.Metadata.Namespace, fw.services.upstream.Metadata.Name
-	var slices list[endpointSlice]
-	_, err := fw.get(ctx, &slices, "endpointslices.discovery.k8s.io", "--namespace", namespace, "-l",
-		"kubernetes.io/service-name="+name)
+	slices, err := listSelected[endpointSlice](ctx, fw.cluster, sliceKind, namespace, serviceSlices+name)
 	if err != nil {
-		return good.with("the EndpointSlices cannot be looked at: " + err.message)
+		return good.With("the EndpointSlices cannot be looked at: " + err.message)
 	}
-	namePods(slices.Items, ready)
-	addresses, serving := readyEndpoints(slices.Items)
+	namePods(slices, ready)
+	addresses, serving := readyEndpoints(slices)
 	if len(serving) == 0 && fw.services.isSliced() {
-		return broken(fw.services.op.managerRemedy(),
+		return path.Brokenf(fw.services.op.managerRemedy(),
 			"forwarders are ready, but the EndpointSlices of Service %s/%s list none of them", namespace, name)
 	}
 	if len(serving) == 0 {
-		return broken(
+		return path.Brokenf(
 			"Kubernetes fills them in a moment; if they stay empty, compare the Service's selector with the pods' "+
 				"labels:\n"+
 				fw.command("--namespace %s get endpointslices -l kubernetes.io/service-name=%s",
@@ -154,7 +151,7 @@ func (fw *forwarders) behindService(ctx context.Context, ready []pod) Hop {
 			fw.services.forwarderNamespace, name)
 	}
 	fw.podsInService = serving
-	return good.with(fmt.Sprintf("EndpointSlices of %s: %v", name, addresses))
+	return good.With(fmt.Sprintf("EndpointSlices of %s: %v", name, addresses))
 }
 
 // namePods names the pods of endpoints that are known by their addresses only, as in our slices.
@@ -217,11 +214,11 @@ func (fw *forwarders) serving() (known []forwarder, why *refusal) {
 }
 
 // checkListener looks up the port in the forwarders' status.
-func (fw *forwarders) checkListener(context.Context) Hop {
+func (fw *forwarders) checkListener(context.Context) path.Hop {
 	known, why := fw.serving()
 	switch {
 	case fw.services.targetPort == 0:
-		return unknown("the target port is not known")
+		return path.Unknownf("the target port is not known")
 	case len(known) == 0:
 		return fw.listenerByConditions(why)
 	}
@@ -236,48 +233,53 @@ func (fw *forwarders) checkListener(context.Context) Hop {
 		}
 	}
 	if bad != "" {
-		return broken(
-			"another process on the port, or a forwarder that cannot read BoundEndpoints; its log has the details:\n"+
-				fw.command("--namespace %s logs -l app.kubernetes.io/name=fairlead-forwarder --tail 20",
-					fw.services.forwarderNamespace),
-			"port %d is not open in every forwarder: %s", fw.services.targetPort, bad)
+		return fw.notListening("port %d is not open in every forwarder: %s", fw.services.targetPort, bad)
 	}
-	return ok("port %d is open in %s", fw.services.targetPort, printable.Count(len(known), "forwarder", "forwarders"))
+	return path.OKf("port %d is open in %s", fw.services.targetPort, printable.Count(len(known), "forwarder",
+		"forwarders"))
+}
+
+// notListening returns the hop of forwarders that do not listen.
+func (fw *forwarders) notListening(format string, args ...any) path.Hop {
+	return path.Brokenf("another process on the port, or a forwarder that cannot read BoundEndpoints; its log has the "+
+		"details:\n"+fw.command("--namespace %s logs -l app.kubernetes.io/name=fairlead-forwarder --tail 20",
+		fw.services.forwarderNamespace), format, args...)
 }
 
 // listenerByConditions is for users who may not read the forwarders' status.
-func (fw *forwarders) listenerByConditions(why *refusal) Hop {
+func (fw *forwarders) listenerByConditions(why *refusal) path.Hop {
 	h := fw.unaskedHop(why)
 	if fw.services.op.bound == nil {
 		return h
 	}
-	c := fw.services.op.bound.Status.Conditions.get("Reachable")
+	c := fw.services.op.bound.Status.Conditions.Get("Reachable")
 	listening, of, _ := strings.Cut(fw.services.op.bound.Status.Forwarders, "/")
 	switch {
 	case c.Reason == "ListenerFailed" && strings.Contains(c.Message, fmt.Sprintf("port %d:", fw.services.targetPort)):
-		return broken("free the port, or see why that forwarder lags behind", "%s (ListenerFailed)", c.Message).
-			with(h.Detail)
+		return path.Brokenf("free the port, or see why that forwarder lags behind", "%s (ListenerFailed)", c.Message).
+			With(h.Detail)
 	case c.Reason != "ListenerFailed" && listening == of && of != "" && of != "0":
-		return ok("port %d is open in %s forwarders, according to the BoundEndpoint", fw.services.targetPort,
+		return path.OKf("port %d is open in %s forwarders, according to the BoundEndpoint", fw.services.targetPort,
 			fw.services.op.bound.Status.Forwarders).
-			with(h.Detail)
+			With(h.Detail)
 	}
 	return h
 }
 
 // unaskedHop explains why no forwarder's status is known, with kubectl's message only once.
-func (fw *forwarders) unaskedHop(why *refusal) Hop {
-	if why != nil && (fw.report.hasStatus(HopListener, Unknown) || fw.report.hasStatus(HopEdge, Unknown)) {
-		return unknown("the forwarders could not be asked, as above")
+func (fw *forwarders) unaskedHop(why *refusal) path.Hop {
+	if why != nil && (fw.report.HasStatus(path.HopListener, path.Unknown) ||
+		fw.report.HasStatus(path.HopEdge, path.Unknown)) {
+		return path.Unknownf("the forwarders could not be asked, as above")
 	}
 	if why == nil {
-		return unknown("no forwarder could be asked")
+		return path.Unknownf("no forwarder could be asked")
 	}
 	return refusedHop("the forwarders' /status", why)
 }
 
 // checkEdge checks the forwarders' sessions with the service's edge.
-func (fw *forwarders) checkEdge(context.Context) Hop {
+func (fw *forwarders) checkEdge(context.Context) path.Hop {
 	known, why := fw.serving()
 	if len(known) == 0 {
 		return fw.edgeByConditions(why)
@@ -291,35 +293,35 @@ func (fw *forwarders) checkEdge(context.Context) Hop {
 		bad = joinNonEmpty("; ", bad, f.pod.Metadata.Name+": "+joinNonEmpty("", f.status.Session.Error))
 	}
 	if bad != "" {
-		return broken(
+		return path.Brokenf(
 			"see that fairlead-server runs, that pods reach it (api.url, edge.address, proxy) and that the authtoken "+
 				"is good",
 			"%s no session with the edge: %s", printable.Count(len(known)-up, "forwarder has", "forwarders have"), bad)
 	}
-	h := ok("%s a session with the edge", printable.Count(up, "forwarder has", "forwarders have"))
+	h := path.OKf("%s a session with the edge", printable.Count(up, "forwarder has", "forwarders have"))
 	h = fw.withLegs(h, known)
 	if s := known[0].status.Session; !s.Since.IsZero() {
-		h = h.with(fmt.Sprintf("%s: with %s since %s", known[0].pod.Metadata.Name, s.Address,
+		h = h.With(fmt.Sprintf("%s: with %s since %s", known[0].pod.Metadata.Name, s.Address,
 			s.Since.UTC().Format(time.RFC3339)))
 	}
 	return h
 }
 
-func (fw *forwarders) edgeByConditions(why *refusal) Hop {
+func (fw *forwarders) edgeByConditions(why *refusal) path.Hop {
 	h := fw.unaskedHop(why)
 	if fw.services.op.operator == nil {
 		return h
 	}
-	switch c := fw.services.op.operator.Status.Conditions.get("EdgeReachable"); c.Status {
+	switch c := fw.services.op.operator.Status.Conditions.Get("EdgeReachable"); c.Status {
 	case "True":
 		detail := "reported by the KubernetesOperator: " + c.Message
 		if legs, of, _ := strings.Cut(fw.services.op.operator.Status.Legs, "/"); of != "" {
 			detail += fmt.Sprintf("; connected to %s of %s replicas", legs, of)
 		}
-		return ok("%s", detail).with(h.Detail)
+		return path.OKf("%s", detail).With(h.Detail)
 	case "False":
-		return broken("see that fairlead-server runs and that pods reach it", "the KubernetesOperator reports: %s (%s)",
-			c.Message, c.Reason).with(h.Detail)
+		return path.Brokenf("see that fairlead-server runs and that pods reach it",
+			"the KubernetesOperator reports: %s (%s)", c.Message, c.Reason).With(h.Detail)
 	}
 	return h
 }

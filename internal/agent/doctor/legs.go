@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/path"
 )
 
 // legsGrace is how long a forwarder may lack replicas without a warning: it takes that long to find
@@ -54,7 +56,7 @@ func (l legs) String() string {
 
 // withLegs adds the replicas that the forwarders are connected to, and a warning about a forwarder
 // that has lacked some for long.
-func (fw *forwarders) withLegs(h Hop, forwarders []forwarder) Hop {
+func (fw *forwarders) withLegs(h path.Hop, forwarders []forwarder) path.Hop {
 	var worst *forwarder
 	for i := range forwarders {
 		f := &forwarders[i]
@@ -62,7 +64,7 @@ func (fw *forwarders) withLegs(h Hop, forwarders []forwarder) Hop {
 		if s.WantedLegs == 0 {
 			continue
 		}
-		h = h.with(f.pod.Metadata.Name + ": " + s.String())
+		h = h.With(f.pod.Metadata.Name + ": " + s.String())
 		if worst == nil || s.missing() > worst.status.Session.missing() {
 			worst = f
 		}

@@ -6,6 +6,8 @@ package doctor
 import (
 	"bytes"
 	"testing"
+
+	"github.com/fairlead-dev/fairlead/internal/path"
 )
 
 // replicaScenarios are those of a service with replicas.
@@ -44,8 +46,8 @@ func TestPrint_VerboseShowsReplicas(t *testing.T) {
 	replicaScenarios()[1].change(f)
 	r := Run(t.Context(), f.o)
 	var b bytes.Buffer
-	h, _ := r.Hop(HopEdge)
-	if err := Print(&b, Report{OK: true, Hops: []Hop{h}}, PrintOptions{Verbose: true}); err != nil {
+	h := r.Hop(path.HopEdge)
+	if err := Print(&b, path.Report{OK: true, Hops: []path.Hop{*h}}, PrintOptions{Verbose: true}); err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "replicas verbose.txt", b.Bytes())

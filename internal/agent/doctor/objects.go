@@ -7,9 +7,12 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"net"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/path"
 )
 
 // The marks of the operator's objects, as internal/operator/controller/installation writes them; a
@@ -42,35 +45,6 @@ func (m meta) namespacedName() string { return m.Namespace + "/" + m.Name }
 // isMarked reports whether the object has the marks of an operator at its own name.
 func (m meta) isMarked() bool {
 	return m.Labels[labelInstallation] != "" && m.Annotations[annotationPlace] == m.namespacedName()
-}
-
-type condition struct {
-	Type               string    `json:"type"`
-	Status             string    `json:"status"`
-	Reason             string    `json:"reason"`
-	Message            string    `json:"message"`
-	LastTransitionTime time.Time `json:"lastTransitionTime"`
-}
-
-type conditions []condition
-
-// get returns the condition, whose Status is empty when there is none.
-func (all conditions) get(typ string) condition {
-	for _, c := range all {
-		if c.Type == typ {
-			return c
-		}
-	}
-	return condition{Type: typ}
-}
-
-// evidence returns what the conditions of an object state.
-func (all conditions) evidence(kind, place string) []string {
-	lines := make([]string, len(all))
-	for i, c := range all {
-		lines[i] = fmt.Sprintf("%s %s: %s=%s %s: %s", kind, place, c.Type, c.Status, c.Reason, c.Message)
-	}
-	return lines
 }
 
 type namespace struct {
@@ -162,10 +136,10 @@ type pod struct {
 		} `json:"containers"`
 	} `json:"spec"`
 	Status struct {
-		Phase             string     `json:"phase"`
-		PodIP             string     `json:"podIP"`
-		PodIPs            []podIP    `json:"podIPs"`
-		Conditions        conditions `json:"conditions"`
+		Phase             string          `json:"phase"`
+		PodIP             string          `json:"podIP"`
+		PodIPs            []podIP         `json:"podIPs"`
+		Conditions        path.Conditions `json:"conditions"`
 		ContainerStatuses []struct {
 			Name         string `json:"name"`
 			RestartCount int    `json:"restartCount"`
@@ -180,7 +154,7 @@ type pod struct {
 }
 
 func (p *pod) ready() bool {
-	return p.Status.Conditions.get("Ready").Status == "True" && p.Metadata.DeletionTimestamp == nil
+	return p.Status.Conditions.Get("Ready").Status == "True" && p.Metadata.DeletionTimestamp == nil
 }
 
 // notReadyReason explains why a pod is not ready.
@@ -194,7 +168,7 @@ func (p *pod) notReadyReason() string {
 		}
 	}
 	for _, typ := range []string{"PodScheduled", "Ready"} {
-		if c := p.Status.Conditions.get(typ); c.Status == "False" && c.Reason != "" {
+		if c := p.Status.Conditions.Get(typ); c.Status == "False" && c.Reason != "" {
 			return joinNonEmpty(": ", c.Reason, c.Message)
 		}
 	}
@@ -222,11 +196,11 @@ type boundEndpoint struct {
 		} `json:"ports"`
 	} `json:"spec"`
 	Status struct {
-		Conditions conditions `json:"conditions"`
-		ClusterIP  string     `json:"clusterIP"`
-		Target     string     `json:"target"`
-		Forwarders string     `json:"forwarders"` // how many listen, of how many: "2/2"
-		Projection string     `json:"projection"` // projectionSlices, or else by ExternalName
+		Conditions path.Conditions `json:"conditions"`
+		ClusterIP  string          `json:"clusterIP"`
+		Target     string          `json:"target"`
+		Forwarders string          `json:"forwarders"` // how many listen, of how many: "2/2"
+		Projection string          `json:"projection"` // projectionSlices, or else by ExternalName
 	} `json:"status"`
 }
 
@@ -237,11 +211,101 @@ type kubernetesOperator struct {
 		EndpointSelector string `json:"endpointSelector"`
 	} `json:"spec"`
 	Status struct {
-		OperatorID string     `json:"operatorID"`
-		AccountID  string     `json:"accountID"`
-		Legs       string     `json:"legs"`
-		Conditions conditions `json:"conditions"`
+		OperatorID string          `json:"operatorID"`
+		AccountID  string          `json:"accountID"`
+		Legs       string          `json:"legs"`
+		Conditions path.Conditions `json:"conditions"`
 	} `json:"status"`
+}
+
+type agentEndpoint struct {
+	Metadata meta `json:"metadata"`
+	Spec     struct {
+		URL      string `json:"url"`
+		Upstream struct {
+			URL string `json:"url"`
+		} `json:"upstream"`
+	} `json:"spec"`
+	Status struct {
+		ObservedGeneration int64           `json:"observedGeneration"`
+		Conditions         path.Conditions `json:"conditions"`
+	} `json:"status"`
+}
+
+// upstream returns the Service that spec.upstream.url names, and its port; 0 where it has none.
+func (a *agentEndpoint) upstream() (namespace, name string, port int) {
+	scheme, rest, _ := strings.Cut(a.Spec.Upstream.URL, "://")
+	host, number, err := net.SplitHostPort(strings.TrimSuffix(rest, "/"))
+	if err != nil {
+		host, number = strings.TrimSuffix(rest, "/"), map[string]string{"http": "80", "https": "443"}[scheme]
+	}
+	port, _ = strconv.Atoi(number)
+	parts := strings.SplitN(host, ".", 3)
+	if len(parts) > 1 {
+		return parts[1], parts[0], port
+	}
+	return a.Metadata.Namespace, parts[0], port
+}
+
+// Marks of the Multi-Cluster Services API.
+const (
+	labelServiceName   = "multicluster.kubernetes.io/service-name"
+	labelSourceCluster = "multicluster.kubernetes.io/source-cluster"
+	annotationDerived  = "multicluster.kubernetes.io/derived-service"
+)
+
+// conditionImports is the condition of a KubernetesOperator with clusterset.enabled.
+const conditionImports = "ServiceImportsReady"
+
+type serviceImport struct {
+	Metadata meta `json:"metadata"`
+	Spec     struct {
+		Type  string       `json:"type"`
+		IPs   []string     `json:"ips"`
+		Ports []importPort `json:"ports"`
+	} `json:"spec"`
+	Status struct {
+		Clusters []struct {
+			Cluster string `json:"cluster"`
+		} `json:"clusters"`
+		Conditions path.Conditions `json:"conditions"`
+	} `json:"status"`
+}
+
+// importPort is a port of a ServiceImport, or of a Service or an EndpointSlice.
+type importPort struct {
+	Name     string `json:"name"`
+	Protocol string `json:"protocol"`
+	Port     int    `json:"port"`
+}
+
+func (p importPort) String() string { return fmt.Sprintf("%d/%s", p.Port, p.Protocol) }
+
+func (i *serviceImport) clusters() []string {
+	var ids []string
+	for _, c := range i.Status.Clusters {
+		ids = append(ids, c.Cluster)
+	}
+	return ids
+}
+
+func (i *serviceImport) portList() string {
+	var list []string
+	for _, p := range i.Spec.Ports {
+		list = append(list, p.String())
+	}
+	return strings.Join(list, ", ")
+}
+
+type serviceExport struct {
+	Metadata meta `json:"metadata"`
+	Status   struct {
+		Conditions path.Conditions `json:"conditions"`
+	} `json:"status"`
+}
+
+type configMap struct {
+	Data map[string]string `json:"data"`
 }
 
 type list[T any] struct {

@@ -9,12 +9,13 @@ import (
 	"strings"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/path"
 )
 
 // operatorInstallation is the operator that has, or would have, the hostname, with its BoundEndpoint.
 type operatorInstallation struct {
 	*cluster
-	report    *Report
+	report    *path.Report
 	url       account.EndpointURL
 	target    *target
 	namespace string // namespace is Options.OperatorNamespace.
@@ -93,13 +94,7 @@ func (in *operatorInstallation) choose(beps []boundEndpoint) {
 	}
 	for i := range in.operators {
 		o := &in.operators[i]
-		if id != "" && installationID(o.Metadata.namespacedName()) == id {
-			in.operator = o
-			return
-		}
-	}
-	for i := range in.operators {
-		if o := &in.operators[i]; id == "" &&
+		if id != "" && installationID(o.Metadata.namespacedName()) == id || id == "" &&
 			(in.operator == nil || o.Spec.BindingEnabled && !in.operator.Spec.BindingEnabled) {
 			in.operator = o
 		}
@@ -133,7 +128,8 @@ func (in *operatorInstallation) boundCondition(typ string) []string {
 	if in.bound == nil {
 		return nil
 	}
-	return conditions{in.bound.Status.Conditions.get(typ)}.evidence("BoundEndpoint", in.bound.Metadata.namespacedName())
+	return path.Conditions{in.bound.Status.Conditions.Get(typ)}.
+		Evidence("BoundEndpoint", in.bound.Metadata.namespacedName())
 }
 
 // managerRemedy is the remedy for damaged objects of Fairlead: a running manager repairs them, so
@@ -170,70 +166,61 @@ func (in *operatorInstallation) boundURLs() []string {
 }
 
 // checkOperator checks the installation and its registration with the account.
-func (in *operatorInstallation) checkOperator(ctx context.Context) Hop {
+func (in *operatorInstallation) checkOperator(ctx context.Context) path.Hop {
 	switch {
 	case in.operatorsErr != nil:
 		return refusedHop("KubernetesOperators "+in.searchedIn, in.operatorsErr)
 	case len(in.operators) == 0:
-		return broken("install it (README, \"Start\"), or name its namespace with --operator-namespace",
+		return path.Brokenf("install it (README, \"Start\"), or name its namespace with --operator-namespace",
 			"no Fairlead operator is installed: there is no KubernetesOperator %s",
 			strings.Replace(in.searchedIn, "in all namespaces", "in any namespace", 1))
 	case in.operator == nil:
-		return broken("install it again, or delete what it left behind",
+		return path.Brokenf("install it again, or delete what it left behind",
 			"the operator that made these objects (%s) is not among those %s (%s)", in.installationName(),
 			in.searchedIn, in.operatorNames())
 	}
 	o, place := in.operator, in.operator.Metadata.namespacedName()
 	conditions := o.Status.Conditions
-	h := ok("%s is registered and reads the account", place)
+	h := path.OKf("%s is registered and reads the account", place)
 	for _, c := range []struct{ typ, bad, fix string }{
 		{"AccountChanged", "True",
 			"set binding.acceptAccount to the new id if the change is meant, else give back the credentials"},
-		{"Registered", "False", in.registrationRemedy(conditions.get("Registered").Reason)},
-		{"APIReachable", "False",
-			"see that fairlead-server runs and that the manager's pods reach it (api.url, api.caBundle, proxy)"},
+		{"Registered", "False", in.registrationRemedy(conditions.Get("Registered").Reason)},
+		{"APIReachable", "False", path.ReachService},
 	} {
-		if found := conditions.get(c.typ); found.Status == c.bad {
-			h = broken(c.fix, "%s: %s (%s)", place, found.Message,
-				joinNonEmpty(", ", c.typ+"="+found.Status, found.Reason))
+		if found := conditions.Get(c.typ); found.Status == c.bad {
+			h = found.Broken(c.fix, place)
 			break
 		}
 	}
 	switch {
-	case h.Status == Broken:
+	case h.Status == path.Broken:
 	case !o.Spec.BindingEnabled:
-		h = broken("upgrade the release with --set binding.enabled=true", "%s binds nothing: binding.enabled is false",
-			place)
-	case conditions.get("Registered").Status == "":
-		h = unknown("%s has not registered yet", place)
+		h = path.Brokenf("upgrade the release with --set binding.enabled=true",
+			"%s binds nothing: binding.enabled is false", place)
+	case conditions.Get("Registered").Status == "":
+		h = path.Unknownf("%s has not registered yet", place)
 		h.Fix = "see whether its manager runs:\n" +
 			in.command("--namespace %s get pods -l app.kubernetes.io/name=fairlead-manager", o.Metadata.Namespace)
 	default:
 		h = in.checkManager(ctx, h)
 	}
-	h = h.with(conditions.evidence("KubernetesOperator", place)...)
+	h = h.With(conditions.Evidence("KubernetesOperator", place)...)
 	if len(in.operators) > 1 {
-		h = h.with("KubernetesOperators " + in.searchedIn + ", " + in.operatorNames())
+		h = h.With("KubernetesOperators " + in.searchedIn + ", " + in.operatorNames())
 	}
 	return h
 }
 
 // registrationRemedy returns what makes the account know the installation.
 func (in *operatorInstallation) registrationRemedy(reason string) string {
-	switch reason {
-	case "SecondRelease":
-		return "install each release in a namespace of its own"
-	case "UnknownKey":
-		return "the cluster signs its tokens with a key that the service does not know: add it, where kubectl " +
-			"reaches that cluster, with an API key of the scope admin:\n" +
-			in.command("get --raw /openid/v1/jwks") + " | fairlead api clusters update ID --add-jwks-file -\n" +
-			"(fairlead api clusters list shows the ID)"
-	case "LimitReached":
-		return "delete the account's operators that are gone: fairlead api kubernetes-operators"
-	case "Rejected":
-		return "change the chart's value that the message names"
+	if reason != "UnknownKey" {
+		return path.Remedy("KubernetesOperator", reason)
 	}
-	return "give the release an API key of the account that may register operators (credentials.apiKey)"
+	return "the cluster signs its tokens with a key that the service does not know: add it, where kubectl " +
+		"reaches that cluster, with an API key of the scope admin:\n" +
+		in.command("get --raw /openid/v1/jwks") + " | fairlead api clusters update ID --add-jwks-file -\n" +
+		"(fairlead api clusters list shows the ID)"
 }
 
 // installationName names the installation that made the objects.
@@ -249,22 +236,21 @@ func (in *operatorInstallation) installationName() string {
 
 // checkManager checks that the manager runs. Without it conditions are old; what is projected still
 // works.
-func (in *operatorInstallation) checkManager(ctx context.Context, h Hop) Hop {
+func (in *operatorInstallation) checkManager(ctx context.Context, h path.Hop) path.Hop {
 	ns := in.operator.Metadata.Namespace
 	selector := "app.kubernetes.io/name=fairlead-manager,app.kubernetes.io/instance=" + in.operator.Metadata.Name
-	var pods list[pod]
-	_, err := in.get(ctx, &pods, "pods", "--namespace", ns, "-l", selector)
+	pods, err := listSelected[pod](ctx, in.cluster, "pods", ns, selector)
 	if err != nil {
-		return h.with("the manager's pods cannot be looked at: " + err.message)
+		return h.With("the manager's pods cannot be looked at: " + err.message)
 	}
 	why := "there is none"
-	for _, p := range pods.Items {
+	for _, p := range pods {
 		if p.ready() {
 			return h
 		}
 		why = p.Metadata.Name + ": " + p.notReadyReason()
 	}
-	return broken("see why:\n"+in.command("--namespace %s get pods -l %s", ns, selector),
+	return path.Brokenf("see why:\n"+in.command("--namespace %s get pods -l %s", ns, selector),
 		"no manager of %s is ready, so nothing new is projected: %s", in.operator.Metadata.namespacedName(), why)
 }
 
@@ -277,33 +263,35 @@ func (in *operatorInstallation) selector() string {
 }
 
 // checkBoundEndpoint checks the operator's projection of the account's endpoints.
-func (in *operatorInstallation) checkBoundEndpoint(context.Context) Hop {
+func (in *operatorInstallation) checkBoundEndpoint(context.Context) path.Hop {
 	name := in.url.Host
 	switch {
 	case in.boundErr != nil:
 		return refusedHop("BoundEndpoint "+name, in.boundErr)
-	case in.bound == nil && (in.report.hasStatus(HopOperator, Broken) || in.report.hasStatus(HopOperator, Unknown)):
-		return Hop{Status: Skipped, Detail: "there is none"}
+	case in.bound == nil && (in.report.HasStatus(path.HopOperator, path.Broken) || in.report.HasStatus(path.HopOperator,
+		path.Unknown)):
+		return path.Hop{Status: path.Skipped, Detail: "there is none"}
 	case in.bound == nil:
-		return broken("", "there is no BoundEndpoint %s", name).asSymptom()
+		return path.Brokenf("", "there is no BoundEndpoint %s", name).AsSymptom()
 	case in.bound.Spec.State == "Released":
-		return broken("", "the BoundEndpoint is Released: its Services are deleted").asSymptom()
+		return path.Brokenf("", "the BoundEndpoint is Released: its Services are deleted").AsSymptom()
 	}
-	var h Hop
+	var h path.Hop
 	place := in.bound.Metadata.namespacedName()
-	services, ready := in.bound.Status.Conditions.get("ServicesReady"), in.bound.Status.Conditions.get("Ready")
+	services := in.bound.Status.Conditions.Get("ServicesReady")
 	switch {
 	case services.Status == "False" &&
-		(in.report.hasStatus(HopNamespace, Broken) || in.report.hasStatus(HopService, Broken)):
-		h = Hop{Status: Skipped, Detail: fmt.Sprintf("%s has the same reason: %s", place, services.Reason)}
+		(in.report.HasStatus(path.HopNamespace, path.Broken) || in.report.HasStatus(path.HopService, path.Broken)):
+		h = path.Hop{Status: path.Skipped, Detail: fmt.Sprintf("%s has the same reason: %s", place, services.Reason)}
 	case services.Status == "False":
-		h = broken(remedyFor(services.Reason), "%s (%s)", services.Message, services.Reason)
+		h = path.Brokenf(path.Remedy("BoundEndpoint", services.Reason), "%s (%s)", services.Message,
+			services.Reason)
 	case in.boundPort() == 0:
-		h = broken("", "BoundEndpoint %s has no port %d", place, in.url.Port).asSymptom()
+		h = path.Brokenf("", "BoundEndpoint %s has no port %d", place, in.url.Port).AsSymptom()
 	case services.Status == "":
-		h = unknown("BoundEndpoint %s has no conditions yet", place)
+		h = path.Unknownf("BoundEndpoint %s has no conditions yet", place)
 	default:
-		h = ok("%s: Ready=%s (%s)", place, ready.Status, ready.Reason)
+		h = in.bound.Status.Conditions.Ready(place)
 	}
-	return h.with(in.bound.Status.Conditions.evidence("BoundEndpoint", place)...)
+	return h.With(in.bound.Status.Conditions.Evidence("BoundEndpoint", place)...)
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/fairlead-dev/fairlead/internal/path"
 	"github.com/fairlead-dev/fairlead/internal/printable"
 )
 
@@ -24,46 +25,9 @@ const (
 	textColumn  = 20
 )
 
-// label returns the name of a hop for people.
-func label(hop string) string {
-	switch hop {
-	case HopService:
-		return "target Service"
-	case HopUpstreamService:
-		return "upstream Service"
-	case HopDNS:
-		return "DNS"
-	case HopEdge:
-		return "edge session"
-	case HopBoundEndpoint:
-		return "BoundEndpoint"
-	case HopExportCluster:
-		return "export cluster"
-	case HopAgentEndpoint:
-		return "AgentEndpoint"
-	case HopExportService:
-		return "export Service"
-	case HopCRDs:
-		return "CRDs"
-	case HopServiceImport:
-		return "ServiceImport"
-	case HopDerivedService:
-		return "derived Service"
-	case HopEndpointSlices:
-		return "EndpointSlices"
-	case HopRecords:
-		return "account"
-	case HopCarriedPorts:
-		return "carried ports"
-	case HopServiceExport:
-		return "ServiceExport"
-	}
-	return hop
-}
-
 // Print writes the report for people: a line for each hop, the remedy of a broken one, and the
 // verdict.
-func Print(out io.Writer, r Report, o PrintOptions) error {
+func Print(out io.Writer, r path.Report, o PrintOptions) error {
 	p := &printer{color: o.Color}
 	for _, h := range r.Hops {
 		p.hop(h, o.Verbose)
@@ -80,11 +44,11 @@ type printer struct {
 }
 
 // The marks and their colours.
-var marks = map[Status]struct{ sign, code string }{
-	OK: {"✓", "32"}, Broken: {"✗", "31"}, Unknown: {"?", "33"}, Skipped: {"-", "2"},
+var marks = map[path.Status]struct{ sign, code string }{
+	path.OK: {"✓", "32"}, path.Broken: {"✗", "31"}, path.Unknown: {"?", "33"}, path.Skipped: {"-", "2"},
 }
 
-func (p *printer) paint(status Status, text string) string {
+func (p *printer) paint(status path.Status, text string) string {
 	if !p.color {
 		return text
 	}
@@ -93,9 +57,9 @@ func (p *printer) paint(status Status, text string) string {
 
 func (p *printer) line(text string) { p.b.WriteString(strings.TrimRight(text, " ") + "\n") }
 
-func (p *printer) hop(h Hop, verbose bool) {
+func (p *printer) hop(h path.Hop, verbose bool) {
 	lead := fmt.Sprintf("%s%-*s", p.paint(h.Status, marks[h.Status].sign)+strings.Repeat(" ", labelColumn-1),
-		textColumn-labelColumn, label(h.Name))
+		textColumn-labelColumn, path.Label(h.Name))
 	indent := strings.Repeat(" ", textColumn)
 	for i, text := range wrap(clean(h.Detail), columns-textColumn) {
 		if i > 0 {
@@ -117,41 +81,39 @@ func (p *printer) hop(h Hop, verbose bool) {
 }
 
 // fix prints the remedy. Its commands are not wrapped, to be copied.
-func (p *printer) fix(h Hop, indent string) {
-	sentence, commands, _ := strings.Cut(h.Fix, "\n")
+func (p *printer) fix(h path.Hop, indent string) {
+	remedy, commands, _ := strings.Cut(h.Fix, "\n")
 	lead := ""
-	if h.Status == Broken {
+	if h.Status == path.Broken {
 		lead = "fix: "
 	}
-	for i, text := range wrap(lead+clean(sentence), columns-textColumn) {
+	for i, text := range wrap(lead+clean(remedy), columns-textColumn) {
 		if i == 0 && lead != "" {
-			text = p.paint(Broken, "fix:") + strings.TrimPrefix(text, "fix:")
+			text = p.paint(path.Broken, "fix:") + strings.TrimPrefix(text, "fix:")
 		}
 		p.line(indent + text)
 	}
-	if commands != "" {
-		for c := range strings.Lines(commands) {
-			p.line("    " + clean(strings.TrimSuffix(c, "\n")))
-		}
+	for c := range strings.Lines(commands) {
+		p.line("    " + clean(strings.TrimSuffix(c, "\n")))
 	}
 }
 
-func (p *printer) verdict(r Report) {
+func (p *printer) verdict(r path.Report) {
 	var unknown []string
 	for _, h := range r.Hops {
-		if h.Status == Unknown {
-			unknown = append(unknown, label(h.Name))
+		if h.Status == path.Unknown {
+			unknown = append(unknown, path.Label(h.Name))
 		}
 	}
 	switch {
 	case !r.OK:
-		p.line(p.paint(Broken, "broken: "+label(r.Broken)))
+		p.line(p.paint(path.Broken, "broken: "+path.Label(r.Broken)))
 	case len(unknown) > 0:
 		for _, text := range wrap("nothing broken was found; not known: "+strings.Join(unknown, ", "), columns) {
-			p.line(p.paint(Unknown, text))
+			p.line(p.paint(path.Unknown, text))
 		}
 	default:
-		p.line(p.paint(OK, "every hop is in order"))
+		p.line(p.paint(path.OK, "every hop is in order"))
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/path"
 )
 
 // scenario is a cluster with something wrong, and the hop that must be named.
@@ -24,27 +25,27 @@ func clusterScenarios() []scenario {
 	return []scenario{
 		{"all good", "", func(*fake) {}},
 		{"context is passed on", "", func(f *fake) { f.o.Context, f.o.Kubeconfig = "prod", "/home/a/kube config" }},
-		{"no kubectl", HopCluster, func(f *fake) {
+		{"no kubectl", path.HopCluster, func(f *fake) {
 			for _, a := range f.answers {
 				a.err = &exec.Error{Name: "kubectl", Err: exec.ErrNotFound}
 			}
 		}},
-		{"API server gone", HopCluster, func(f *fake) {
+		{"API server gone", path.HopCluster, func(f *fake) {
 			f.refuse(askTarget,
 				"The connection to the server 127.0.0.1:6443 was refused - did you specify the right host or port?")
 		}},
-		{"no such context", HopCluster, func(f *fake) {
+		{"no such context", path.HopCluster, func(f *fake) {
 			f.o.Context = "prdo"
 			f.refuse(askTarget, `error: context "prdo" does not exist`)
 		}},
-		{"not logged in", HopCluster, func(f *fake) {
+		{"not logged in", path.HopCluster, func(f *fake) {
 			f.refuse(askTarget, "error: You must be logged in to the server (Unauthorized)")
 		}},
-		{"kubectl hangs", HopCluster, func(f *fake) {
+		{"kubectl hangs", path.HopCluster, func(f *fake) {
 			f.answers[askContext].hang, f.answers[askTarget].hang, f.o.Timeout = true, true, 10*time.Millisecond
 		}},
-		{"junk instead of JSON", HopCluster, func(f *fake) { f.put(askTarget, "<html>login</html>") }},
-		{"namespace missing", HopNamespace, func(f *fake) {
+		{"junk instead of JSON", path.HopCluster, func(f *fake) { f.put(askTarget, "<html>login</html>") }},
+		{"namespace missing", path.HopNamespace, func(f *fake) {
 			f.none(askNS, askTarget)
 			f.replace(askBEP, `"reason": "Projected",
       "status": "True"`, `"reason": "NamespaceNotFound",
@@ -52,7 +53,7 @@ func clusterScenarios() []scenario {
 			f.replace(askBEP, "Service demo/api leads to the forwarders",
 				"namespace demo does not exist; the endpoint is projected when it appears")
 		}},
-		{"namespace terminating", HopNamespace, func(f *fake) { f.replace(askNS, `"Active"`, `"Terminating"`) }},
+		{"namespace terminating", path.HopNamespace, func(f *fake) { f.replace(askNS, `"Active"`, `"Terminating"`) }},
 		{"namespaces forbidden", "", func(f *fake) { f.forbid(askNS) }},
 		{"everything forbidden", "", func(f *fake) { f.forbid(askNS, askTarget, askOps, askBEP, askDNS) }},
 	}
@@ -74,11 +75,11 @@ func projectBySlices(f *fake) {
 func serviceScenarios() []scenario {
 	return []scenario{
 		{"projected by EndpointSlices", "", projectBySlices},
-		{"EndpointSlices without forwarders", HopForwarders, func(f *fake) {
+		{"EndpointSlices without forwarders", path.HopForwarders, func(f *fake) {
 			projectBySlices(f)
 			f.replace(askTargetSlices, "10.244.0.", "10.244.9.")
 		}},
-		{"foreign Service", HopService, func(f *fake) {
+		{"foreign Service", path.HopService, func(f *fake) {
 			f.put(askTarget,
 				`{"metadata":{"name":"api","namespace":"demo","annotations":{"meta.helm.sh/release-name":"shop","meta.helm.sh/release-namespace":"demo"}},
 				"spec":{"type":"ClusterIP","ports":[{"port":80}]}}`)
@@ -88,15 +89,15 @@ func serviceScenarios() []scenario {
 			f.replace(askBEP, "Service demo/api leads to the forwarders",
 				"Service demo/api belongs to the Helm release demo/shop and stays as it is")
 		}},
-		{"copied Service", HopService, func(f *fake) {
+		{"copied Service", path.HopService, func(f *fake) {
 			f.replace(askTarget, `"bindings.fairlead.dev/place": "demo/api"`,
 				`"bindings.fairlead.dev/place": "prod/api"`)
 		}},
-		{"Service of another hostname", HopService, func(f *fake) {
+		{"Service of another hostname", path.HopService, func(f *fake) {
 			f.replace(askTarget, `"bindings.fairlead.dev/hostname": "api.demo"`,
 				`"bindings.fairlead.dev/hostname": "web.demo"`)
 		}},
-		{"quota exceeded", HopService, func(f *fake) {
+		{"quota exceeded", path.HopService, func(f *fake) {
 			f.none(askTarget)
 			f.replace(askBEP, `"reason": "Projected",
       "status": "True"`, `"reason": "QuotaExceeded",
@@ -104,24 +105,24 @@ func serviceScenarios() []scenario {
 			f.replace(askBEP, "Service demo/api leads to the forwarders",
 				`creating Service demo/api: services \"api\" is forbidden: exceeded quota: none, requested: services=1, used: services=0, limited: services=0`)
 		}},
-		{"Service deleted, manager gone", HopService, func(f *fake) { f.none(askTarget, askManagers) }},
-		{"type changed", HopService, func(f *fake) {
+		{"Service deleted, manager gone", path.HopService, func(f *fake) { f.none(askTarget, askManagers) }},
+		{"type changed", path.HopService, func(f *fake) {
 			f.replace(askTarget, `"type": "ExternalName"`, `"type": "ClusterIP"`)
 		}},
-		{"left over from an operator that is gone", HopOperator, func(f *fake) { f.none(askOps, askBEP, askUpstream) }},
-		{"upstream Service missing", HopUpstreamService, func(f *fake) { f.none(askUpstream) }},
-		{"upstream Service foreign", HopUpstreamService, func(f *fake) {
+		{"left over from an operator that is gone", path.HopOperator, func(f *fake) { f.none(askOps, askBEP, askUpstream) }},
+		{"upstream Service missing", path.HopUpstreamService, func(f *fake) { f.none(askUpstream) }},
+		{"upstream Service foreign", path.HopUpstreamService, func(f *fake) {
 			f.replace(askUpstream, `"bindings.fairlead.dev/place": "fairlead/ep-06gvigq0knnbvqpcfa72pab358"`,
 				`"x": "y"`)
 		}},
-		{"another port", HopEndpoint, func(f *fake) { f.o.URL = parse(f.t, "http://api.demo:8080") }},
+		{"another port", path.HopEndpoint, func(f *fake) { f.o.URL = parse(f.t, "http://api.demo:8080") }},
 		{"another scheme", "", func(f *fake) { f.o.URL = parse(f.t, "tcp://api.demo:80") }},
 	}
 }
 
 func dnsScenarios() []scenario {
 	return []scenario{
-		{"DNS without servers", HopDNS, func(f *fake) { f.replace(askDNS, `"ready": true`, `"ready": false`) }},
+		{"DNS without servers", path.HopDNS, func(f *fake) { f.replace(askDNS, `"ready": true`, `"ready": false`) }},
 		{"DNS elsewhere", "", func(f *fake) { f.none(askDNS) }},
 		{"pod resolves", "", func(f *fake) {
 			f.o.FromPod = "demo/web-0"
@@ -137,11 +138,11 @@ func dnsScenarios() []scenario {
 					"ep-…\nAddress: "+
 					"10.96.106.83\n")
 		}},
-		{"pod resolves to something else", HopDNS, func(f *fake) {
+		{"pod resolves to something else", path.HopDNS, func(f *fake) {
 			f.o.FromPod = "demo/web-0"
 			f.put(execGetent, "192.0.2.7    STREAM api.demo\n")
 		}},
-		{"pod cannot resolve", HopDNS, func(f *fake) {
+		{"pod cannot resolve", path.HopDNS, func(f *fake) {
 			f.o.FromPod = "demo/web-0"
 			f.refuse(execGetent, "command terminated with exit code 2")
 		}},
@@ -158,8 +159,8 @@ const lacksWords = `error: Internal error occurred: error executing command in c
 
 func forwarderScenarios() []scenario {
 	return []scenario{
-		{"no forwarder", HopForwarders, func(f *fake) { f.none(askPods) }},
-		{"forwarders crash", HopForwarders, func(f *fake) {
+		{"no forwarder", path.HopForwarders, func(f *fake) { f.none(askPods) }},
+		{"forwarders crash", path.HopForwarders, func(f *fake) {
 			f.replace(askPods, `"status": "True",
       "type": "Ready"`,
 				`"status": "False", "reason": "ContainersNotReady", "message": "containers with unready status: [forwarder]",
@@ -173,15 +174,15 @@ func forwarderScenarios() []scenario {
 				`"status": "False", "reason": "ContainersNotReady", "message": "containers with unready status: [forwarder]",
       "type": "Ready"`, 1))
 		}},
-		{"EndpointSlices empty", HopForwarders, func(f *fake) { f.none(askSlices) }},
-		{"port taken", HopListener, func(f *fake) {
+		{"EndpointSlices empty", path.HopForwarders, func(f *fake) { f.none(askSlices) }},
+		{"port taken", path.HopListener, func(f *fake) {
 			f.replace(askTwo, `"listening": true`,
 				`"listening": false, "error": "listening on port 22240: listen tcp :22240: bind: address already in use"`)
 		}},
-		{"port unknown to a forwarder", HopListener, func(f *fake) {
+		{"port unknown to a forwarder", path.HopListener, func(f *fake) {
 			f.replace(askOne, `"port": 22240`, `"port": 22241`)
 		}},
-		{"no session with the edge", HopEdge, func(f *fake) {
+		{"no session with the edge", path.HopEdge, func(f *fake) {
 			for _, ask := range []string{askOne, askTwo} {
 				f.replace(ask, `"up": true`,
 					`"up": false, "error": "dialing 10.99.0.2:18444: connect: connection refused"`)
@@ -199,7 +200,7 @@ func forwarderScenarios() []scenario {
 func forbiddenScenarios() []scenario {
 	return []scenario{
 		{"status forbidden", "", func(f *fake) { f.forbidProxy() }},
-		{"status forbidden, listener failed", HopListener, func(f *fake) {
+		{"status forbidden, listener failed", path.HopListener, func(f *fake) {
 			f.forbidProxy()
 			f.replace(askBEP, `"reason": "Online",
       "status": "True"`, `"reason": "ListenerFailed",
@@ -221,7 +222,7 @@ func forbiddenScenarios() []scenario {
 			f.replace(askOps, `"conditions": [`,
 				`"conditions": [{"type": "EdgeReachable", "status": "True", "reason": "Online", "message": "all forwarders have a session with the service's edge"},`)
 		}},
-		{"status forbidden, edge unreachable", HopEdge, func(f *fake) {
+		{"status forbidden, edge unreachable", path.HopEdge, func(f *fake) {
 			f.forbidProxy()
 			f.replace(askOps, `"conditions": [`,
 				`"conditions": [{"type": "EdgeReachable", "status": "False", "reason": "Unreachable", "message": "0 of 2 forwarders have a session"},`)
@@ -231,18 +232,18 @@ func forbiddenScenarios() []scenario {
 
 func upstreamScenarios() []scenario {
 	return []scenario{
-		{"upstream refused", HopUpstream, func(f *fake) {
+		{"upstream refused", path.HopUpstream, func(f *fake) {
 			f.replace(askTwo, `"connections": 0`,
 				`"connections": 1, "last_failure": {"at": "2026-11-20T14:05:02Z", "reason": "upstream", "message": "The agent of http://api.demo cannot reach its upstream."}`)
 			f.account("ac-06gvigotsuuraimaqdkqg65koo",
 				account.Endpoint{ID: "ep-06gvigq0knnbvqpcfa72pab358", Status: account.StatusOnline, Type: "agent",
 					EndpointSettings: account.EndpointSettings{UpstreamURL: "http://localhost:8080"}})
 		}},
-		{"upstream speaks no HTTP", HopUpstream, func(f *fake) {
+		{"upstream speaks no HTTP", path.HopUpstream, func(f *fake) {
 			f.replace(askTwo, `"connections": 0`,
 				`"connections": 1, "last_failure": {"at": "2026-11-20T14:05:02Z", "reason": "upstream_broken", "message": "The upstream of http://api.demo broke off before it had answered, or its answer was not HTTP."}`)
 		}},
-		{"agent silent", HopUpstream, func(f *fake) {
+		{"agent silent", path.HopUpstream, func(f *fake) {
 			f.replace(askTwo, `"connections": 0`,
 				`"connections": 1, "last_failure": {"at": "2026-11-20T14:05:02Z", "reason": "agent_silent", "message": "The agent of http://api.demo did not answer in time."}`)
 		}},
@@ -280,14 +281,14 @@ func (f *fake) account(id string, endpoints ...account.Endpoint) {
 
 func operatorScenarios() []scenario {
 	return []scenario{
-		{"operator not installed", HopOperator, func(f *fake) {
+		{"operator not installed", path.HopOperator, func(f *fake) {
 			f.none(askTarget)
 			f.refuse(askOps, noKindWords)
 			f.refuse(askBEP, noKindWords)
 		}},
 		{"operators forbidden in all namespaces", "", func(f *fake) { f.forbid(askOps) }},
 		{"operator namespace given", "", func(f *fake) { f.o.OperatorNamespace = "fairlead" }},
-		{"two operators", HopEndpoint, func(f *fake) {
+		{"two operators", path.HopEndpoint, func(f *fake) {
 			f.none(askTarget, askBEP)
 			f.replace(askOps, `"items": [`,
 				`"items": [{"metadata": {"name": "other", "namespace": "elsewhere"}, "spec": {"bindingEnabled": false}, "status": {}},`)
@@ -298,29 +299,29 @@ func operatorScenarios() []scenario {
 			f.replace(askBEP, `"items": [`,
 				`"items": [{"metadata": {"name": "api.demo", "namespace": "elsewhere", "labels": {"bindings.fairlead.dev/installation": "0123"}}, "spec": {}, "status": {}},`)
 		}},
-		{"API key refused", HopOperator, func(f *fake) {
+		{"API key refused", path.HopOperator, func(f *fake) {
 			f.none(askTarget, askBEP)
 			f.replace(askOps, `"reason": "Registered",
       "status": "True"`, `"reason": "Unauthorized",
       "status": "False"`)
 			f.replace(askOps, "the account knows this installation", "the API key is unknown")
 		}},
-		{"key of the cluster unknown", HopOperator, func(f *fake) {
+		{"key of the cluster unknown", path.HopOperator, func(f *fake) {
 			f.none(askTarget, askBEP)
 			f.replace(askOps, `"reason": "Registered",
       "status": "True"`, `"reason": "UnknownKey",
       "status": "False"`)
 			f.replace(askOps, "the account knows this installation", "no cluster of the account has a key with the kid x")
 		}},
-		{"account changed", HopOperator, func(f *fake) {
+		{"account changed", path.HopOperator, func(f *fake) {
 			f.replace(askOps, `"conditions": [`,
 				`"conditions": [{"type": "AccountChanged", "status": "True", "reason": "AccountChanged", "message": "the API key is now of account ac-2; removals wait"},`)
 		}},
-		{"binding disabled", HopOperator, func(f *fake) {
+		{"binding disabled", path.HopOperator, func(f *fake) {
 			f.none(askTarget, askBEP)
 			f.replace(askOps, `"bindingEnabled": true`, `"bindingEnabled": false`)
 		}},
-		{"manager crashes", HopOperator, func(f *fake) {
+		{"manager crashes", path.HopOperator, func(f *fake) {
 			f.replace(askManagers, `"status": "True",
       "type": "Ready"`, `"status": "False",
       "type": "Ready"`)
@@ -330,16 +331,16 @@ func operatorScenarios() []scenario {
 
 func endpointScenarios() []scenario {
 	return []scenario{
-		{"no endpoint", HopEndpoint, func(f *fake) {
+		{"no endpoint", path.HopEndpoint, func(f *fake) {
 			f.none(askTarget, askBEP)
 			f.replace(askOps, `"bindingEnabled": true`,
 				`"bindingEnabled": true, "endpointSelector": "ep.hostname.endsWith('.prod')"`)
 		}},
-		{"no endpoint in the account", HopEndpoint, func(f *fake) {
+		{"no endpoint in the account", path.HopEndpoint, func(f *fake) {
 			f.none(askTarget, askBEP)
 			f.account("ac-06gvigotsuuraimaqdkqg65koo")
 		}},
-		{"selector leaves it out", HopEndpoint, func(f *fake) {
+		{"selector leaves it out", path.HopEndpoint, func(f *fake) {
 			f.none(askTarget, askBEP)
 			f.replace(askOps, `"bindingEnabled": true`,
 				`"bindingEnabled": true, "endpointSelector": "ep.hostname.endsWith('.prod')"`)
@@ -349,27 +350,27 @@ func endpointScenarios() []scenario {
 		{"account refuses the key", "", func(f *fake) {
 			f.o.Account = &fakeAccount{err: account.Errorf(account.CodeUnknownCredential, "the API key is unknown")}
 		}},
-		{"agent stopped", HopEndpoint, func(f *fake) {
+		{"agent stopped", path.HopEndpoint, func(f *fake) {
 			f.replace(askBEP, `"state": "Bound",
       "targetPort"`, `"state": "Bound", "removeAfter": "2026-11-20T14:05:30Z",
       "targetPort"`)
 		}},
-		{"released", HopEndpoint, func(f *fake) {
+		{"released", path.HopEndpoint, func(f *fake) {
 			f.none(askTarget)
 			f.replace(askBEP, `"Bound"`, `"Released"`)
 		}},
-		{"agent offline", HopAgent, func(f *fake) { f.offline("no agent is connected for http://api.demo") }},
+		{"agent offline", path.HopAgent, func(f *fake) { f.offline("no agent is connected for http://api.demo") }},
 		{"agent of another URL offline", "", func(f *fake) {
 			f.replace(askBEP, `"url": "http://api.demo"`,
 				`"url": "http://api.demo"}, {"id": "ep-2", "url": "tcp://api.demo:5432"`)
 			f.offline("no agent is connected for tcp://api.demo:5432")
 		}},
-		{"agent offline in the account", HopAgent, func(f *fake) {
+		{"agent offline in the account", path.HopAgent, func(f *fake) {
 			since := now.Add(-3 * time.Hour)
 			f.account("", account.Endpoint{ID: "ep-06gvigq0knnbvqpcfa72pab358", Status: account.StatusOffline,
 				OfflineSince: &since})
 		}},
-		{"terminal escapes", HopOperator, func(f *fake) {
+		{"terminal escapes", path.HopOperator, func(f *fake) {
 			f.replace(askOps, `"reason": "Registered",
       "status": "True"`, `"reason": "Unauthorized",
       "status": "False"`)

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/path"
 )
 
 // target is the Service that pods call.
@@ -62,7 +63,7 @@ func (sv *services) isSliced() bool {
 }
 
 // checkTarget checks that the Service that pods call exists and is Fairlead's.
-func (sv *services) checkTarget(context.Context) Hop {
+func (sv *services) checkTarget(context.Context) path.Hop {
 	place := sv.url.Namespace() + "/" + sv.url.Service()
 	switch {
 	case sv.target.err != nil:
@@ -75,46 +76,47 @@ func (sv *services) checkTarget(context.Context) Hop {
 		sv.target.service.Spec.ExternalName, sv.target.service.portList())
 	switch {
 	case !sv.target.isFairleads():
-		h := broken(
+		h := path.Brokenf(
 			"delete or rename it, or give the endpoint another URL; Fairlead takes the name over once it has been "+
 				"free for a minute",
-			"Service %s is not Fairlead's, which leaves it alone: it belongs to %s", place, ownerOf(m)).with(evidence)
-		return h.with(sv.op.boundCondition("ServicesReady")...)
+			"Service %s is not Fairlead's, which leaves it alone: it belongs to %s", place, ownerOf(m)).With(evidence)
+		return h.With(sv.op.boundCondition("ServicesReady")...)
 	case m.DeletionTimestamp != nil:
-		return broken("wait a moment, and look again; the operator makes it anew", "Service %s is being deleted",
+		return path.Brokenf("wait a moment, and look again; the operator makes it anew", path.ServiceTerminating,
 			place).
-			with(evidence)
+			With(evidence)
 	case sv.isSliced():
-		return ok("%s is Fairlead's (%s)", place, m.Annotations[annotationInstallation]).with(evidence)
+		return path.OKf("%s is Fairlead's (%s)", place, m.Annotations[annotationInstallation]).With(evidence)
 	case sv.target.service.Spec.Type != "ExternalName":
-		return broken(sv.op.managerRemedy(), "Service %s is Fairlead's, but its type was changed to %s", place,
-			sv.target.service.Spec.Type).with(evidence)
+		return path.Brokenf(sv.op.managerRemedy(), "Service %s is Fairlead's, but its type was changed to %s", place,
+			sv.target.service.Spec.Type).With(evidence)
 	}
 	if _, home, _ := parseExternalName(sv.target.service.Spec.ExternalName); home == "" {
-		return broken(sv.op.managerRemedy(), "Service %s is Fairlead's, but leads to %q, which is none of its names",
-			place, sv.target.service.Spec.ExternalName).with(evidence)
+		return path.Brokenf(sv.op.managerRemedy(),
+			"Service %s is Fairlead's, but leads to %q, which is none of its names", place,
+			sv.target.service.Spec.ExternalName).With(evidence)
 	}
-	return ok("%s is Fairlead's (%s)", place, m.Annotations[annotationInstallation]).with(evidence)
+	return path.OKf("%s is Fairlead's (%s)", place, m.Annotations[annotationInstallation]).With(evidence)
 }
 
 // noTarget explains why the target Service does not exist.
-func (sv *services) noTarget(place string) Hop {
-	missing := fmt.Sprintf("Service %s does not exist", place)
+func (sv *services) noTarget(place string) path.Hop {
+	missing := fmt.Sprintf(path.NoService, place)
 	if sv.op.bound == nil || sv.op.bound.Spec.State == "Released" {
-		h := broken("", "%s", missing)
+		h := path.Brokenf("", "%s", missing)
 		if sv.op.boundErr != nil {
 			h.Fix = "ask a user with access: kubectl describe bep " + sv.url.Host
 			return h
 		}
-		return h.asSymptom()
+		return h.AsSymptom()
 	}
-	c := sv.op.bound.Status.Conditions.get("ServicesReady")
+	c := sv.op.bound.Status.Conditions.Get("ServicesReady")
 	if c.Status != "False" {
-		return broken(sv.op.managerRemedy(), "%s, although its BoundEndpoint does", missing).
-			with(sv.op.boundCondition("ServicesReady")...)
+		return path.Brokenf(sv.op.managerRemedy(), "%s, although its BoundEndpoint does", missing).
+			With(sv.op.boundCondition("ServicesReady")...)
 	}
-	return broken(remedyFor(c.Reason), "%s: %s (%s)", missing, c.Message, c.Reason).
-		with(sv.op.boundCondition("ServicesReady")...)
+	return path.Brokenf(path.Remedy("BoundEndpoint", c.Reason), "%s: %s (%s)", missing, c.Message, c.Reason).
+		With(sv.op.boundCondition("ServicesReady")...)
 }
 
 // ownerOf describes the owner of a Service that no operator made for this hostname.
@@ -147,56 +149,50 @@ func parseExternalName(name string) (service, namespace, domain string) {
 }
 
 // checkUpstreamService follows the target Service to the ClusterIP Service beside the forwarders.
-func (sv *services) checkUpstreamService(ctx context.Context) Hop {
+func (sv *services) checkUpstreamService(ctx context.Context) path.Hop {
 	name := sv.locateUpstream()
 	if sv.forwarderNamespace == "" {
-		return unknown("neither the Service nor a BoundEndpoint could be read, so its name is not known")
+		return path.Unknownf("neither the Service nor a BoundEndpoint could be read, so its name is not known")
 	}
-	if sv.isSliced() {
-		return sv.checkSliced()
+	switch {
+	case sv.isSliced() && sv.target.isFairleads():
+		return sv.checkPort(&sv.target.service) // it is in the place of the upstream Service
+	case sv.isSliced():
+		return path.Brokenf("", "there is no Service %s", sv.url.Host).AsSymptom()
 	}
 	place := sv.forwarderNamespace + "/" + name
-	var s service
-	found, err := sv.get(ctx, &s, "services", name, "--namespace", sv.forwarderNamespace)
+	missing := path.Brokenf(sv.op.managerRemedy(), "%s leads to Service %s, which does not exist", sv.url.Host, place)
+	if len(sv.op.operators) == 0 && sv.op.operatorsErr == nil {
+		missing = missing.AsSymptom()
+		missing.Fix = ""
+	}
+	s, bad := lookUp[service](ctx, sv.cluster, "Service", place, missing)
 	switch {
-	case err != nil:
-		return refusedHop("Service "+place, err)
-	case !found && len(sv.op.operators) == 0 && sv.op.operatorsErr == nil:
-		return broken("", "%s leads to Service %s, which does not exist", sv.url.Host, place).asSymptom()
-	case !found:
-		return broken(sv.op.managerRemedy(), "%s leads to Service %s, which does not exist", sv.url.Host, place)
+	case bad != nil:
+		return *bad
 	case !s.Metadata.isMarked():
-		return broken("delete it, or rename it", "Service %s is not Fairlead's: it belongs to %s", place,
+		return path.Brokenf("delete it, or rename it", "Service %s is not Fairlead's: it belongs to %s", place,
 			ownerOf(s.Metadata))
 	}
-	return sv.checkPort(&s)
-}
-
-// checkSliced checks the target Service as checkUpstreamService does the upstream Service, in whose
-// place it is.
-func (sv *services) checkSliced() Hop {
-	if !sv.target.isFairleads() {
-		return broken("", "there is no Service %s", sv.url.Host).asSymptom()
-	}
-	return sv.checkPort(&sv.target.service)
+	return sv.checkPort(s)
 }
 
 // checkPort checks that a Service with a ClusterIP has the port, and makes it the upstream Service.
-func (sv *services) checkPort(s *service) Hop {
+func (sv *services) checkPort(s *service) path.Hop {
 	sv.upstream = s
 	place := s.Metadata.namespacedName()
 	p := s.port(sv.url.Port)
 	if p == nil {
-		h := broken("", "Service %s has no port %d; it has %s", place, sv.url.Port, s.portList())
+		h := path.Brokenf("", "Service %s has no port %d; it has %s", place, sv.url.Port, s.portList())
 		if sv.op.boundPort() > 0 {
 			h.Fix = sv.op.managerRemedy()
 			return h
 		}
-		return h.asSymptom()
+		return h.AsSymptom()
 	}
 	sv.targetPort = p.target()
-	return ok("%s, %s, port %d to the forwarders' port %d", place, s.Spec.ClusterIP, p.Port, sv.targetPort).
-		with(fmt.Sprintf("selector %v, ClusterIPs %v", s.Spec.Selector, s.Spec.ClusterIPs))
+	return path.OKf("%s, %s, port %d to the forwarders' port %d", place, s.Spec.ClusterIP, p.Port, sv.targetPort).
+		With(fmt.Sprintf("selector %v, ClusterIPs %v", s.Spec.Selector, s.Spec.ClusterIPs))
 }
 
 // locateUpstream returns the name of the upstream Service and sets its namespace and target port,
@@ -220,43 +216,27 @@ func (sv *services) locateUpstream() string {
 }
 
 // checkCluster asks for the target Service, and so learns whether the cluster answers at all.
-func (sv *services) checkCluster(ctx context.Context) Hop {
+func (sv *services) checkCluster(ctx context.Context) path.Hop {
 	name, ns := sv.url.Service(), sv.url.Namespace()
 	sv.target.found, sv.target.err = sv.get(ctx, &sv.target.service, "services", name, "--namespace", ns)
-	if r := sv.target.err; r != nil {
-		look := sv.command("get namespace %s", ns)
-		switch r.kind {
-		case noKubectl, unauthorized:
-			return sv.answered(r, "", look)
-		case unreachable:
-			return broken("name the cluster with --context and --kubeconfig, and see that\n"+look,
-				"%s does not answer: %s", sv.which, r.message)
-		case other:
-			return broken("see that this works:\n"+sv.command("get services --namespace %s", ns), "%s: %s",
-				sv.which, r.message)
-		}
+	if r := sv.target.err; r != nil && r.kind == other {
+		return path.Brokenf("see that this works:\n"+sv.command("get services --namespace %s", ns), "%s: %s",
+			sv.which, r.message)
+	}
+	h := sv.answered(sv.target.err, "name the cluster with --context and --kubeconfig, and see that",
+		sv.command("get namespace %s", ns))
+	if h.Status == path.Broken {
+		return h
 	}
 	sv.op.find(ctx)
-	return ok("%s answers", sv.which)
+	return h
 }
 
 // checkNamespace checks the namespace that the URL names.
-func (sv *services) checkNamespace(ctx context.Context) Hop {
-	name := sv.url.Namespace()
-	var ns namespace
-	found, err := sv.get(ctx, &ns, "namespaces", name)
-	switch {
-	case err != nil && sv.target.found: // the user may not read namespaces; the Service proves that it exists
-		return ok("%s exists: it has the Service", name)
-	case err != nil:
-		return refusedHop("namespace "+name, err)
-	case !found:
-		return broken("create it, and the endpoint projects at that moment:\n"+sv.command("create namespace %s", name),
-			"the second part of the hostname names namespace %s, which does not exist", name)
-	case ns.Metadata.DeletionTimestamp != nil || ns.Status.Phase == "Terminating":
-		return broken("wait until it is gone, create it anew, and the endpoint projects",
-			"namespace %s is being deleted",
-			name)
-	}
-	return ok("%s exists", name)
+func (sv *services) checkNamespace(ctx context.Context) path.Hop {
+	has := map[bool]string{true: "Service"}[sv.target.found]
+	return sv.cluster.checkNamespace(ctx, sv.url.Namespace(), has,
+		path.Brokenf("create it, and the endpoint projects at that moment",
+			"the second part of the hostname names namespace %s, which does not exist", sv.url.Namespace()),
+		"wait until it is gone, create it anew, and the endpoint projects")
 }

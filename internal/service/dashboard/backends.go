@@ -77,6 +77,11 @@ func (b backendRow) FailedOver() bool {
 	return b.Kind == account.BackendFailover && b.Active != "" && len(b.Children) > 0 && b.Active != b.Children[0]
 }
 
+// serving says which of the children serves.
+func (b backendRow) serving() string {
+	return fmt.Sprintf("child %d of %d", slices.Index(b.Children, b.Active)+1, len(b.Children))
+}
+
 type backendsPage struct {
 	Kind  account.BackendKind
 	Kinds []pageVariant

@@ -4,43 +4,34 @@
 package dashboard
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/path"
 	"github.com/fairlead-dev/fairlead/internal/service/traffic"
 )
 
-// hopState is the state of a hop, and the class of its mark.
-type hopState string
-
-// The states of a hop. Unknown: only the cluster knows.
-const (
-	hopOK      hopState = "ok"
-	hopWarning hopState = "warning"
-	hopBroken  hopState = "broken"
-	hopUnknown hopState = "unknown"
-)
-
-// Status returns the class of the state's mark.
-func (s hopState) Status() string {
-	return map[hopState]string{hopOK: "online", hopWarning: "warning", hopBroken: "offline", hopUnknown: "unknown"}[s]
+// hop is a step of the path of a call, as far as the account knows it.
+type hop struct {
+	path.Hop
+	Short      string // what is wrong, in two or three words; "" = nothing
+	Node       string // name of the node at its end
+	Href       string // the node's page; "" = none
+	NodeDetail string // more about the node
 }
 
-// hop is a step of the path of a call, as far as the account knows it. Names and findings are those
-// of `fairlead doctor`.
-type hop struct {
-	Name    string // "agent", "backend", "operator", …
-	State   hopState
-	Short   string // what is wrong, in two or three words; "" = nothing
-	Found   string
-	Fix     string // "" = nothing to do
-	Command string // a command that the fix needs; "" = none
-	Node    string // name of the node at its end
-	Href    string // the node's page; "" = none
-	Detail  string // more about the node
+// Mark returns the class of the mark of the hop's status.
+func (h hop) Mark() string {
+	return cmp.Or(map[path.Status]string{path.OK: "online", path.Broken: "offline"}[h.Status], string(h.Status))
+}
+
+// set sets what is wrong.
+func (h *hop) set(status path.Status, short, fix, format string, args ...any) {
+	h.Status, h.Short, h.Fix, h.Detail = status, short, fix, fmt.Sprintf(format, args...)
 }
 
 // pathSource is what an account has that paths consist of.
@@ -93,38 +84,50 @@ func (p *pathSource) upstream(e *account.Endpoint) hop {
 	case e.Type == account.TypeCloud:
 		return p.backend(e)
 	}
-	h := hop{Name: "agent", State: hopOK, Node: "no agent", Found: "An agent is connected."}
+	h := hop{Hop: path.OKf("an agent is connected").Named(path.HopAgent), Node: "no agent"}
 	if e.TunnelSession == nil || e.Status == account.StatusOffline {
-		h.State, h.Short = hopBroken, "offline"
-		h.Found = "No agent is connected for " + e.URL + p.since(e.OfflineSince) + "."
-		h.Fix = "Start it again, or see why it cannot reach the service."
+		h.set(path.Broken, "offline", path.StartAgain+":\n"+agentCommand(e), "%s%s", unserved(e),
+			p.since(e.OfflineSince))
 		if e.Owner != nil {
-			h.Node = e.Owner.Namespace + "/" + e.Owner.Name
-			h.Fix = "Look at the exporter of its cluster, and at the object " + h.Node + "."
-			return h
+			h.Node = ownerOf(e)
+			h.Fix = path.SeeExporters + ":\nfairlead doctor agentendpoint/" + h.Node + " --context CLUSTER"
 		}
-		h.Command = agentCommand(e)
 		return h
 	}
 	id := e.TunnelSession.ID
 	h.Node, h.Href = shortID(id), Path+"agents/"+id
 	if agent, ok := p.agents[id]; ok {
-		h.Node, h.Detail = agent.IP, agent.OS
+		h.Node, h.NodeDetail = agent.IP, agent.OS
 	}
 	return h
 }
 
+// unserved says that nothing serves an endpoint that is offline.
+func unserved(e *account.Endpoint) string {
+	if e.Owner != nil && e.Owner.Kind == account.KindServiceExport {
+		return fmt.Sprintf(path.NoExporter, ownerOf(e))
+	}
+	return fmt.Sprintf(path.NoAgent, e.URL)
+}
+
+// ownerOf returns the namespace and name of the object that an endpoint is of, "" without one.
+func ownerOf(e *account.Endpoint) string {
+	if e.Owner == nil {
+		return ""
+	}
+	return e.Owner.Namespace + "/" + e.Owner.Name
+}
+
 // agentCommand returns the command that starts an agent for the endpoint.
 func agentCommand(e *account.Endpoint) string {
-	scheme := "http"
+	scheme, binding := "http", ""
 	if e.Scheme == "tcp" {
 		scheme = "tcp"
 	}
-	command := "fairlead " + scheme + " PORT --url " + e.URL
 	if len(e.Bindings) == 1 && e.Bindings[0] != account.BindingKubernetes {
-		command += " --binding " + e.Bindings[0]
+		binding = e.Bindings[0]
 	}
-	return command
+	return path.AgentCommand(scheme, e.URL, binding)
 }
 
 // since returns how long ago a time is, as the end of a sentence.
@@ -136,42 +139,40 @@ func (p *pathSource) since(at *time.Time) string {
 }
 
 func (p *pathSource) exporter(e *account.Endpoint) hop {
-	h := hop{Name: "export", State: hopOK, Found: "A cluster exports the Service, and a pod of it is ready."}
+	h := hop{Hop: path.OKf("a cluster exports the Service, and a pod of it is ready").Named(path.HopExporter),
+		Node: ownerOf(e)}
 	if e.Owner != nil {
-		h.Node, h.Detail = e.Owner.Namespace+"/"+e.Owner.Name, "cluster "+e.Owner.Cluster
+		h.NodeDetail = "cluster " + e.Owner.Cluster
 	}
+	look := ":\nfairlead doctor serviceexport/" + h.Node + " --context CLUSTER"
 	switch {
 	case e.Status == account.StatusOffline:
-		h.State, h.Short = hopBroken, "offline"
-		h.Found = "No exporter announces the Service" + p.since(e.OfflineSince) + "."
-		h.Fix = "Look at the exporter of its cluster."
+		h.set(path.Broken, "offline", path.SeeExporters+look, "%s%s", unserved(e), p.since(e.OfflineSince))
 	case !e.ServiceExport.Ready:
-		h.State, h.Short = hopWarning, "not ready"
-		h.Found, h.Fix = "None of the Service’s pods is ready.", "Look at the Service and its pods."
+		h.set(path.Warning, "not ready", path.SeePods+look, path.NoReadyEndpoint, h.Node)
 	}
 	return h
 }
 
 func (p *pathSource) backend(e *account.Endpoint) hop {
-	h := hop{Name: "backend", State: hopOK, Node: "traffic policy", Found: "Its traffic policy decides."}
+	h := hop{Hop: path.OKf("its traffic policy decides").Named(path.HopBackend), Node: "traffic policy"}
 	if e.BackendID == "" {
 		return h
 	}
 	row, ok := p.backends[e.BackendID]
 	h.Node, h.Href = shortID(e.BackendID), Path+"backends/"+e.BackendID
 	if !ok {
-		h.State, h.Short, h.Href = hopBroken, "backend is gone", ""
-		h.Found = "There is no backend " + e.BackendID + "."
-		h.Fix, h.Command = "Give the endpoint another backend.",
-			"fairlead api endpoints update "+e.ID+" --backend-id ID"
+		h.Href = ""
+		h.set(path.Broken, "backend is gone",
+			"give the endpoint another backend:\nfairlead api endpoints update "+e.ID+" --backend-id ID",
+			"there is no backend %s", e.BackendID)
 		return h
 	}
-	h.Node, h.Detail, h.Found = row.Name(), kindName(row.Kind), "It forwards to the backend "+row.Name()+"."
+	h.Node, h.NodeDetail, h.Detail = row.Name(), kindName(row.Kind), "it forwards to the backend "+row.Name()
 	if row.FailedOver() {
-		h.State, h.Short = hopWarning, "failed over"
-		h.Found = fmt.Sprintf("Child %d of %d of the backend serves: those before it are down.",
-			slices.Index(row.Children, row.Active)+1, len(row.Children))
-		h.Fix = "Look at the children of the backend; traffic returns when the first is up again."
+		h.set(path.Warning, "failed over",
+			"look at the children of the backend; traffic returns when the first is up again",
+			"%s of the backend serves: those before it are down", row.serving())
 	}
 	return h
 }
@@ -184,13 +185,13 @@ func (p *pathSource) callers(e *account.Endpoint) []hop {
 	}
 	switch binding {
 	case account.BindingPublic:
-		return []hop{{Name: "edge", State: hopOK, Node: "Internet", Found: "Public clients reach the edge."}}
+		return []hop{{Hop: path.OKf("public clients reach the edge").Named(path.HopCallers), Node: "Internet"}}
 	case account.BindingInternal:
-		return []hop{{Name: "edge", State: hopOK, Node: "traffic policies",
-			Found: "Traffic policies of the account forward to it."}}
+		return []hop{{Hop: path.OKf("traffic policies of the account forward to it").Named(path.HopCallers),
+			Node: "traffic policies"}}
 	case account.BindingClusterset:
-		return []hop{{Name: "operator", State: hopUnknown, Node: "clusters that import it",
-			Found: "The clusters know which of them import it."}}
+		return []hop{{Hop: path.Unknownf("the clusters know which of them import it").Named(path.HopServiceImport),
+			Node: "clusters that import it"}}
 	}
 	var hops []hop
 	for _, o := range p.operators {
@@ -200,26 +201,24 @@ func (p *pathSource) callers(e *account.Endpoint) []hop {
 		hops = append(hops, p.operator(o))
 	}
 	if hops == nil {
-		hops = []hop{{Name: "operator", State: hopWarning, Short: "not bound", Node: "no cluster",
-			Found: "No operator of the account binds the endpoint.",
-			Fix: "Connect a cluster, or change binding.endpointSelector of an operator so that it admits the " +
-				"endpoint."}}
+		h := hop{Hop: path.Hop{Name: path.HopOperator}, Node: "no cluster"}
+		h.set(path.Warning, "not bound", "connect a cluster, or "+path.AdmitEndpoint,
+			"no operator of the account binds the endpoint")
+		hops = []hop{h}
 	}
 	return hops
 }
 
 func (p *pathSource) operator(o bindingOperator) hop {
-	h := hop{Name: "operator", State: hopOK, Node: o.cluster(), Href: Path + "kubernetes-operators/" + o.ID,
-		Detail: o.Name(), Found: "The operator of " + o.cluster() + " is in touch and binds it."}
+	h := hop{Hop: path.OKf("the operator of %s is in touch and binds it", o.cluster()).Named(path.HopOperator),
+		Node: o.cluster(), Href: Path + "kubernetes-operators/" + o.ID, NodeDetail: o.Name()}
 	switch {
 	case o.problem != "":
-		h.State, h.Short = hopBroken, "selector broken"
-		h.Found = "The selector of the operator of " + o.cluster() + " cannot be applied: " + o.problem + "."
-		h.Fix = "Correct binding.endpointSelector in the values of its chart."
+		h.set(path.Broken, "selector broken", "correct binding.endpointSelector in the values of its chart",
+			"the selector of the operator of %s cannot be applied: %s", o.cluster(), o.problem)
 	case o.Silent:
-		h.State, h.Short = hopBroken, "silent"
-		h.Found = "The operator of " + o.cluster() + " has not been in touch" + p.since(&o.LastSeenAt) + "."
-		h.Fix = "Look at its manager, and at the way from the cluster to the service."
+		h.set(path.Broken, "silent", path.ReachService, "the operator of %s has not been in touch%s", o.cluster(),
+			p.since(&o.LastSeenAt))
 	}
 	return h
 }
@@ -230,18 +229,17 @@ func (p *pathSource) requests(e *account.Endpoint) (hop, bool) {
 		return hop{}, false
 	}
 	rate := rateText{p.rates[traffic.Key(e.ID)]}
-	h := hop{Name: "upstream", State: hopOK, Node: "requests", Href: Path + "endpoints/" + e.ID + "/traffic",
-		Found: "In the last minute " + rate.Text() + " passed, and none failed."}
+	h := hop{Hop: path.OKf("%s, and none failed", rate.passed()).Named(path.HopUpstream), Node: "requests",
+		Href: Path + "endpoints/" + e.ID + "/traffic"}
 	switch {
 	case rate.PerSecond == 0:
-		h.State, h.Found = hopUnknown, "In the last minute nothing passed."
+		h.Status, h.Detail = path.Unknown, "in the last minute nothing passed"
 	case rate.FailingPerSecond > 0:
-		h.State, h.Short = hopWarning, rate.FailingText()+" failing"
+		h.Href += "?requests=failing"
+		h.set(path.Warning, rate.FailingText()+" failing", "look at the failing requests", "%s", rate.failed())
 		if rate.FailingPerSecond >= rate.PerSecond/2 {
-			h.State = hopBroken
+			h.Status = path.Broken
 		}
-		h.Found = "In the last minute " + rate.Text() + " passed, and " + rate.FailingText() + " failed."
-		h.Fix, h.Href = "Look at the failing requests.", h.Href+"?requests=failing"
 	}
 	return h, true
 }

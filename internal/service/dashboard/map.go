@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/path"
 	"github.com/fairlead-dev/fairlead/internal/service/traffic"
 )
 
@@ -65,8 +66,8 @@ type mapRow struct {
 
 // Broken reports whether a hop is broken.
 func (r mapRow) Broken() bool {
-	return r.Upstream.State == hopBroken || slices.ContainsFunc(r.Callers, func(a arrow) bool {
-		return a.State == hopBroken
+	return r.Upstream.Status == path.Broken || slices.ContainsFunc(r.Callers, func(a arrow) bool {
+		return a.Status == path.Broken
 	})
 }
 
@@ -86,10 +87,10 @@ type arrow struct {
 
 // Class returns the class of the arrow: its state, or that nothing passes.
 func (a arrow) Class() string {
-	if a.State == hopOK && a.Rate == "" {
+	if a.Status == path.OK && a.Rate == "" {
 		return "idle"
 	}
-	return string(a.State)
+	return string(a.Status)
 }
 
 // Text returns what stands on the arrow.
@@ -187,8 +188,8 @@ func (p *pathSource) row(e *account.Endpoint) mapRow {
 		return a
 	}
 	row := mapRow{Endpoint: *e, Upstream: arrowOf(p.upstream(e)), rate: rate.PerSecond}
-	if failing, _ := p.requests(e); failing.Short != "" && row.Upstream.State == hopOK {
-		row.Upstream.State, row.Upstream.Short, row.Upstream.Diagnose = failing.State, failing.Short, diagnosis
+	if failing, _ := p.requests(e); failing.Short != "" && row.Upstream.Status == path.OK {
+		row.Upstream.Status, row.Upstream.Short, row.Upstream.Diagnose = failing.Status, failing.Short, diagnosis
 	}
 	for _, h := range p.callers(e) {
 		row.Callers = append(row.Callers, arrowOf(h))

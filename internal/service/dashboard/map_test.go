@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/path"
 	"github.com/fairlead-dev/fairlead/internal/service/traffic"
 )
 
@@ -92,13 +93,13 @@ func TestMap_StatesOfHops(t *testing.T) {
 			t.Errorf("%s: the arrow to the callers is %q, want %q", c.name, got, c.caller)
 		}
 		for _, a := range append(row.Callers, row.Upstream) {
-			if wrong := a.State == hopBroken ||
-				a.State == hopWarning; wrong != (a.Diagnose == "/ui/endpoints/ep-1/path") {
-				t.Errorf("%s: an arrow with the state %s links to %q", c.name, a.State, a.Diagnose)
+			if wrong := a.Status == path.Broken ||
+				a.Status == path.Warning; wrong != (a.Diagnose == "/ui/endpoints/ep-1/path") {
+				t.Errorf("%s: an arrow with the state %s links to %q", c.name, a.Status, a.Diagnose)
 			}
 		}
 		for _, h := range append(p.callers(e), p.upstream(e)) {
-			if h.Found == "" || (h.Short != "") != (h.Fix != "") {
+			if h.Detail == "" || (h.Short != "") != (h.Fix != "") {
 				t.Errorf("%s: the path says %+v", c.name, h)
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"html/template"
 	"slices"
 
+	"github.com/fairlead-dev/fairlead/internal/path"
 	"github.com/fairlead-dev/fairlead/internal/service/dashboard/chart"
 )
 
@@ -15,7 +16,7 @@ import (
 const columnRows = 14
 
 // classes of links, the one that matters most last.
-var flowClasses = []string{"idle", "ok", "unknown", string(hopWarning), string(hopBroken)}
+var flowClasses = []string{"idle", "ok", "unknown", string(path.Warning), string(path.Broken)}
 
 // column collects the nodes of a column of the picture.
 type column struct {
@@ -28,7 +29,7 @@ func newColumn() *column { return &column{weights: map[string]float64{}} }
 
 // add adds to the weight of a node. Broken ones weigh more than any rate.
 func (c *column) add(name, class string, rate float64) {
-	if class == string(hopBroken) {
+	if class == string(path.Broken) {
 		rate = 1e12
 	}
 	c.weights[name] += rate

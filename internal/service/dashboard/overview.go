@@ -5,9 +5,7 @@ package dashboard
 
 import (
 	"cmp"
-	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -172,7 +170,7 @@ func (h *overviewHandlers) addEndpoints(c *call, m *summary) error {
 			return true
 		}
 		m.OfflineEndpoints.N++
-		p := problem{Kind: "Endpoint offline", Text: e.URL, Href: objectLink(e.ID), Detail: "No agent holds it.",
+		p := problem{Kind: "Endpoint offline", Text: e.URL, Href: objectLink(e.ID), Detail: sentence(unserved(e)),
 			Serious: true}
 		if e.OfflineSince != nil {
 			p.Since = *e.OfflineSince
@@ -190,9 +188,8 @@ func (m *summary) addFailing(e *account.Endpoint, rate rateText) {
 		return
 	}
 	m.addProblem(problem{Kind: "Requests fail", Text: e.URL,
-		Href:    Path + "endpoints/" + e.ID + "/traffic?requests=failing",
-		Detail:  "In the last minute " + rate.Text() + " passed, and " + rate.FailingText() + " failed.",
-		Serious: rate.FailingPerSecond >= rate.PerSecond/2})
+		Href:   Path + "endpoints/" + e.ID + "/traffic?requests=failing",
+		Detail: sentence(rate.failed()), Serious: rate.FailingPerSecond >= rate.PerSecond/2})
 }
 
 func (h *overviewHandlers) addOperators(c *call, m *summary) error {
@@ -237,8 +234,7 @@ func (h *overviewHandlers) addBackends(c *call, m *summary) error {
 			if row.FailedOver() {
 				m.FailedOverBackends.N++
 				m.addProblem(problem{Kind: "Backend failed over", Text: row.Name(), Href: objectLink(row.ID),
-					Detail: fmt.Sprintf("Child %d of %d serves.", slices.Index(row.Children, row.Active)+1,
-						len(row.Children))})
+					Detail: sentence(row.serving() + " serves")})
 			}
 		}
 	}

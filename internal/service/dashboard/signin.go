@@ -135,7 +135,7 @@ func sentence(msg string) string {
 		return ""
 	}
 	msg = strings.ToUpper(msg[:1]) + msg[1:]
-	if !strings.HasSuffix(msg, ".") && !strings.HasSuffix(msg, "?") {
+	if !strings.ContainsAny(msg[len(msg)-1:], ".?:") {
 		msg += "."
 	}
 	return msg

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/path"
 	"github.com/fairlead-dev/fairlead/internal/service/httpkit"
 )
 
@@ -23,6 +24,9 @@ func (s *server) templateFuncs() template.FuncMap {
 	return template.FuncMap{
 		"time":     s.instantOf,
 		"count":    count,
+		"sentence": sentence,
+		"hop":      path.Label,
+		"lines":    func(text string) []string { return strings.Split(text, "\n") },
 		"labels":   labelList,
 		"short":    shortID,
 		"kid":      shortKeyID,

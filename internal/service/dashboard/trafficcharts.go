@@ -146,6 +146,11 @@ func (r rateText) FailingText() string {
 	return chart.Format(r.FailingPerSecond, chart.PerSecond)
 }
 
+// passed says what passed in the last minute, and failed also what of it failed.
+func (r rateText) passed() string { return "in the last minute " + r.Text() + " passed" }
+
+func (r rateText) failed() string { return r.passed() + ", and " + r.FailingText() + " failed" }
+
 // durationText returns a duration with three digits.
 func durationText(d time.Duration) string { return chart.Format(d.Seconds(), chart.Seconds) }
 

@@ -107,14 +107,7 @@ func (r *Recorder) countRates(accountID string, q *ratesQuestion) map[Key]rateCo
 	return all
 }
 
-// Memory returns about how many bytes the series, the recent requests and the failed logins take.
-func (r *Recorder) Memory() int64 {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.used()
-}
-
-// used is Memory where r.mu is held.
+// used returns about how many bytes the series, the recent requests and the failed logins take.
 func (r *Recorder) used() int64 {
 	used := r.rings.used.Load() + r.failures.size + int64(r.Endpoints.size()+r.Backends.size())*countersSize
 	r.eachHistory(func(_ string, h *history, _ *Counters) { used += h.size() })

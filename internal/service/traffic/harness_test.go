@@ -109,3 +109,10 @@ func (r *testRecorder) requests(accountID string, k Key, w Window) uint64 {
 	s, _ := r.Series(r.Context(), accountID, k, w)
 	return total(s).Requests
 }
+
+// Memory returns about how many bytes the recorder takes.
+func (r *Recorder) Memory() int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.used()
+}

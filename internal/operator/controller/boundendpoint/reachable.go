@@ -12,6 +12,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/forwarderstatus"
+	"github.com/fairlead-dev/fairlead/internal/path"
 )
 
 // Forwarders reports the state of the forwarders for a hostname, from memory;
@@ -97,9 +98,9 @@ func (w *statusWriter) reachableCondition(
 func offlineMessage(b *v1alpha1.BoundEndpoint, urls []string) string {
 	all := strings.Join(urls, ", ")
 	if b.Spec.Cluster != "" {
-		return fmt.Sprintf("no exporter of cluster %s is connected for %s", b.Spec.Cluster, all)
+		return fmt.Sprintf(path.NoExporterOfCluster, b.Spec.Cluster, all)
 	}
-	return "no agent is connected for " + all
+	return fmt.Sprintf(path.NoAgent, all)
 }
 
 // listenerFailures describes the first ports that forwarders do not listen on.

@@ -22,6 +22,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/namespaces"
 	"github.com/fairlead-dev/fairlead/internal/operator/kube/owned"
 	"github.com/fairlead-dev/fairlead/internal/operator/kube/status"
+	"github.com/fairlead-dev/fairlead/internal/path"
 )
 
 // serviceWriter reads, makes, repairs and deletes the Services of hostnames, and leaves those of
@@ -64,7 +65,7 @@ func (w *serviceWriter) ensure(
 	}
 	w.takeover.forget(key)
 	if live.DeletionTimestamp != nil {
-		return nil, status.Problemf(v1alpha1.ReasonServiceTerminating, "Service %s is being deleted", key)
+		return nil, status.Problemf(v1alpha1.ReasonServiceTerminating, path.ServiceTerminating, key)
 	}
 	return w.repair(ctx, live, desired)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/namespaces"
 	"github.com/fairlead-dev/fairlead/internal/operator/kube/owned"
 	"github.com/fairlead-dev/fairlead/internal/operator/kube/status"
+	"github.com/fairlead-dev/fairlead/internal/path"
 )
 
 // TargetOptions configure the target Services.
@@ -73,11 +74,11 @@ func (t *targetNamespaces) missing(ctx context.Context, name string) *status.Pro
 	switch {
 	case apierrors.IsNotFound(err):
 		return status.Problemf(v1alpha1.ReasonNamespaceNotFound,
-			"namespace %s does not exist; the endpoint is projected when it appears", name)
+			path.NoNamespace+"; the endpoint is projected when it appears", name)
 	case err != nil:
 		return problemFromError(fmt.Errorf("reading namespace %s: %w", name, err))
 	case ns.DeletionTimestamp != nil:
-		return status.Problemf(v1alpha1.ReasonNamespaceTerminating, "namespace %s is being deleted", name)
+		return status.Problemf(v1alpha1.ReasonNamespaceTerminating, path.NamespaceTerminating, name)
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/operator/kube/status"
+	"github.com/fairlead-dev/fairlead/internal/path"
 )
 
 // A user who writes EndpointSlices chooses addresses that the exporter connects with from its own
@@ -51,7 +52,7 @@ func isDialable(ip netip.Addr) bool {
 
 // ReasonOf returns the reason of the condition UpstreamReady for a Service without addresses.
 func (a Addresses) ReasonOf(ref Ref) *status.Problem {
-	p := status.Problemf(v1alpha1.ReasonNoReadyEndpoints, "Service %s has no ready endpoint for port %d", ref.Service,
+	p := status.Problemf(v1alpha1.ReasonNoReadyEndpoints, path.NoReadyEndpoint+" for port %d", ref.Service,
 		ref.Port)
 	if a.Unused != "" {
 		p.Message += "; " + a.Unused

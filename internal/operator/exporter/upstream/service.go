@@ -13,6 +13,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/operator/kube/status"
+	"github.com/fairlead-dev/fairlead/internal/path"
 )
 
 // Target is a port of a Service as EndpointSlices have it.
@@ -28,7 +29,7 @@ func (r Ref) Resolve(service *corev1.Service) (Target, *status.Problem) {
 		return Target{}, status.Problemf(reason, "Service %s %s", r.Service, fmt.Sprintf(format, args...))
 	}
 	if service == nil {
-		return problem(v1alpha1.ReasonUpstreamNotFound, "does not exist")
+		return Target{}, status.Problemf(v1alpha1.ReasonUpstreamNotFound, path.NoService, r.Service)
 	}
 	if service.Spec.Type == corev1.ServiceTypeExternalName {
 		return problem(v1alpha1.ReasonUnsupportedService, "is of type ExternalName and has no endpoints in this "+

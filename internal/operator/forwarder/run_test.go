@@ -374,7 +374,7 @@ func TestOptions_Invalid(t *testing.T) {
 		"no token file":  {func(o *Options) { o.AuthtokenFile = "" }, "authtoken"},
 		"two tokens":     {func(o *Options) { o.ServiceAccountTokenFile = "f" }, "either"},
 		"negative drain": {func(o *Options) { o.DrainTimeout = -1 }, "drain timeout"},
-		"no cluster":     {func(o *Options) { o.Source = nil }, "Kubernetes"},
+		"no source":      {func(o *Options) { o.Source = nil }, "source"},
 	} {
 		o := good
 		tt.change(&o)

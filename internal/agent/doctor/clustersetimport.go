@@ -284,8 +284,8 @@ func (c *clustersetChecks) checkBoundEndpoints(ctx context.Context) path.Hop {
 func (c *clustersetChecks) corefile(ctx context.Context) path.Hop {
 	domain := cmp.Or(c.o.ClustersetDomain, defaultClustersetDomain)
 	m, bad := lookUp[configMap](ctx, c.cluster, "ConfigMap", "kube-system/coredns", path.Unknownf("there is no "+
-		"ConfigMap kube-system/coredns, so whether the cluster's DNS serves %s is not known; --from-pod NAMESPACE/POD asks from "+
-		"a pod", domain))
+		"ConfigMap kube-system/coredns, so whether the cluster's DNS serves %s is not known; "+
+		"--from-pod NAMESPACE/POD asks from a pod", domain))
 	if bad != nil {
 		return *bad
 	}

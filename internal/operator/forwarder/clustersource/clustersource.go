@@ -69,8 +69,8 @@ func (s *Source) Watch(ctx context.Context, update func(forwarder.Objects)) erro
 	if err != nil {
 		return err
 	}
-	operators, err := s.addInformer(set, "kubernetesoperators", fields.OneTermEqualSelector("metadata.name", s.own.Release),
-		&v1alpha1.KubernetesOperator{})
+	operators, err := s.addInformer(set, "kubernetesoperators",
+		fields.OneTermEqualSelector("metadata.name", s.own.Release), &v1alpha1.KubernetesOperator{})
 	if err != nil {
 		return err
 	}

@@ -53,7 +53,8 @@ func newCluster(t *testing.T, config *rest.Config, namespace string) *testCluste
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := &testCluster{Client: c, t: t, config: config, namespace: namespace, updates: make(chan forwarder.Objects, 1000)}
+	k := &testCluster{Client: c, t: t, config: config, namespace: namespace,
+		updates: make(chan forwarder.Objects, 1000)}
 	for _, ns := range []string{namespace, k.otherNamespace()} {
 		k.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
 	}

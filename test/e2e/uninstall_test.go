@@ -224,7 +224,7 @@ func TestUninstall_ManyEndpoints(t *testing.T) {
 	services := time.Since(start)
 	c.Helm(t, "uninstall", r.Name, "--namespace", r.Namespace)
 	r.waitNothingLeft(t, 5*time.Minute)
-	t.Logf("cleanup, then helm uninstall, with %d endpoints: no Service of ours after %v, nothing of ours at all after %v",
+	t.Logf("cleanup, then helm uninstall, with %d endpoints: no Service of ours after %v, nothing at all after %v",
 		endpoints, services.Round(time.Millisecond), time.Since(start).Round(time.Millisecond))
 	if services > limit {
 		t.Errorf("the Services took %v to go; want %v", services, limit)

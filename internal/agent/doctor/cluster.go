@@ -244,17 +244,19 @@ const (
 	serviceSlices = "kubernetes.io/service-name="
 )
 
-// checkNamespace checks a namespace: has names what was found in it, if the namespace itself may
-// not be read, missing is the hop without it, and wait the remedy of one that is being deleted.
-func (c *cluster) checkNamespace(ctx context.Context, name, has string, missing path.Hop, wait string) path.Hop {
+// checkNamespace checks a namespace. An object of the kind that was found in it shows that it exists,
+// to a user who may not read it. missing is the hop without it, wait the remedy while it is deleted.
+func (c *cluster) checkNamespace(
+	ctx context.Context, name, kind string, found bool, missing path.Hop, wait string,
+) path.Hop {
 	var ns namespace
-	found, err := c.get(ctx, &ns, "namespaces", name)
+	exists, err := c.get(ctx, &ns, "namespaces", name)
 	switch {
-	case err != nil && has != "":
-		return path.OKf("%s exists: it has the %s", name, has)
+	case err != nil && found:
+		return path.OKf("%s exists: it has the %s", name, kind)
 	case err != nil:
 		return refusedHop("namespace "+name, err)
-	case !found:
+	case !exists:
 		missing.Fix += ":\n" + c.command("create namespace %s", name)
 		return missing
 	case ns.Metadata.DeletionTimestamp != nil || ns.Status.Phase == "Terminating":

@@ -85,9 +85,9 @@ func (c *clustersetChecks) checkCRDs(context.Context) path.Hop {
 // checkImportNamespace checks that the import can exist: imports are made in namespaces of the
 // exports' name.
 func (c *clustersetChecks) checkImportNamespace(ctx context.Context) path.Hop {
-	has := map[bool]string{true: "ServiceImport"}[c.imported != nil]
-	return c.checkNamespace(ctx, c.namespace, has, path.Brokenf("create it, and the import appears at that moment",
-		path.NoNamespace+" here, and imports have the namespace of the export", c.namespace),
+	return c.checkNamespace(ctx, c.namespace, "ServiceImport", c.imported != nil,
+		path.Brokenf("create it, and the import appears at that moment",
+			path.NoNamespace+" here, and imports have the namespace of the export", c.namespace),
 		"wait until it is gone, and create it anew")
 }
 

@@ -284,8 +284,7 @@ func (in *operatorInstallation) checkBoundEndpoint(context.Context) path.Hop {
 		(in.report.HasStatus(path.HopNamespace, path.Broken) || in.report.HasStatus(path.HopService, path.Broken)):
 		h = path.Hop{Status: path.Skipped, Detail: fmt.Sprintf("%s has the same reason: %s", place, services.Reason)}
 	case services.Status == "False":
-		h = path.Brokenf(path.Remedy("BoundEndpoint", services.Reason), "%s (%s)", services.Message,
-			services.Reason)
+		h = path.Brokenf(path.Remedy("BoundEndpoint", services.Reason), "%s (%s)", services.Message, services.Reason)
 	case in.boundPort() == 0:
 		h = path.Brokenf("", "BoundEndpoint %s has no port %d", place, in.url.Port).AsSymptom()
 	case services.Status == "":

@@ -234,8 +234,7 @@ func (sv *services) checkCluster(ctx context.Context) path.Hop {
 
 // checkNamespace checks the namespace that the URL names.
 func (sv *services) checkNamespace(ctx context.Context) path.Hop {
-	has := map[bool]string{true: "Service"}[sv.target.found]
-	return sv.cluster.checkNamespace(ctx, sv.url.Namespace(), has,
+	return sv.cluster.checkNamespace(ctx, sv.url.Namespace(), "Service", sv.target.found,
 		path.Brokenf("create it, and the endpoint projects at that moment",
 			"the second part of the hostname names namespace %s, which does not exist", sv.url.Namespace()),
 		"wait until it is gone, create it anew, and the endpoint projects")

@@ -83,7 +83,7 @@ type Objects struct {
 	NetworkPolicies *v1alpha1.WrittenNetworkPolicies
 }
 
-// Source says what a forwarder serves, and what becomes of its pod.
+// Source provides the objects that a forwarder serves, and reports whether its pod is still called.
 type Source interface {
 	// Watch calls update with all objects once the BoundEndpoints are listed, and again after
 	// changes, one call at a time. It returns when ctx is done; an error means that watching is not

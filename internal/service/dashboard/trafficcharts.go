@@ -146,7 +146,7 @@ func (r rateText) FailingText() string {
 	return chart.Format(r.FailingPerSecond, chart.PerSecond)
 }
 
-// passed says what passed in the last minute, and failed also what of it failed.
+// passed returns the text of how much passed in the last minute; failed adds how much of it failed.
 func (r rateText) passed() string { return "in the last minute " + r.Text() + " passed" }
 
 func (r rateText) failed() string { return r.passed() + ", and " + r.FailingText() + " failed" }

@@ -31,8 +31,8 @@ const (
 	ReasonTypeIgnored = "TypeConflict"     // an older export is of another type
 )
 
-// carried returns the ConditionCarried of an export. merged is what the account made of the exports
-// of all clusters; nil while it is not known.
+// carried returns the ConditionCarried of an export. merged is the import that the account made of
+// all clusters' exports; nil while it is not known.
 func carried(found *resolution, merged *clusterset.Import) metav1.Condition {
 	no := func(reason, format string, args ...any) metav1.Condition {
 		return status.Condition(ConditionCarried, "", "", status.Problemf(reason, format, args...))

@@ -24,10 +24,10 @@ import (
 
 // resolution is what a ServiceExport and its Service mean.
 type resolution struct {
-	unknown bool            // the cluster's id is not known yet
-	keep    bool            // it cannot be found out now: what there is stays
-	invalid *status.Problem // of the condition Valid: there is no Service that can be exported
-	refused *status.Problem // of the condition Ready: the export cannot be named
+	unknown bool            // unknown is set while the cluster's id is not known.
+	keep    bool            // keep is set when it is not certain that the Service is gone: records stay.
+	invalid *status.Problem // invalid makes Valid False: there is no Service that can be exported.
+	refused *status.Problem // refused makes Ready False: the export cannot be named.
 	// service is what the record says, without Ready; nil if invalid.
 	service *account.ServiceExport
 	id      string // of the cluster

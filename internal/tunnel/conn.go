@@ -6,13 +6,118 @@ package tunnel
 import (
 	"cmp"
 	"crypto/tls"
+	"errors"
 	"net"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/tunnel/connread"
 )
+
+const (
+	helloBudget   = helloLimit + 4<<10
+	helloMaxReads = 128
+)
+
+var errHelloBudget = errors.New("the peer sent too much before it was welcome")
+
+// muxConn is the connection below the multiplexer. It detects bulk traffic, and limits the bytes
+// and reads of a peer whose hello was not accepted, so that it cannot fill the receive windows of
+// thousands of streams.
+type muxConn struct {
+	*BatchConn
+	trusted atomic.Bool
+	busy    busyUntil
+	session atomic.Pointer[Session] // notified when the connection becomes busy
+	losses  lossDetector            // guarded by the session's mutex
+
+	inBulk, outBulk bulkDetector // for the reading and the writing goroutine
+	budget          int          // bytes left until trusted; used by the reading goroutine only
+	reads           int
+}
+
+func newMuxConn(c *tls.Conn) *muxConn { return &muxConn{BatchConn: Batch(c), budget: helloBudget} }
+
+func (c *muxConn) Read(p []byte) (int, error) {
+	if c.trusted.Load() {
+		n, err := c.BatchConn.Read(p)
+		if c.inBulk.add(n) {
+			c.markBusy()
+		}
+		return n, err
+	}
+	if c.budget <= 0 || c.reads >= helloMaxReads {
+		return 0, errHelloBudget
+	}
+	n, err := c.BatchConn.Read(p[:min(len(p), c.budget)])
+	c.budget -= n
+	c.reads++
+	return n, err
+}
+
+// WriteFrames implements mux.Conn.
+func (c *muxConn) WriteFrames(head, payload []byte) error {
+	began := time.Now()
+	err := c.BatchConn.WriteFrames(head, payload)
+	bulk := c.outBulk.add(len(head) + len(payload))
+	if bulk || len(payload) > 0 && time.Since(began) >= slowWrite {
+		c.markBusy()
+	}
+	return err
+}
+
+func (c *muxConn) markBusy() {
+	now := time.Now()
+	if s := c.session.Load(); c.busy.set(now) && s != nil {
+		s.updateDesiredConns(now)
+	}
+}
+
+// BatchConn is a TLS connection that writes the records of one large Write, or of one WriteFrames,
+// with one system call, if TuneConn made the connection below.
+type BatchConn struct {
+	*tls.Conn
+	below *tunedConn
+}
+
+// Batch wraps c.
+func Batch(c *tls.Conn) *BatchConn {
+	below, _ := c.NetConn().(*tunedConn)
+	return &BatchConn{Conn: c, below: below}
+}
+
+// Write writes p.
+func (c *BatchConn) Write(p []byte) (int, error) {
+	if c.below == nil || len(p) <= recordPayload {
+		return c.Conn.Write(p)
+	}
+	c.below.cork()
+	n, err := c.Conn.Write(p)
+	if ferr := c.below.uncork(); err == nil && ferr != nil {
+		return 0, ferr
+	}
+	return n, err
+}
+
+// WriteFrames writes head and then payload, which may be nil, without joining them first.
+func (c *BatchConn) WriteFrames(head, payload []byte) error {
+	if c.below == nil || len(payload) == 0 && len(head) <= recordPayload {
+		return c.writeBoth(head, payload)
+	}
+	c.below.cork()
+	err := c.writeBoth(head, payload)
+	return cmp.Or(err, c.below.uncork())
+}
+
+func (c *BatchConn) writeBoth(head, payload []byte) error {
+	if _, err := c.Conn.Write(head); err != nil || len(payload) == 0 {
+		return err
+	}
+	_, err := c.Conn.Write(payload)
+	return err
+}
 
 const (
 	recordPayload = 16 << 10             // payload of a full TLS record
@@ -160,48 +265,4 @@ func (c *tunedConn) flush() error {
 		c.out, c.corked = nil, 0
 	}
 	return c.flushErr
-}
-
-// BatchConn is a TLS connection that writes the records of one large Write, or of one WriteFrames,
-// with one system call, if TuneConn made the connection below.
-type BatchConn struct {
-	*tls.Conn
-	below *tunedConn
-}
-
-// Batch wraps c.
-func Batch(c *tls.Conn) *BatchConn {
-	below, _ := c.NetConn().(*tunedConn)
-	return &BatchConn{Conn: c, below: below}
-}
-
-// Write writes p.
-func (c *BatchConn) Write(p []byte) (int, error) {
-	if c.below == nil || len(p) <= recordPayload {
-		return c.Conn.Write(p)
-	}
-	c.below.cork()
-	n, err := c.Conn.Write(p)
-	if ferr := c.below.uncork(); err == nil && ferr != nil {
-		return 0, ferr
-	}
-	return n, err
-}
-
-// WriteFrames writes head and then payload, which may be nil, without joining them first.
-func (c *BatchConn) WriteFrames(head, payload []byte) error {
-	if c.below == nil || len(payload) == 0 && len(head) <= recordPayload {
-		return c.writeBoth(head, payload)
-	}
-	c.below.cork()
-	err := c.writeBoth(head, payload)
-	return cmp.Or(err, c.below.uncork())
-}
-
-func (c *BatchConn) writeBoth(head, payload []byte) error {
-	if _, err := c.Conn.Write(head); err != nil || len(payload) == 0 {
-		return err
-	}
-	_, err := c.Conn.Write(payload)
-	return err
 }

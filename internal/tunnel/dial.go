@@ -199,4 +199,12 @@ func (d *clientHandler) handleStream(ctx context.Context, st *Stream) {
 	d.client.cfg.OnStream(ctx, st.Session(), st)
 }
 
+func (d *clientHandler) responsivenessChanged(s *Session) {
+	wake(s.legs.connsChanged) // a replica that does not respond may be replaced
+	s.legs.notify()
+	if f := d.client.cfg.OnResponsiveness; f != nil {
+		f(s)
+	}
+}
+
 func (d *clientHandler) sessionEnded(*Session, error) {}

@@ -12,6 +12,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -234,13 +235,26 @@ func (l *link) serveStream(s *Stream) {
 	}
 }
 
-// open opens a stream on l, which pickLink has counted, and sends the encoded header.
+// open opens a stream on l, which pickLink has counted, and sends the encoded header. It fails with
+// ErrUnresponsive when the peer turns out to be unresponsive.
 func (l *link) open(ctx context.Context, h OpenHeader, header []byte) (*Stream, error) {
-	st, err := l.openMuxStream(ctx, h, header)
+	open := l.mux.Open
+	if h.BytesFollow {
+		open = l.mux.OpenLater
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stop := l.mux.OnUnresponsive(func() { cancel(ErrUnresponsive) })
+	defer stop()
+	st, err := open(ctx, header)
 	if err != nil {
 		l.streamEnded()
+		if errors.Is(context.Cause(ctx), ErrUnresponsive) {
+			err = ErrUnresponsive
+		}
+		return nil, fmt.Errorf("opening a stream: %w", err)
 	}
-	return st, err
+	return &Stream{st: st, link: l, header: h, isOpener: true}, nil
 }
 
 func (l *link) streamStarted() {
@@ -255,6 +269,37 @@ func (l *link) streamEnded() {
 	}
 	if l.session.streams.Add(-1) == 0 {
 		wake(l.session.idle)
+	}
+}
+
+// probeOtherLinks pings the peer on the session's other connections, because Session.Unresponsive
+// judges all of them together.
+func (l *link) probeOtherLinks() {
+	s := l.conn.session.Load()
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	links := slices.Clone(s.links.active)
+	s.mu.Unlock()
+	for _, other := range links {
+		if other != l {
+			other.mux.Probe()
+		}
+	}
+}
+
+// closeUnresponsive pings the peer, and closes the connection if it does not answer.
+func (l *link) closeUnresponsive() {
+	stop := l.mux.OnUnresponsive(func() { go l.close(errPathChanged) })
+	time.AfterFunc(pathProbeLimit, stop)
+}
+
+// responsivenessChanged tells the session's owner that the peer has become unresponsive on the
+// connection, or answers again.
+func (l *link) responsivenessChanged() {
+	if s := l.conn.session.Load(); s != nil {
+		s.handler.responsivenessChanged(s)
 	}
 }
 

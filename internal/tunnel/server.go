@@ -309,6 +309,10 @@ func (h *serverSession) serveRequest(l *link, m, answer *message) error {
 	return err
 }
 
+func (h *serverSession) responsivenessChanged(s *Session) {
+	h.server.cfg.Handler.OnResponsiveness(s)
+}
+
 // handleStream passes a forwarder's stream to the Handler.
 func (h *serverSession) handleStream(ctx context.Context, st *Stream) {
 	if h.Role() != RoleForwarder {

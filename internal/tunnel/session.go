@@ -118,6 +118,28 @@ func (s *Session) Err() error {
 	return s.err
 }
 
+// ErrUnresponsive means that the peer sends nothing, not even the answer to a ping: its process is
+// stopped, its machine asleep or its network cut. Its session continues and may recover.
+var ErrUnresponsive = errors.New("the peer does not respond")
+
+// Unresponsive reports whether the peer, or each of its replicas, answers on none of the session's
+// connections, and since when. It is detected within 1.5 s while a stream is being opened, or one
+// waits for which OnUnresponsive was called.
+func (s *Session) Unresponsive() (since time.Time, yes bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.links.active {
+		at, is := l.mux.Unresponsive()
+		if !is {
+			return time.Time{}, false
+		}
+		if at.After(since) {
+			since = at
+		}
+	}
+	return since, len(s.links.active) > 0
+}
+
 // Open opens a data stream, on a connection that carries no bulk if there is one, then on the one
 // with the fewest queued bytes, then the fewest streams. The header is sent at once and no answer
 // is awaited: bytes may follow. Errors: an *Error with CodeDraining after DRAIN (the peer's, or the

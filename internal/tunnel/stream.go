@@ -169,6 +169,29 @@ func (s *Stream) awaitOpened() error {
 // been read. f must not block. It must be called before anything else that reads.
 func (s *Stream) OnRefused(f func(RefuseCode)) { s.onRefused = f }
 
+// OnUnresponsive calls f once, unless stop is called before, when the peer does not answer on the
+// stream's connection; at once if that is already so. f must not block. Such a wait costs a ping
+// every two seconds while nothing else arrives.
+func (s *Stream) OnUnresponsive(f func()) (stop func()) {
+	if s.watchAgent == nil {
+		return s.link.mux.OnUnresponsive(f)
+	}
+	f = sync.OnceFunc(f)
+	stopHere, stopBeyond := s.link.mux.OnUnresponsive(f), s.watchAgent(f)
+	return func() {
+		stopHere()
+		stopBeyond()
+	}
+}
+
+// SetAgentWatch makes OnUnresponsive watch the agent, too, to which the peer relays the stream: watch
+// calls f when that one does not respond, unless stop is called before. It must be called before the
+// stream is used.
+func (s *Stream) SetAgentWatch(watch func(f func()) (stop func())) { s.watchAgent = watch }
+
+// Unresponsive reports whether the peer does not answer on the stream's connection, and since when.
+func (s *Stream) Unresponsive() (since time.Time, yes bool) { return s.link.mux.Unresponsive() }
+
 // Buffered returns how many bytes Read or Next would return without waiting.
 func (s *Stream) Buffered() int { return s.st.Buffered() }
 

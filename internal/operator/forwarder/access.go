@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -335,4 +336,34 @@ func denialDetail(c *clientConn, why endpointaccess.Reason) string {
 	}
 	return fmt.Sprintf(": no EndpointAccess of namespace %s allows pod %s with ServiceAccount %s.", namespace,
 		c.caller(), c.pod.ServiceAccount)
+}
+
+// liveConns are the connections being served. The zero value is ready for use.
+type liveConns struct {
+	mu    sync.Mutex
+	conns map[*clientConn]struct{}
+}
+
+func (l *liveConns) add(c *clientConn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.conns == nil {
+		l.conns = map[*clientConn]struct{}{}
+	}
+	l.conns[c] = struct{}{}
+}
+
+// remove removes a connection and reports whether it was one of them.
+func (l *liveConns) remove(c *clientConn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, found := l.conns[c]
+	delete(l.conns, c)
+	return found
+}
+
+func (l *liveConns) list() []*clientConn {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Collect(maps.Keys(l.conns))
 }

@@ -31,3 +31,18 @@ func keepAlive(config *net.ListenConfig) {
 		return cmp.Or(controlErr, err)
 	}
 }
+
+// hasUnreadInput reports whether the socket has unread input, without consuming it or an error.
+func hasUnreadInput(c net.Conn) bool {
+	socket, ok := c.(syscall.Conn)
+	if !ok {
+		return false
+	}
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return false
+	}
+	n := 0
+	_ = raw.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), unix.TIOCINQ) })
+	return n > 0
+}

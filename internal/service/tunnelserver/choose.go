@@ -4,7 +4,9 @@
 package tunnelserver
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -193,11 +195,47 @@ func (m *members) choose(q peers.Query, tried []*Member) selection {
 	return c
 }
 
+// canServe reports whether the member has the labels of the query, and streams can be opened to it.
+func (h *Member) canServe(q peers.Query) bool {
+	return account.HasLabels(h.labels, q.Labels) && h.session.tun.CanOpen()
+}
+
+// lessLoaded reports whether h is preferred to o for the next connection. registry.mu must be held.
+func (h *Member) lessLoaded(o *Member) bool {
+	return cmp.Or(cmp.Compare(h.conns, o.conns), cmp.Compare(h.lastChosen, o.lastChosen)) < 0
+}
+
 // countConn counts a connection to h. mu must be held.
 func (m *members) countConn(h *Member) {
 	m.chooseCount++
 	h.conns++
 	h.lastChosen = m.chooseCount
+}
+
+// Open opens a stream to the agent, without waiting for its answer. The error is
+// CodeEndpointOffline when the session has ended, CodeAgentSilent when the agent does not respond.
+func (h *Member) Open(ctx context.Context, header tunnel.OpenHeader) (*tunnel.Stream, error) {
+	if h.ctx.Err() != nil {
+		return nil, peers.ErrOffline(h.endpoint.ID, nil)
+	}
+	st, err := h.session.tun.Open(ctx, header)
+	switch {
+	case errors.Is(err, tunnel.ErrUnresponsive):
+		return nil, peers.ErrUnresponsive("the agent of endpoint " + h.endpoint.ID + " does not respond")
+	case err != nil:
+		return nil, peers.ErrOffline(h.endpoint.ID, err)
+	}
+	return st, nil
+}
+
+// Report sends a request line to the agent's screen; it never blocks.
+func (h *Member) Report(line tunnel.RequestLine) { h.session.tun.SendRequestLine(line) }
+
+// Release ends a connection that Choose counted.
+func (h *Member) Release() {
+	h.members.mu.Lock()
+	defer h.members.mu.Unlock()
+	h.conns--
 }
 
 // endpoint returns the account's endpoint of this id if it is bound here, else nil.

@@ -8,8 +8,10 @@ import (
 	"cmp"
 	"context"
 	"maps"
+	"reflect"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -30,6 +32,49 @@ type members struct {
 	changed     chan struct{}            // closed and replaced by signalChange
 	history     string                   // the database's history at the last comparison
 }
+
+// Member is an endpoint or a labelled tunnel that a live session has bound: one member of the pool
+// of its URL or labels. A new bind of the endpoint makes a new Member, so the pointer tells one
+// bind from the next.
+type Member struct {
+	members  *members
+	endpoint account.Endpoint
+	// endpoint with the pool's traffic policy, set by a later bind of another member; nil = its own
+	pooled  atomic.Pointer[account.Endpoint]
+	session *session
+	// when the bind was asked of the store; with several servers, when the row was written, so that
+	// they agree
+	asked time.Time
+	// read from the store, not bound here: whether the agent had the answer to its bind is not known
+	attached bool
+	bindID   string // the bind here; "" = unknown
+	ctx      context.Context
+	cancel   context.CancelFunc
+
+	labels     map[string]string // a labelled tunnel's
+	resumeHash []byte            // a labelled tunnel's; the store has those of endpoints
+
+	// guarded by registry.mu
+	conns         int    // connections that Choose counted and that are not released
+	lastChosen    uint64 // chooseCount when it was last chosen; 0 = never
+	policyVersion int64  // resource version of the bind whose traffic policy applies
+	// the version of the endpoint's row, as it was last written or read here
+	version account.ResourceVersion
+	history string // the history of the database that had it, as far as is known
+}
+
+// Endpoint returns the endpoint as its agent bound it, with the traffic policy of its pool. It must
+// not be changed.
+func (h *Member) Endpoint() *account.Endpoint {
+	if ep := h.pooled.Load(); ep != nil {
+		return ep
+	}
+	return &h.endpoint
+}
+
+// Context is done when the session no longer has the endpoint: it was unbound, taken over, or the
+// session ended.
+func (h *Member) Context() context.Context { return h.ctx }
 
 // newMember makes a member of an endpoint that the session has bound.
 func (m *members) newMember(t *session, ep account.Endpoint) *Member {
@@ -269,4 +314,28 @@ func (m *members) applyEndpoint(t *session, ep account.Endpoint) {
 	old.version, old.policyVersion = ep.ResourceVersion, max(old.policyVersion, ep.ResourceVersion.Seq)
 	old.pooled.Store(&ep)
 	m.syncPoolPolicy(peers.PoolOf(&ep))
+}
+
+// isLost reports whether a member that a reading lacks was lost with a former history of the
+// database, not unbound. registry.mu must be held.
+func (h *Member) isLost(held *account.SessionHoldings) bool {
+	return h.history != "" && held.History != "" && h.history != held.History
+}
+
+// sameBind reports whether the row is the bind of the member. The traffic policy of a pool may have
+// changed since the bind, and is not compared.
+func (h *Member) sameBind(ep account.Endpoint) bool {
+	mine := *h.Endpoint()
+	for _, e := range []*account.Endpoint{&mine, &ep} {
+		e.CreatedAt, e.UpdatedAt, e.ResourceVersion = time.Time{}, time.Time{}, account.ResourceVersion{}
+		if e.SharesURL() {
+			e.TrafficPolicy = ""
+		}
+	}
+	return reflect.DeepEqual(mine, ep)
+}
+
+// newer reports whether version a is later than b.
+func newer(a, b account.ResourceVersion) bool {
+	return cmp.Or(cmp.Compare(a.Epoch, b.Epoch), cmp.Compare(a.Seq, b.Seq)) > 0
 }

@@ -10,9 +10,9 @@
 // connection is parsed here and only here, HTTP/1.1 or cleartext HTTP/2, and its requests go to the
 // upstream over kept connections.
 //
-// Whom it hands over to: an endpoint's policy runs first (routing.go): it answers, denies, forwards
+// Whom it hands over to: an endpoint's policy runs first (route.go): it answers, denies, forwards
 // to an internal endpoint, whose policy runs too, or to a backend, or leaves the request to the
-// endpoint's own agents or backend. That gives a route (route.go): agents, labelled tunnels, static
+// endpoint's own agents or backend. That gives a route: agents, labelled tunnels, static
 // addresses and fixed responses to try one after the other, as long as nothing of what the client
 // sent has reached an upstream (roundtrip.go for requests, tcp.go for connections). Only
 // the edge opens streams to agents. A failure becomes a page with a status, a code of

@@ -231,6 +231,21 @@ func (x *exchange) finish(completed bool) {
 	}
 }
 
+// startRecord starts the request's record and counts the bytes of its answer.
+func (x *exchange) startRecord() {
+	x.record.Endpoint, x.record.Client, x.record.Request, x.record.StartedAt = x.endpoint, x.info, x.r, time.Now()
+	x.edge.meter.Start(&x.record)
+	x.w = &countingWriter{x.w, x}
+}
+
+// finishRecord completes the request's record.
+func (x *exchange) finishRecord() {
+	x.record.Duration, x.record.Code = time.Since(x.record.StartedAt), x.code
+	x.record.BackendID = x.delivery.target.leaf.BackendID
+	x.record.Status = cmp.Or(x.record.Status, x.status) // those of upgrades and of clients that left are not written
+	x.edge.meter.Finish(&x.record)
+}
+
 // reportToForwarder reports a request that did not get through, and the connection's first one
 // after it that did.
 func (x *exchange) reportToForwarder() {

@@ -6,8 +6,6 @@ package edge
 import (
 	"bufio"
 	"cmp"
-	"context"
-	"errors"
 	"io"
 	"maps"
 	"net"
@@ -16,7 +14,6 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/trafficerror"
 )
 
 // RequestRecord is one request, or one connection to a tcp endpoint, for metrics, logs and traces.
@@ -63,64 +60,6 @@ func (r *RequestRecord) addBytes(in, out int) {
 	if r.LiveTraffic != nil {
 		r.LiveTraffic.Add(int64(in), int64(out))
 	}
-}
-
-// startRecord starts the request's record and counts the bytes of its answer.
-func (x *exchange) startRecord() {
-	x.record.Endpoint, x.record.Client, x.record.Request, x.record.StartedAt = x.endpoint, x.info, x.r, time.Now()
-	x.edge.meter.Start(&x.record)
-	x.w = &countingWriter{x.w, x}
-}
-
-// finishRecord completes the request's record.
-func (x *exchange) finishRecord() {
-	x.record.Duration, x.record.Code = time.Since(x.record.StartedAt), x.code
-	x.record.BackendID = x.delivery.target.leaf.BackendID
-	x.record.Status = cmp.Or(x.record.Status, x.status) // those of upgrades and of clients that left are not written
-	x.edge.meter.Finish(&x.record)
-}
-
-// startConnRecord starts the record of a connection to a tcp endpoint.
-func (e *Edge) startConnRecord(ep *account.Endpoint, info *ClientInfo) *RequestRecord {
-	record := &RequestRecord{Endpoint: ep, Client: info, StartedAt: time.Now()}
-	e.meter.Start(record)
-	return record
-}
-
-// finishConnRecord completes the record of a connection; err is why it did not reach a target.
-func (e *Edge) finishConnRecord(record *RequestRecord, backendID string, err error) {
-	record.Duration, record.BackendID = time.Since(record.StartedAt), backendID
-	if err != nil && !errors.Is(err, context.Canceled) {
-		record.Code = trafficerror.Of(err).Code
-	}
-	e.meter.Finish(record)
-}
-
-// countingConn counts the relayed bytes.
-type countingConn struct {
-	*pendingConn
-	record *RequestRecord
-}
-
-// Read reads from the target.
-func (c *countingConn) Read(p []byte) (int, error) {
-	n, err := c.pendingConn.Read(p)
-	c.record.addBytes(0, n)
-	return n, err
-}
-
-// Next is Read without a copy.
-func (c *countingConn) Next() ([]byte, error) {
-	p, err := c.pendingConn.Next()
-	c.record.addBytes(0, len(p))
-	return p, err
-}
-
-// Write writes to the target.
-func (c *countingConn) Write(p []byte) (int, error) {
-	n, err := c.pendingConn.Write(p)
-	c.record.addBytes(n, 0)
-	return n, err
 }
 
 // countingWriter records the status and the size of an answer of the upstream, a policy or the edge.

@@ -6,8 +6,6 @@ package edge
 import (
 	"errors"
 	"net/http"
-
-	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
 // delivery sends a request to the targets of its route, one after the other, until one answers. It is
@@ -128,12 +126,4 @@ func (d *delivery) sendOver(out *http.Request, t *target, body *replayReader, p 
 	res, stream, err := p.agent(d.upstreams, t.agent).roundTrip(out, body)
 	d.stream = stream
 	return res, err
-}
-
-// exclude keeps a target that broke off out of the next attempt.
-func (r *route) exclude(t *target) {
-	if t.agent != nil {
-		r.tried = append(r.tried, t.agent)
-		r.groupErr = account.Errorf(account.CodeUpstreamBroken, "an upstream broke off")
-	}
 }

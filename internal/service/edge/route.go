@@ -11,8 +11,138 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/trafficerror"
+	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
+
+// maxHops bounds the internal endpoints that a connection or request may be forwarded to in a row.
+const maxHops = 8
+
+// router finds what serves a connection or request to an endpoint, as it is now: an agent, the route
+// to a backend, or an internal endpoint that its policy chooses. It is safe for concurrent use.
+type router struct {
+	agents      Agents
+	backends    Backends // nil = there are none
+	checker     Checker  // nil = every endpoint may be served
+	policies    *policies
+	endpoints   *endpointCache
+	poolMembers *poolMembers
+}
+
+func newRouter(o *Options) *router {
+	return &router{agents: o.Agents, backends: o.Backends, checker: o.Checker,
+		policies: newPolicies(o.Logger, o.Logins), endpoints: newEndpointCache(o),
+		poolMembers: newPoolMembers(o.Endpoints)}
+}
+
+// chooseAgent chooses the agent that serves the endpoint. It waits at most ClientInfo.MaxWait.
+func (rt *router) chooseAgent(
+	ctx context.Context, ep *account.Endpoint, info *ClientInfo, tried []Agent,
+) (Agent, error) {
+	if info.MaxWait > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, info.MaxWait)
+		defer cancel()
+	}
+	return rt.agents.ChooseAgent(ctx, ep, tried)
+}
+
+// resolveEndpoint returns the current state of the endpoint, which may be newer than the
+// connection, and of a pool of cloud endpoints the member whose turn it is. For an endpoint of
+// agents it also returns the agent that is to serve, or nil when none is online and the endpoint
+// has a traffic policy, which may still answer. The caller releases the agent, also after an error.
+func (rt *router) resolveEndpoint(
+	ctx context.Context, ep *account.Endpoint, info *ClientInfo,
+) (*account.Endpoint, Agent, error) {
+	latest, agent, err := rt.findLatest(ctx, ep, info)
+	if err == nil && rt.checker != nil {
+		err = rt.checker.Check(latest)
+	}
+	return latest, agent, err
+}
+
+// findLatest is resolveEndpoint without Options.Checker.
+func (rt *router) findLatest(
+	ctx context.Context, ep *account.Endpoint, info *ClientInfo,
+) (*account.Endpoint, Agent, error) {
+	if ep.Type != account.TypeCloud {
+		agent, err := rt.chooseAgent(ctx, ep, info, nil)
+		switch {
+		case err == nil:
+			return agent.Endpoint(), agent, nil
+		case ep.TrafficPolicy == "":
+			return nil, nil, err
+		}
+		switch account.CodeOf(err) {
+		case account.CodeEndpointOffline, account.CodeAgentSilent: // the policy may still answer
+		default:
+			return nil, nil, err
+		}
+	}
+	if rt.endpoints.source != nil {
+		if latest := rt.endpoints.first(ctx, ep.AccountID, rt.poolMembers.ordered(ctx, ep)); latest != nil {
+			return latest, nil, nil
+		}
+	}
+	latest, err := rt.endpoints.latest(ctx, ep)
+	return latest, nil, err
+}
+
+// nextHop follows the target of a policy: it returns either the internal endpoint to go on to, or
+// the route to what serves the connection. The zero Target is the endpoint itself, whose agent, if
+// not nil, was already chosen.
+func (rt *router) nextHop(
+	ctx context.Context, ep *account.Endpoint, agent Agent, t trafficpolicy.Target, info *ClientInfo,
+) (next *account.Endpoint, r route, err error) {
+	switch {
+	case t.InternalURL != "":
+		next, err = rt.endpoints.getInternal(ctx, ep.AccountID, t.InternalURL)
+		if err == nil && (next.Scheme == "tcp") != (ep.Scheme == "tcp") {
+			return nil, route{}, account.Errorf(account.CodeNoInternal, "%s forwards to %s, which is of another scheme",
+				ep.URL, t.InternalURL)
+		}
+	case t.BackendID != "":
+		r, err = rt.routeToBackend(ctx, ep, t.BackendID, info)
+	default:
+		r, err = rt.routeToEndpoint(ctx, ep, info)
+		r.preselected = agent
+	}
+	return next, r, err
+}
+
+// routeToEndpoint returns the route to the endpoint's own agents or backend.
+func (rt *router) routeToEndpoint(ctx context.Context, ep *account.Endpoint, info *ClientInfo) (route, error) {
+	switch {
+	case ep.Type != account.TypeCloud:
+		return route{router: rt, info: info, endpoint: ep}, nil
+	case ep.BackendID == "":
+		return route{}, account.Errorf(account.CodeNoTarget, "%s has no backend", ep.URL)
+	}
+	r, err := rt.routeToBackend(ctx, ep, ep.BackendID, info)
+	if others := rt.poolMembers.otherBackends(ep); err == nil && len(others) > 0 {
+		r.attempts = &chainedAttempts{r.attempts, others, rt.backends, ep.AccountID, info}
+	}
+	return r, err
+}
+
+// routeToBackend returns the route to a backend.
+func (rt *router) routeToBackend(
+	ctx context.Context, ep *account.Endpoint, backendID string, info *ClientInfo,
+) (route, error) {
+	if rt.backends == nil {
+		return route{}, account.Errorf(account.CodeNoTarget, "%s forwards to backend %s, and there are none here",
+			ep.URL, backendID)
+	}
+	a, err := rt.backends.Attempts(ctx, ep.AccountID, backendID, info)
+	switch {
+	case account.CodeOf(err) == account.CodeNotFound:
+		return route{}, account.Errorf(account.CodeNoTarget, "%s forwards to backend %s, which does not exist", ep.URL,
+			backendID)
+	case err != nil:
+		return route{}, fmt.Errorf("reading backend %s: %w", backendID, err)
+	}
+	return route{router: rt, info: info, endpoint: ep, attempts: a}, nil
+}
 
 // Limits of the attempts for one connection or request.
 const (
@@ -80,40 +210,6 @@ type route struct {
 	unresponsive *Attempt
 	attemptCount int
 	retriesBegan time.Time // time of the second attempt
-}
-
-// routeToEndpoint returns the route to the endpoint's own agents or backend.
-func (rt *router) routeToEndpoint(ctx context.Context, ep *account.Endpoint, info *ClientInfo) (route, error) {
-	switch {
-	case ep.Type != account.TypeCloud:
-		return route{router: rt, info: info, endpoint: ep}, nil
-	case ep.BackendID == "":
-		return route{}, account.Errorf(account.CodeNoTarget, "%s has no backend", ep.URL)
-	}
-	r, err := rt.routeToBackend(ctx, ep, ep.BackendID, info)
-	if others := rt.poolMembers.otherBackends(ep); err == nil && len(others) > 0 {
-		r.attempts = &chainedAttempts{r.attempts, others, rt.backends, ep.AccountID, info}
-	}
-	return r, err
-}
-
-// routeToBackend returns the route to a backend.
-func (rt *router) routeToBackend(
-	ctx context.Context, ep *account.Endpoint, backendID string, info *ClientInfo,
-) (route, error) {
-	if rt.backends == nil {
-		return route{}, account.Errorf(account.CodeNoTarget, "%s forwards to backend %s, and there are none here",
-			ep.URL, backendID)
-	}
-	a, err := rt.backends.Attempts(ctx, ep.AccountID, backendID, info)
-	switch {
-	case account.CodeOf(err) == account.CodeNotFound:
-		return route{}, account.Errorf(account.CodeNoTarget, "%s forwards to backend %s, which does not exist", ep.URL,
-			backendID)
-	case err != nil:
-		return route{}, fmt.Errorf("reading backend %s: %w", backendID, err)
-	}
-	return route{router: rt, info: info, endpoint: ep, attempts: a}, nil
 }
 
 // nextTarget chooses the target to try next; errNoTargetLeft when the limits are reached or none is
@@ -194,6 +290,14 @@ func (r *route) recordFailure(t *target, err error) (again bool) {
 		t.leaf.Outcome.Down(err)
 	}
 	return true
+}
+
+// exclude keeps a target that broke off out of the next attempt.
+func (r *route) exclude(t *target) {
+	if t.agent != nil {
+		r.tried = append(r.tried, t.agent)
+		r.groupErr = account.Errorf(account.CodeUpstreamBroken, "an upstream broke off")
+	}
 }
 
 // finalError returns the error of an exhausted route: last is that of nextTarget, failed that of

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"strconv"
 	"strings"
 
@@ -118,6 +119,25 @@ func (u *upstreams) newStaticTransport() *http.Transport {
 	t.Protocols.SetHTTP1(true)
 	t.Protocols.SetHTTP2(true)
 	return t
+}
+
+// roundTripStatic sends a request to a static address. A body need not wait for the answer once the
+// transport has a connection.
+func roundTripStatic(t *http.Transport, r *http.Request, body *replayReader) (*http.Response, error) {
+	if body == nil {
+		trace := &httptrace.ClientTrace{GotConn: awaitIdle}
+		return t.RoundTrip(r.WithContext(httptrace.WithClientTrace(r.Context(), trace)))
+	}
+	body.body.rewind(r)
+	trace := &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
+		awaitIdle(info)
+		body.body.deliver()
+	}}
+	res, err := t.RoundTrip(r.WithContext(httptrace.WithClientTrace(r.Context(), trace)))
+	if err == nil {
+		body.body.answered()
+	}
+	return res, err
 }
 
 // staticHost returns the Host header for a static address: its own host, which with TLS is the one

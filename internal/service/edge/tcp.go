@@ -14,6 +14,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/goruntime/stack"
 	"github.com/fairlead-dev/fairlead/internal/trafficerror"
+	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/internal/tunnel/relay"
 )
@@ -37,6 +38,7 @@ type pendingConn struct {
 	client Client
 	route  *route
 	header tunnel.OpenHeader // what is known of the client
+	record *RequestRecord    // counts the relayed bytes
 	target target            // the target that answered
 
 	once sync.Once
@@ -55,8 +57,10 @@ type pendingConn struct {
 
 var _ targetConn = (*pendingConn)(nil)
 
-func (e *Edge) newPendingConn(ctx context.Context, c Client, r *route, h tunnel.OpenHeader) *pendingConn {
-	p := &pendingConn{edge: e, client: c, route: r, header: h}
+func (e *Edge) newPendingConn(
+	ctx context.Context, c Client, r *route, h tunnel.OpenHeader, record *RequestRecord,
+) *pendingConn {
+	p := &pendingConn{edge: e, client: c, route: r, header: h, record: record}
 	p.ctx, p.cancel = context.WithCancel(ctx)
 	p.cond = sync.NewCond(&p.mu)
 	return p
@@ -156,7 +160,9 @@ func (p *pendingConn) Read(b []byte) (int, error) {
 	if err := p.waitOpened(); err != nil {
 		return 0, err
 	}
-	return p.loadConn().Read(b)
+	n, err := p.loadConn().Read(b)
+	p.record.addBytes(0, n)
+	return n, err
 }
 
 // Next is Read without a copy.
@@ -164,14 +170,24 @@ func (p *pendingConn) Next() ([]byte, error) {
 	if err := p.waitOpened(); err != nil {
 		return nil, err
 	}
-	return p.loadConn().Next()
+	b, err := p.loadConn().Next()
+	p.record.addBytes(0, len(b))
+	return b, err
 }
 
 // Write does not wait for an answer unless maxReplayBytes are buffered.
-func (p *pendingConn) Write(b []byte) (int, error) {
+func (p *pendingConn) Write(b []byte) (n int, err error) {
 	if p.established.Load() {
-		return p.loadConn().Write(b)
+		n, err = p.loadConn().Write(b)
+	} else {
+		n, err = p.writeBuffered(b)
 	}
+	p.record.addBytes(n, 0)
+	return n, err
+}
+
+// writeBuffered writes to the target being tried and keeps the bytes for the next one.
+func (p *pendingConn) writeBuffered(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for !p.bufferClosed && len(p.buffered) > 0 && len(p.buffered)+len(b) > maxReplayBytes {
@@ -260,9 +276,9 @@ func (e *Edge) serveTCP(ctx context.Context, c Client, ep *account.Endpoint, inf
 		return
 	}
 	pending := e.newPendingConn(ctx, c, &route, tunnel.OpenHeader{Scheme: "tcp", ClientAddr: info.ClientAddr,
-		TraceID: info.TraceID, Pod: withoutAnnotations(info.StatedPod)})
+		TraceID: info.TraceID, Pod: withoutAnnotations(info.StatedPod)}, record)
 	defer pending.release()
-	moved, err := relay.Join(ctx, c, &countingConn{pending, record}, relay.Options{})
+	moved, err := relay.Join(ctx, c, pending, relay.Options{})
 	e.finishConnRecord(record, pending.target.leaf.BackendID, pending.err)
 	if err != nil {
 		e.log.Debug("connection broke", "endpoint", ep.ID, "client", info.ClientAddr, "err", err, "to_agent",
@@ -284,4 +300,60 @@ func (e *Edge) refuse(c Client, code tunnel.RefuseCode) {
 	if err := c.Refuse(code); err != nil {
 		e.log.Debug("refusal not sent", "code", code.String(), "err", err)
 	}
+}
+
+// resolveTCP returns the route of a connection to a tcp endpoint, through the policies of all
+// endpoints that it passes.
+func (rt *router) resolveTCP(ctx context.Context, ep *account.Endpoint, info *ClientInfo) (route, error) {
+	for range maxHops + 1 {
+		latest, agent, err := rt.resolveEndpoint(ctx, ep, info)
+		var verdict trafficpolicy.Verdict
+		if err == nil {
+			verdict, err = rt.evaluateConn(ctx, latest, info)
+		}
+		if agent != nil && (err != nil || verdict.Target != trafficpolicy.Target{}) {
+			agent.Release()
+		}
+		if err != nil {
+			return route{}, err
+		}
+		next, r, err := rt.nextHop(ctx, latest, agent, verdict.Target, info)
+		if err != nil || next == nil {
+			return r, err
+		}
+		ep = next
+	}
+	return route{}, account.Errorf(account.CodeLoop, "%s: more than %d internal endpoints in a row", ep.URL, maxHops)
+}
+
+// evaluateConn evaluates the endpoint's policy for a connection; CodeDenied when it denies it.
+func (rt *router) evaluateConn(
+	ctx context.Context, ep *account.Endpoint, info *ClientInfo,
+) (trafficpolicy.Verdict, error) {
+	policy, err := rt.policies.forEndpoint(ep)
+	if policy == nil || err != nil {
+		return trafficpolicy.Verdict{}, err
+	}
+	v := info.verdicts.verdict(ctx, policy, info.policyConn(ep))
+	if v.Deny {
+		return v, account.Errorf(account.CodeDenied, "the traffic policy of %s denies the connection by %s", ep.URL,
+			v.Rule)
+	}
+	return v, nil
+}
+
+// startConnRecord starts the record of a connection to a tcp endpoint.
+func (e *Edge) startConnRecord(ep *account.Endpoint, info *ClientInfo) *RequestRecord {
+	record := &RequestRecord{Endpoint: ep, Client: info, StartedAt: time.Now()}
+	e.meter.Start(record)
+	return record
+}
+
+// finishConnRecord completes the record of a connection; err is why it did not reach a target.
+func (e *Edge) finishConnRecord(record *RequestRecord, backendID string, err error) {
+	record.Duration, record.BackendID = time.Since(record.StartedAt), backendID
+	if err != nil && !errors.Is(err, context.Canceled) {
+		record.Code = trafficerror.Of(err).Code
+	}
+	e.meter.Finish(record)
 }

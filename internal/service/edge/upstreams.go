@@ -9,7 +9,10 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/goruntime/tasks"
@@ -46,19 +49,6 @@ func (u *upstreams) connect(ctx context.Context, t *target, h tunnel.OpenHeader)
 		return nil, err
 	}
 	return &staticConn{HalfCloser: c, source: relay.NewSource(c)}, nil
-}
-
-// openAgentStream opens a stream to the agent; h describes the client. The stream's header is sent
-// together with the bytes that follow at once.
-func (u *upstreams) openAgentStream(ctx context.Context, agent Agent, h tunnel.OpenHeader) (*agentStream, error) {
-	ep := agent.Endpoint()
-	h.EndpointID, h.Host, h.Port, h.Deadline = ep.ID, ep.Host, ep.Port, u.openTimeout
-	st, err := agent.Open(ctx, h)
-	if err != nil {
-		u.meter.CountStream("offline")
-		return nil, err
-	}
-	return &agentStream{Stream: st, upstreams: u, deadline: time.Now().Add(u.openTimeout)}, nil
 }
 
 // use is by whom the connections of pools are used.
@@ -155,3 +145,64 @@ func newTransport(dial func(ctx context.Context, network, address string) (net.C
 		Protocols:              new(http.Protocols),
 	}
 }
+
+// PrivateUpstreams are the connections with upstreams that serve one client connection alone,
+// because an upstream may have authenticated the connection in place of the request, as with NTLM
+// and Negotiate (RFC 4559, section 6). There are none until the client presents such credentials or
+// is asked for them; from then on all its requests use them, one at a time for each agent and
+// static address. The zero value is ready. It is safe for concurrent use.
+type PrivateUpstreams struct {
+	inUse   atomic.Bool
+	private pools
+}
+
+// connectionSchemes are the schemes of HTTP authentication that authenticate a connection.
+var connectionSchemes = []string{"NTLM", "Negotiate", "Kerberos", "Nego2"}
+
+// hasConnectionScheme reports whether one of the headers has a scheme that authenticates a
+// connection. Challenges can stand in one header, separated by commas (RFC 9110, section 11.6.1).
+func hasConnectionScheme(h http.Header, names ...string) bool {
+	for _, name := range names {
+		for _, value := range h[name] {
+			for challenge := range strings.SplitSeq(value, ",") {
+				scheme, _, _ := strings.Cut(strings.TrimSpace(challenge), " ")
+				if slices.ContainsFunc(connectionSchemes, func(s string) bool { return strings.EqualFold(s, scheme) }) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// pools returns the pools for a request, which must not use a connection that other clients use, too,
+// when it has credentials of a connection. They are for one request where the client's connection is
+// not known.
+func (p *PrivateUpstreams) pools(u *upstreams, r *http.Request) *pools {
+	bound := hasConnectionScheme(r.Header, "Authorization", "Proxy-Authorization")
+	switch {
+	case p == nil && bound:
+		return &pools{use: byRequest}
+	case p == nil:
+		return &u.shared
+	case bound:
+		p.inUse.Store(true)
+	}
+	if p.inUse.Load() {
+		return &p.private
+	}
+	return &u.shared
+}
+
+// observe makes the client's further requests private when the answer asks for credentials of a
+// connection.
+func (p *PrivateUpstreams) observe(res *http.Response) {
+	if p == nil || res.StatusCode != http.StatusUnauthorized && res.StatusCode != http.StatusProxyAuthRequired ||
+		!hasConnectionScheme(res.Header, "Www-Authenticate", "Proxy-Authenticate") {
+		return
+	}
+	p.inUse.Store(true)
+}
+
+// Close ends the connections once no request uses them.
+func (p *PrivateUpstreams) Close() { p.private.closeIdle() }

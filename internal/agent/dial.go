@@ -20,20 +20,13 @@ const upstreamTimeout = 10 * time.Second
 // DialFunc opens a connection, as (*net.Dialer).DialContext does.
 type DialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
 
-// dialUpstream connects to the upstream of an endpoint.
+// dialUpstream connects to the upstream of an endpoint within the time-out. The certificate of an
+// https upstream is verified by the Upstream's Roots, else by UpstreamTLS, else by the system's.
 func (o *Options) dialUpstream(ctx context.Context, s *spec, timeout time.Duration) (relay.HalfCloser, error) {
-	dial := o.Dial
+	dial, u := o.Dial, s.Upstream
 	if s.Dial != nil {
 		dial = s.Dial
 	}
-	return s.Upstream.dial(ctx, dial, o.UpstreamTLS, timeout)
-}
-
-// dial connects to the upstream within the time-out. The certificate of an https upstream is
-// verified by u.Roots, else by config's, else by the system's; config may be nil.
-func (u Upstream) dial(
-	ctx context.Context, dial DialFunc, config *tls.Config, timeout time.Duration,
-) (relay.HalfCloser, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	raw, err := dial(ctx, "tcp", u.Address())
@@ -41,7 +34,7 @@ func (u Upstream) dial(
 		return nil, err
 	}
 	if u.Scheme == "https" {
-		return u.handshake(ctx, raw, config)
+		return u.handshake(ctx, raw, o.UpstreamTLS)
 	}
 	conn, ok := raw.(relay.HalfCloser)
 	if !ok {

@@ -41,8 +41,7 @@ type ClientConfig struct {
 	// carry bulk, up to sixteen while packets are lost without bbr. A number in the server's
 	// Welcome has precedence; the session does not grow then either.
 	Connections int
-	// MaxLegs is with how many replicas of the server a session has connections, if there are as
-	// many. Default 3.
+	// MaxLegs is the most replicas of the server that a session has connections with. Default 3.
 	MaxLegs int
 
 	// OnUp is called after Welcome and before the session counts as up: an agent binds here. An
@@ -81,8 +80,8 @@ type Client struct {
 
 	mu      sync.Mutex
 	session *Session      // the session that is up and that the server does not drain, or nil
-	changed chan struct{} // closed and replaced when session or ended changes
-	ended   error         // Run returned
+	changed chan struct{} // changed is closed and replaced when session or ended changes.
+	ended   error         // ended is what Wait returns once Run has returned.
 }
 
 // NewClient returns a Client; Run starts it.

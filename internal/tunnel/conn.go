@@ -30,11 +30,11 @@ type muxConn struct {
 	*BatchConn
 	trusted atomic.Bool
 	busy    busyUntil
-	session atomic.Pointer[Session] // notified when the connection becomes busy
-	losses  lossDetector            // guarded by the session's mutex
+	session atomic.Pointer[Session] // session is notified when the connection becomes busy.
+	losses  lossDetector            // losses is guarded by the session's mutex.
 
-	inBulk, outBulk bulkDetector // for the reading and the writing goroutine
-	budget          int          // bytes left until trusted; used by the reading goroutine only
+	inBulk, outBulk bulkDetector // the detectors of the reading and of the writing goroutine
+	budget          int          // bytes that may still be read before trusted; for the reading goroutine only
 	reads           int
 }
 
@@ -150,9 +150,9 @@ func TuneConn(c net.Conn) net.Conn {
 type tunedConn struct {
 	net.Conn
 	raw  syscall.RawConn
-	poll func(fd uintptr) bool // pollRead, bound once
+	poll func(fd uintptr) bool // the method value of pollRead
 
-	in           *[flightSize]byte // read ahead; nil when empty
+	in           *[flightSize]byte // bytes read ahead; nil when there are none
 	inPos, inEnd int
 	pollErr      error
 
@@ -160,7 +160,7 @@ type tunedConn struct {
 	corks    int        // BatchConn writes in progress
 	out      *[flightSize]byte
 	corked   int
-	flushErr error // a flush failed: bytes are lost, nothing may follow
+	flushErr error // the error of a flush: bytes are lost, and every later write fails
 }
 
 // NetConn returns the raw connection.
@@ -203,7 +203,7 @@ func (c *tunedConn) fill() error {
 	return c.pollErr
 }
 
-// pollRead reads the bytes that are available. It keeps a buffer only when there are some, and
+// pollRead reads the bytes that are available. It holds a buffer only when there are some, and
 // returns false to wait for them.
 func (c *tunedConn) pollRead(fd uintptr) (ready bool) {
 	in := flightBuffers.Get().(*[flightSize]byte)

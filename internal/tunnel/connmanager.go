@@ -27,18 +27,18 @@ const (
 	maxLegBackoff  = time.Second // between failed dials of a session that no replica serves
 )
 
-// connManager keeps the number of a session's connections, and of the replicas that they are with,
-// at the desired one. It is for one goroutine.
+// connManager adjusts the number of a session's connections, and of the replicas that they are
+// with, to the desired one. It is for one goroutine.
 type connManager struct {
 	client  *Client
 	session *Session
 
 	pendingDials int
 	results      chan dialResult // results of the pending dials
-	failures     int             // consecutive
+	failures     int             // consecutive failures of dials
 	pause        <-chan time.Time
 
-	legs, replicas int // when last compared with what the session needs
+	legs, replicas int // numbers at the last comparison with what the session needs
 	fruitless      int // consecutive dials that brought no new replica
 	legPause       <-chan time.Time
 

@@ -50,8 +50,8 @@ type bulkDetector struct {
 	since time.Time
 
 	largeBytes   int       // bytes of large frames since lastSlowMark
-	lastSlowMark time.Time // when slowMark of them were complete
-	slowSince    time.Time // since when each slowMark took at most slowTime
+	lastSlowMark time.Time // time of the last slowMark bytes of largeBytes
+	slowSince    time.Time // start of the time in which each slowMark took at most slowTime
 }
 
 // add counts n bytes of one read or write, and reports whether the connection carries bulk.

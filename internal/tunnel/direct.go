@@ -18,7 +18,7 @@ import (
 
 // A replica announces the addresses of all. A client that lacks a leg dials one of them, and waits
 // for directHeadStart before it also dials the service's name, where the balancer chooses: an
-// address that leads nowhere delays the search by no more than that. It is left alone for
+// address that leads nowhere delays the search by no more than that. It is not dialled again for
 // failedAddressPause, or for refusedAddressPause if a server answered there.
 const (
 	directHeadStart     = time.Second
@@ -31,7 +31,7 @@ const (
 type directDial struct {
 	results   chan dialResult
 	pending   bool
-	headStart <-chan time.Time // nil once the search by the service's name need not wait
+	headStart <-chan time.Time // end of the head start; nil: there is none
 }
 
 // startDirectDial dials one of the announced addresses of replicas that the session has no
@@ -62,7 +62,7 @@ func (k *connManager) handleDirectResult(r dialResult) {
 
 // dialDirect dials an announced address and serves the connection in the background, also if
 // another replica than the announced one answers. An address that does not lead to its replica is
-// left alone for a while.
+// paused.
 func (k *connManager) dialDirect(ctx context.Context, a ReplicaAddress) dialResult {
 	c := k.client
 	r := dialResult{err: c.addresses.check(ctx, a.Address)}
@@ -73,13 +73,13 @@ func (k *connManager) dialDirect(ctx context.Context, a ReplicaAddress) dialResu
 	switch {
 	case ctx.Err() != nil:
 	case r.err == nil && r.replicaID != a.ID:
-		c.addresses.leaveAlone(a, failedAddressPause)
+		c.addresses.pause(a, failedAddressPause)
 		c.cfg.Logger.Warn("a replica's address leads to another one", "address", a.Address, "announced", a.ID,
 			"answered", r.replicaID)
 	case errors.As(r.err, &refused):
-		c.addresses.leaveAlone(a, refusedAddressPause)
+		c.addresses.pause(a, refusedAddressPause)
 	case r.err != nil:
-		c.addresses.leaveAlone(a, failedAddressPause)
+		c.addresses.pause(a, failedAddressPause)
 	}
 	return r
 }
@@ -91,11 +91,11 @@ type announcedAddresses struct {
 	lookup  func(ctx context.Context, host string) ([]netip.Addr, error)
 
 	mu     sync.Mutex
-	failed map[ReplicaAddress]time.Time // addresses that are left alone, and until when
+	failed map[ReplicaAddress]time.Time // end of the pause, by address that is not dialled
 }
 
-// leaveAlone makes usable skip an address for d.
-func (n *announcedAddresses) leaveAlone(a ReplicaAddress, d time.Duration) {
+// pause makes usable skip an address for d.
+func (n *announcedAddresses) pause(a ReplicaAddress, d time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	now := time.Now()
@@ -103,14 +103,14 @@ func (n *announcedAddresses) leaveAlone(a ReplicaAddress, d time.Duration) {
 	n.failed[a] = now.Add(d)
 }
 
-// retry ends that addresses are left alone.
+// retry ends all pauses.
 func (n *announcedAddresses) retry() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	clear(n.failed)
 }
 
-// usable returns the addresses that are not left alone.
+// usable returns the addresses that are not paused.
 func (n *announcedAddresses) usable(all []ReplicaAddress) []ReplicaAddress {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -1,7 +1,7 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tunnel owns the session protocol between the service and the programs that dial it:
+// Package tunnel is the session protocol between the service and the programs that dial it:
 // agents and forwarders. docs/reference/protocol describes the wire format.
 //
 // What comes in: a TLS connection on the server's side (Server.ServeConn), an address and a Hello

@@ -24,11 +24,11 @@ type OpenHeader struct {
 	ClientAddr string        // host:port of the pod or client, at most 128 bytes
 	TraceID    string        // at most 128 bytes
 	Deadline   time.Duration // how long the opener waits for OPENED, in whole milliseconds; 0 = unknown
-	Pod        *PodIdentity  // the forwarder's statement; nil = unknown
-	RelayID    uint64        // between replicas: the opener's number of the stream; 0 = none
+	Pod        *PodIdentity  // calling pod, as the forwarder states it; nil = unknown
+	RelayID    uint64        // number that an opening replica gave the stream; 0 = none
 
-	// BytesFollow is not sent. It tells Open that the caller is about to write: the header is sent
-	// together with those bytes, or within 5 ms.
+	// BytesFollow is not sent. It makes Open expect that the caller writes at once: the header is
+	// sent together with those bytes, or within 5 ms.
 	BytesFollow bool
 }
 
@@ -38,7 +38,7 @@ type PodIdentity struct {
 	Namespace      string
 	Name           string
 	ServiceAccount string
-	Truncated      bool // a name was longer than the header allows and is truncated
+	Truncated      bool // Truncated reports that a name was too long for the header and was cut.
 
 	// Annotations are the pod's annotations that the forwarder's operator passes to policies; nil =
 	// unknown. They must not be changed. If they have more than 2 KiB, none are sent: a part of
@@ -53,7 +53,7 @@ const (
 	headerLimit     = 4 << 10
 	headerPrefix    = 4    // version, flags, length
 	flagTruncated   = 0x01 // a name of the pod is truncated
-	flagAnnotations = 0x02 // the pod's annotations were too long, and are missing
+	flagAnnotations = 0x02 // the pod's annotations were too long and are not sent
 	identityLimit   = 253
 	shortValueLimit = 128
 	hostLimit       = 255

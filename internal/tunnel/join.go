@@ -100,8 +100,8 @@ func awaitClosed(ctx context.Context, l *link, c <-chan struct{}) error {
 }
 
 // SetReplicas sets how many replicas accept sessions, 1 or more, and where clients reach those that
-// have an address of their own, and tells the clients that know replicas. It precedes the number in
-// the Handler's Welcome. Agents are not told private addresses. It does not block.
+// have an address of their own, and sends that to clients with FeatureReplicas. It precedes the
+// number in the Handler's Welcome. Agents are not sent private addresses. It does not block.
 func (s *Server) SetReplicas(n int, addresses ...ReplicaAddress) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,7 +115,7 @@ func (s *Server) SetReplicas(n int, addresses ...ReplicaAddress) {
 	}
 }
 
-// replicasFor returns what the session's client is told of replicas; their number is n before
+// replicasFor returns what the session's client is sent about replicas; their number is n before
 // SetReplicas was called.
 func (s *Server) replicasFor(h *serverSession, n int) (int, []ReplicaAddress) {
 	s.mu.Lock()
@@ -129,7 +129,7 @@ func (s *Server) replicasFor(h *serverSession, n int) (int, []ReplicaAddress) {
 	return n, s.addresses[h.Role()]
 }
 
-// sendReplicas tells the client the number and addresses of replicas if they changed.
+// sendReplicas sends the client the number and addresses of replicas if they changed.
 func (h *serverSession) sendReplicas() {
 	h.replicasMu.Lock()
 	defer h.replicasMu.Unlock()

@@ -16,10 +16,10 @@ const defaultMaxLegs = 3
 
 // Leg is a session's presence on one replica: its connections there.
 type Leg struct {
-	ReplicaID            string // "" = a server that is alone
+	ReplicaID            string // id of the replica; "" = a server that is alone
 	Connections, Streams int
-	Draining             bool // the replica is about to stop
-	Unresponsive         bool // the replica answers on none of the connections
+	Draining             bool // Draining reports that the replica is about to stop.
+	Unresponsive         bool // Unresponsive reports that the replica answers on no connection.
 }
 
 // Legs returns the session's legs, sorted by ReplicaID.
@@ -73,7 +73,7 @@ type clientLegs struct {
 // wantedLocked returns what Session.WantedLegs does.
 func (g *clientLegs) wantedLocked() int { return max(1, min(g.replicas, g.client.cfg.MaxLegs)) }
 
-// notify tells the client's owner that Legs or WantedLegs may return something else.
+// notify calls OnLegs: Legs or WantedLegs may return something else.
 func (g *clientLegs) notify() {
 	if f := g.client.cfg.OnLegs; f != nil {
 		f(g.session)
@@ -96,13 +96,13 @@ func (g *clientLegs) handleConnections(connections int) {
 // connNeeds compares a session's connections with those that it should have.
 type connNeeds struct {
 	links    int  // connections that take new streams
-	minimum  int  // how many there should be without traffic
+	minimum  int  // connections wanted without traffic
 	want     int  // connections wanted for the traffic
 	legs     int  // replicas that respond on one of the links
-	replicas int  // how many there are
-	leg      bool // a connection with another replica is missing
+	replicas int  // replicas that accept sessions
+	leg      bool // leg reports that the session needs a connection with another replica.
 
-	spareReplicas bool // there are more than the session has legs
+	spareReplicas bool // spareReplicas reports that there are more replicas than the session has legs.
 }
 
 // needsLocked returns what the session needs; nothing once it is ending.
@@ -224,7 +224,7 @@ func (g *clientLegs) unreached() []ReplicaAddress {
 	return all
 }
 
-// renewable returns a connection with each replica that knows FeatureRenew, by the replica's id:
+// renewable returns a connection with each replica that has FeatureRenew, by the replica's id:
 // one that takes new streams if there is one, or else one that is being retired.
 func (g *clientLegs) renewable() map[string]*link {
 	g.session.mu.Lock()

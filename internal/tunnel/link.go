@@ -27,22 +27,22 @@ type link struct {
 	ctrl *control
 	log  *slog.Logger
 
-	session     *Session         // set by Session.addLinkLocked
-	replicaID   string           // the server's, on the client's side; set before the link is added
-	replicas    int              // how many the server knows of; guarded by the session's mutex
+	session     *Session         // session is set by Session.addLinkLocked.
+	replicaID   string           // the server's id, on the client's side; set before the link is added
+	replicas    int              // replicas that the server counts; guarded by the session's mutex
 	addresses   []ReplicaAddress // addresses that the server has announced; guarded by the session's mutex
-	avoidUntil  time.Time        // its replica refuses streams; guarded by the session's mutex
+	avoidUntil  time.Time        // end of the time in which the replica refuses streams; guarded by the session's mutex
 	streams     atomic.Int64
-	idleSince   atomic.Int64  // when streams became 0; Unix nanoseconds
-	emptied     chan struct{} // gets a token when streams became 0
-	peerRetired chan struct{} // closed when the server has retired the connection, too
+	idleSince   atomic.Int64  // time when streams became 0, in Unix nanoseconds
+	emptied     chan struct{} // emptied gets a token when streams becomes 0.
+	peerRetired chan struct{} // peerRetired is closed when the server has retired the connection, too.
 
-	server serverSupport // the server's, on the client's side; set before the link is added
+	server serverSupport // the server's features, on the client's side; set before the link is added
 
-	ctx      context.Context // ends with the link; its cause is the reason
+	ctx      context.Context // ctx ends with the link; its cause is the reason.
 	cancel   context.CancelCauseFunc
 	handlers sync.WaitGroup // the streams' handlers
-	// requests are the agent's requests that are being served, requestSlots has a token for each
+	// requests counts the agent's requests being served; requestSlots has a token for each.
 	requests     sync.WaitGroup
 	requestSlots chan struct{}
 }
@@ -295,7 +295,7 @@ func (l *link) closeUnresponsive() {
 	time.AfterFunc(pathProbeLimit, stop)
 }
 
-// responsivenessChanged tells the session's owner that the peer has become unresponsive on the
+// responsivenessChanged notifies the session's handler that the peer has become unresponsive on the
 // connection, or answers again.
 func (l *link) responsivenessChanged() {
 	if s := l.conn.session.Load(); s != nil {

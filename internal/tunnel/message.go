@@ -45,13 +45,13 @@ type Hello struct {
 // Welcome is the server's answer to a Hello it accepts.
 type Welcome struct {
 	SessionID string `json:"session_id"`
-	// made by the Server; a further connection of the session must present it
+	// JoinSecret is made by the Server. Further connections of the session must present it.
 	JoinSecret    string `json:"join_secret,omitempty"`
 	AccountID     string `json:"account_id,omitempty"`
 	StoreID       string `json:"store_id,omitempty"`
 	ServerVersion string `json:"server_version,omitempty"`
 	Region        string `json:"region,omitempty"`
-	// how many connections the session should have; 0 = the client decides
+	// Connections is the wanted number of the session's connections; 0 = the client decides.
 	Connections int `json:"connections,omitempty"`
 
 	// ReplicaID names the server among those that share a store; "" = it is alone.
@@ -101,16 +101,16 @@ type Bind struct {
 	UpstreamURL      string            `json:"upstream_url,omitempty"`
 	UpstreamProtocol string            `json:"upstream_protocol,omitempty"`
 	HostMode         string            `json:"host_mode,omitempty"`
-	// the secret of this process's previous bind of the endpoint
+	// ResumeSecret is the secret of this process's previous bind of the endpoint.
 	ResumeSecret   string `json:"resume_secret,omitempty"`
 	PoolingEnabled bool   `json:"pooling_enabled,omitempty"`
 	TrafficPolicy  string `json:"traffic_policy,omitempty"` // YAML or JSON
-	// the other members of the pool get this policy, too
+	// ReplacePoolPolicy makes the other members of the pool get this policy, too.
 	ReplacePoolPolicy bool `json:"replace_pool_policy,omitempty"`
-	// the object that the endpoint is for; nil = none. Its cluster is that of the credential
+	// Owner is the object that the endpoint is for, in the credential's cluster; nil = none.
 	Owner *Owner `json:"owner,omitempty"`
-	// secret random text, the same when the bind is sent again because its answer was lost;
-	// Session.Bind sets it
+	// BindID is a secret random text, the same when the bind is sent again because its answer was
+	// lost. Session.Bind sets it.
 	BindID string `json:"bind_id,omitempty"`
 }
 
@@ -131,7 +131,7 @@ type featureNeed struct {
 	name    string
 }
 
-// serverSupport is what a server's welcome tells of its version.
+// serverSupport is the part of a server's welcome about its version.
 type serverSupport struct {
 	version  string
 	features []Feature
@@ -219,7 +219,7 @@ type message struct {
 
 	Connections int `json:"connections,omitempty"`
 	Replicas    int `json:"replicas,omitempty"`
-	// in typeReplicas only
+	// ReplicaAddresses is set in typeReplicas only.
 	ReplicaAddresses []ReplicaAddress `json:"replica_addresses,omitempty"`
 }
 

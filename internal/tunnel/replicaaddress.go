@@ -35,7 +35,7 @@ func boundedAddresses(all []ReplicaAddress) []ReplicaAddress {
 	return slices.DeleteFunc(slices.Clone(all), func(a ReplicaAddress) bool { return !a.isBounded() })
 }
 
-// announcedTo returns the addresses that clients of the role are told. Agents run on machines
+// announcedTo returns the addresses that clients of the role are sent. Agents run on machines
 // anywhere, where a private address is another host's; forwarders get all.
 func announcedTo(role Role, all []ReplicaAddress) []ReplicaAddress {
 	all = boundedAddresses(all)

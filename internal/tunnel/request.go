@@ -128,8 +128,8 @@ func (r *requests) handleAnswer(m *message) {
 	}
 }
 
-// Drain tells the peer, a client's session each replica of it, that this side stops within d. From
-// then on the peer opens no streams; nor does a server that drains. A client that drains may
+// Drain announces to the peer, a client's session to each replica, that this side stops within d.
+// From then on the peer opens no streams; nor does a server that drains. A client that drains may
 // continue to open streams. Drain does not wait for replicas that do not respond.
 func (s *Session) Drain(d time.Duration) error {
 	m := &message{Type: typeDrain, Drain: &drain{DeadlineMS: d.Milliseconds()}}

@@ -16,8 +16,8 @@ const rotationInterval = 10 * time.Minute
 
 // rotation replaces one leg after the other.
 type rotation struct {
-	due    <-chan time.Time // nil: the session has no reason to rotate, or does
-	active bool             // a leg beyond those wanted is being looked for
+	due    <-chan time.Time // start of the next rotation; nil while none is due or one is active
+	active bool             // active is set while the session looks for a leg beyond those wanted.
 }
 
 // updateRotation makes the session look for a leg beyond those wanted while it rotates, and sets the

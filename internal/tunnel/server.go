@@ -73,22 +73,22 @@ type Server struct {
 
 	mu        sync.Mutex
 	sessions  map[string]*serverSession
-	settling  map[string]chan struct{}  // by session id: closed when a Join or Down has returned
-	replicas  int                       // what SetReplicas was given; 0 = not called
-	addresses map[Role][]ReplicaAddress // likewise, as clients of the role are told; not changed in place
+	settling  map[string]chan struct{}  // channels by session id, each closed when a Join or Down has returned
+	replicas  int                       // number that SetReplicas was given; 0 = not called
+	addresses map[Role][]ReplicaAddress // addresses of replicas that clients of a role are sent; not changed in place
 }
 
 // serverSession is a session on the server's side.
 type serverSession struct {
 	*Session
 	server *Server
-	up     chan struct{} // closed when the Handler's Up has returned
-	down   chan struct{} // closed when the Handler's Down has returned
+	up     chan struct{} // up is closed when the Handler's Up has returned.
+	down   chan struct{} // down is closed when the Handler's Down has returned.
 
-	replicasMu sync.Mutex       // serializes messages about replicas
-	replicas   int              // number that the client was told
-	addresses  []ReplicaAddress // addresses that the client was told
-	welcomed   bool             // the first connection's welcome was sent
+	replicasMu sync.Mutex       // replicasMu serializes messages about replicas.
+	replicas   int              // number that the client was sent
+	addresses  []ReplicaAddress // addresses that the client was sent
+	welcomed   bool             // welcomed is set once the first connection's welcome was sent.
 }
 
 // NewServer returns a Server.
@@ -135,7 +135,7 @@ func (s *Server) ServeConn(ctx context.Context, c *tls.Conn) error {
 	return err
 }
 
-// welcomeConn takes a connection from TLS to Welcome.
+// welcomeConn authenticates a connection, between TLS and Welcome.
 func (s *Server) welcomeConn(ctx context.Context, c *tls.Conn) (*link, error) {
 	select {
 	case s.pending <- struct{}{}:
@@ -246,7 +246,7 @@ func (l *link) refuse(err error) {
 	l.closeGracefully(&message{Type: typeError, Error: peerError(err)}, err)
 }
 
-// peerError returns the error that the peer gets: the cause of an internal error stays here.
+// peerError returns the error that the peer gets, without the cause of an internal error.
 func peerError(err error) *Error {
 	var e *Error
 	if errors.As(err, &e) {

@@ -42,11 +42,11 @@ type Session struct {
 	hello   Hello
 	welcome Welcome
 	remote  net.Addr
-	// on the server's side: SHA-256 of the secret that further connections must present
+	// joinHash is set on the server's side: SHA-256 of the secret that further connections present.
 	joinHash [sha256.Size]byte
 
 	streams atomic.Int64
-	idle    chan struct{} // gets a token when the last stream ends
+	idle    chan struct{} // idle gets a token when the last stream ends.
 
 	done         chan struct{}
 	peerDraining chan struct{}
@@ -57,9 +57,9 @@ type Session struct {
 	desired        desiredConns
 	draining       bool
 	drainDeadline  time.Time // drainDeadline is that of this side's drain.
-	peerIsDraining bool      // peerDraining is closed
-	closing        bool      // no new connection, no new stream
-	finished       bool      // the last connection is gone
+	peerIsDraining bool      // peerIsDraining is set when peerDraining is closed.
+	closing        bool      // closing excludes new connections and streams.
+	finished       bool      // finished is set when the last connection has ended.
 	err            error
 
 	startLines sync.Once

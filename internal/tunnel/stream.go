@@ -42,16 +42,16 @@ type Stream struct {
 	header OpenHeader
 
 	isOpener bool
-	isOpen   atomic.Bool // opener: OPENED was received
-	answered atomic.Bool // receiver: Accept or Refuse was called
+	isOpen   atomic.Bool // isOpen is set on the opener's side when OPENED was received.
+	answered atomic.Bool // answered is set on the receiver's side by Accept and Refuse.
 	sawEOF   atomic.Bool
 	sentEOF  atomic.Bool
 	ended    atomic.Bool
 
-	readMu     sync.Mutex // one reader at a time
-	openErr    error      // opener: why it will never open; guarded by readMu
+	readMu     sync.Mutex // readMu admits one reader at a time.
+	openErr    error      // openErr is why the stream will never open, on the opener's side; guarded by readMu.
 	onRefused  func(RefuseCode)
-	watchAgent func(f func()) (stop func()) // what SetAgentWatch was given
+	watchAgent func(f func()) (stop func()) // watchAgent is set by SetAgentWatch.
 	deadlineMu sync.Mutex
 	deadline   time.Time // the deadline of reads
 }
@@ -64,8 +64,8 @@ func (s *Stream) Header() OpenHeader { return s.header }
 // Session returns the session that the stream belongs to.
 func (s *Stream) Session() *Session { return s.link.session }
 
-// ReplicaID returns, on the client's side, the replica that the stream leads to; "" = a server that
-// is alone.
+// ReplicaID returns, on the client's side, the replica at the stream's other end; "" = a server
+// that is alone.
 func (s *Stream) ReplicaID() string { return s.link.replicaID }
 
 // Read reads what the peer sent. On the opener's side it first waits for OPENED, and returns a
@@ -260,7 +260,7 @@ func (s *Stream) CloseGracefully(d time.Duration) error {
 	return s.Close()
 }
 
-// Accept tells the opener that its stream is open: with the first bytes that are written, or within
+// Accept sends the opener that its stream is open, with the first bytes that are written or within
 // 5 ms. It must come before the first Write.
 func (s *Stream) Accept() error {
 	if s.isOpener || !s.answered.CompareAndSwap(false, true) {

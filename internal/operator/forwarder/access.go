@@ -55,11 +55,11 @@ const (
 // nil accessControl allows all. Its methods are safe for concurrent use.
 type accessControl struct {
 	rules AccessRules
-	pods  Pods // nil: no caller is known
+	pods  Pods // pods of the cluster; nil: no caller is known
 	// network leaves the decision to NetworkPolicies that are written for the rules as they are,
 	// where no caller is known.
 	network bool
-	written atomic.Pointer[v1alpha1.WrittenNetworkPolicies] // nil: none are
+	written atomic.Pointer[v1alpha1.WrittenNetworkPolicies] // policies that are written; nil: none are
 	// problems has what the manager reports of target namespaces, for a forwarder that cannot read
 	// namespaces.
 	problems atomic.Pointer[map[string]string]
@@ -67,8 +67,8 @@ type accessControl struct {
 	log      *slog.Logger
 	denials  denials
 	live     liveConns
-	updated  broadcaster  // the rules have changed
-	changed  *broadcaster // the status has changed
+	updated  broadcaster  // updated is woken when the rules have changed.
+	changed  *broadcaster // changed is woken when the status has changed.
 }
 
 // newAccessControl returns nil without rules.

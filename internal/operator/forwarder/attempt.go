@@ -31,12 +31,12 @@ type clientConn struct {
 	source          *relay.Source
 	buffered        requestBuffer
 	acceptedAt      time.Time
-	sessionDeadline time.Time         // until then it waits for a session
-	header          tunnel.OpenHeader // of its streams
-	pod             *caller.Pod       // the pod that opened it; nil: unknown
-	revoked         atomic.Bool       // it was ended as a change of rules or labels forbids it
-	failure         *failure          // why its stream did not open; nil while it may
-	refusedBy       string            // the replica of the edge that refused the last stream as it drains
+	sessionDeadline time.Time         // end of the wait for a session
+	header          tunnel.OpenHeader // header of the connection's streams
+	pod             *caller.Pod       // pod that opened the connection; nil: unknown
+	revoked         atomic.Bool       // revoked is set when a change of rules or labels ended the connection.
+	failure         *failure          // reason why no stream opened; nil while one may
+	refusedBy       string            // replica of the edge that refused the last stream as it drains
 }
 
 // clientIP returns the client's address; it is invalid for a connection without one.
@@ -69,15 +69,15 @@ type attempt struct {
 	*clientConn
 	stream   *attemptStream
 	watchdog watchdog
-	replay   []byte // input that an earlier attempt read; a copy, as opening the stream frees the buffer
-	// closed when the stream is open or the attempt has ended
+	replay   []byte // copy of the input that earlier attempts read: opening the stream frees the buffer
+	// decided is closed when the stream is open or the attempt has ended.
 	decided chan struct{}
 
-	open       atomic.Bool // set with mu
+	open       atomic.Bool // open is set with mu held.
 	mu         sync.Mutex
-	ended      bool // the attempt ended before the stream was open
-	clientGone bool // the client aborted before the stream was open
-	givenUp    bool // by giveUp
+	ended      bool // ended is set when the attempt ended before the stream was open.
+	clientGone bool // clientGone is set when the client aborted before the stream was open.
+	givenUp    bool // givenUp is set by giveUp.
 }
 
 func newAttempt(c *clientConn, st *tunnel.Stream) *attempt {
@@ -223,7 +223,7 @@ type attemptStream struct {
 	*tunnel.Stream
 	attempt *attempt
 	open    bool
-	err     error // why it never opened
+	err     error // error that kept the stream from opening
 }
 
 // Next waits until the edge has opened the stream, and then returns what the edge sends.
@@ -270,8 +270,8 @@ const (
 // on another session and a request can be answered by the forwarder.
 type requestBuffer struct {
 	buf    []byte
-	eof    bool                     // the client has sent everything
-	pooled *[requestBufferSize]byte // the initial memory of buf; nil: not taken from the pool
+	eof    bool                     // eof is set when the client has sent everything.
+	pooled *[requestBufferSize]byte // initial memory of buf; nil: it is not from the pool
 }
 
 // requestBufferPool holds the initial memory of buffers; most connections need no more.

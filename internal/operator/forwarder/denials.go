@@ -24,9 +24,9 @@ const (
 // reason.
 type Denial struct {
 	Hostname string    `json:"hostname"`
-	Port     int       `json:"port"`   // of the URL
+	Port     int       `json:"port"`   // port of the URL
 	Caller   string    `json:"caller"` // NAMESPACE/POD, or the address of an unknown caller
-	Reason   string    `json:"reason"` // the label of fairlead_forwarder_access_denied_total
+	Reason   string    `json:"reason"` // label of fairlead_forwarder_access_denied_total
 	Count    int64     `json:"count"`
 	LastTime time.Time `json:"last_time"`
 }
@@ -43,10 +43,10 @@ type denialEntry struct {
 	last, logged time.Time
 }
 
-// denials keeps the latest denials and logs them. Its methods are safe for concurrent use.
+// denials stores the latest denials and logs them. Its methods are safe for concurrent use.
 type denials struct {
 	log   *slog.Logger
-	limit *rate.Limiter // of log lines
+	limit *rate.Limiter // limit of log lines
 
 	mu      sync.Mutex
 	entries map[denialKey]*denialEntry

@@ -29,19 +29,19 @@ type edgeClient struct {
 	statusChanged *broadcaster
 
 	mu                    sync.Mutex
-	client                *tunnel.Client // runs once; replaceClient replaces it
+	client                *tunnel.Client // client runs once; replaceClient replaces it.
 	clientReplaced        broadcaster
 	operatorID            string
 	operatorChanged       broadcaster
-	token                 string // the last valid one
+	token                 string // last valid token
 	tokenErr              error
-	drainUntil            time.Time // when this forwarder stops; zero while it does not
+	drainUntil            time.Time // time when this forwarder stops; zero while it does not
 	lastErr               string
-	refused               bool      // lastErr is the service's answer, and trying again is useless
-	since                 time.Time // when the session was established or lost, or its responsiveness changed
-	unresponsive          bool      // the edge does not respond
+	refused               bool      // refused reports that lastErr is the service's final refusal.
+	since                 time.Time // time when the session was established or lost, or its responsiveness changed
+	unresponsive          bool      // unresponsive reports that the edge does not respond.
 	responsivenessChanged broadcaster
-	connectedOnce         chan struct{} // closed by the first session
+	connectedOnce         chan struct{} // connectedOnce is closed by the first session.
 	legs                  sessionLegs
 }
 
@@ -258,8 +258,8 @@ func (e *edgeClient) setOperatorID(id string) {
 	}
 }
 
-// drain tells the edge, also in later sessions, that this forwarder stops within d: responses then
-// close their connections, while new connections are still accepted.
+// drain announces to the edge, also in later sessions, that this forwarder stops within d:
+// responses then close their connections, while new connections are still accepted.
 func (e *edgeClient) drain(d time.Duration) {
 	e.mu.Lock()
 	e.drainUntil = time.Now().Add(d)

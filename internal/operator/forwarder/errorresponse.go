@@ -107,7 +107,7 @@ func answerHTTP2(c connection, begun []byte, failure *failure) {
 	})
 }
 
-// startedConn is a connection whose beginning was read already. It keeps its deadline.
+// startedConn is a connection whose beginning was read already. Its deadline stays as it is.
 type startedConn struct {
 	connection
 	begun []byte

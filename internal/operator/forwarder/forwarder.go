@@ -23,17 +23,17 @@ type forwarder struct {
 	listeners *listeners
 	access    *accessControl
 
-	connCtx  context.Context // ends the connections, after the drain
+	connCtx  context.Context // connCtx ends the connections after the drain.
 	cutConns context.CancelFunc
 
 	operatorUID     atomic.Pointer[string] // UID of the KubernetesOperator; nil: not known yet
-	othersConnected atomic.Bool            // the other forwarders have a session
-	statusChanged   broadcaster            // woken when the status changes
+	othersConnected atomic.Bool            // othersConnected reports that the other forwarders have a session.
+	statusChanged   broadcaster            // statusChanged is woken when the status changes.
 	watches         atomic.Int32
 
-	stopping  chan struct{} // closed when the shutdown begins
+	stopping  chan struct{} // stopping is closed when the shutdown begins.
 	uninstall uninstall
-	synced    chan struct{} // closed once the BoundEndpoints are listed and their listeners opened
+	synced    chan struct{} // synced is closed once the BoundEndpoints are listed and their listeners opened.
 	ready     atomic.Bool
 	draining  atomic.Bool
 }

@@ -49,9 +49,9 @@ type listeners struct {
 	stats     *metrics
 	log       *slog.Logger
 	timing    timing
-	changed   *broadcaster // woken when the status of a listener changes
+	changed   *broadcaster // changed is woken when the status of a listener changes.
 
-	byEndpoint atomic.Pointer[map[string]*listener] // replaced by apply
+	byEndpoint atomic.Pointer[map[string]*listener] // listeners by endpoint; apply replaces the map
 
 	mu     sync.Mutex
 	byPort map[int]*listener
@@ -70,8 +70,8 @@ type listener struct {
 	stop       context.CancelFunc
 
 	mu  sync.Mutex
-	ln  net.Listener // nil while listening fails
-	err error        // why it fails
+	ln  net.Listener // open listener; nil while listening fails
+	err error        // error of the last attempt to listen
 }
 
 // apply opens and closes listeners to match the assignments. It has tried to open every new one

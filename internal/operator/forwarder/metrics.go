@@ -149,8 +149,8 @@ func (h *hostStats) countDenial(label string) {
 // Failure is why a connection of a port last failed.
 type Failure struct {
 	At time.Time `json:"at"`
-	// the label of fairlead_forwarder_errors_total; upstream_broken and agent_silent are of http
-	// requests
+	// Reason is the label of fairlead_forwarder_errors_total. upstream_broken and agent_silent are
+	// of http requests.
 	Reason string `json:"reason"`
 	// Message is the sentence that an HTTP client was sent.
 	Message string `json:"message"`
@@ -161,7 +161,7 @@ type Failure struct {
 type portStats struct {
 	*hostStats
 	accepted, serving atomic.Int64
-	success           atomic.Int64 // Unix nanoseconds; 0: none
+	success           atomic.Int64 // time of the last success in Unix nanoseconds; 0: none
 	failure           atomic.Pointer[Failure]
 }
 

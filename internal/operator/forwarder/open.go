@@ -25,7 +25,7 @@ type failure struct {
 	msg    string // a sentence that is safe to show
 }
 
-// relayConn relays one accepted connection. It owns c. It keeps little on the stack while bytes are
+// relayConn relays one accepted connection. It closes c. Little is on its stack while bytes are
 // copied, so that an idle connection needs little memory.
 func (f *forwarder) relayConn(c connection, to *portAssignment, stats *portStats) {
 	stack.Grow8KiB()

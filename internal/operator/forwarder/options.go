@@ -78,8 +78,8 @@ type Objects struct {
 	// OthersConnected reports whether all forwarders that are ready have a session with the edge, as
 	// the manager observed last.
 	OthersConnected bool
-	// NetworkPolicies is of which EndpointAccess objects the forwarders' NetworkPolicies are
-	// written; nil: they are not.
+	// NetworkPolicies names the EndpointAccess objects that the forwarders' NetworkPolicies are
+	// written for; nil: they are not written.
 	NetworkPolicies *v1alpha1.WrittenNetworkPolicies
 }
 
@@ -107,8 +107,8 @@ type timing struct {
 	headTimeout    time.Duration // how long a request's head may take before an error response is sent
 	linger         time.Duration // how long input is read and dropped after that response
 	readyTimeout   time.Duration // how long the forwarder waits for the edge before it can be ready without it
-	readyPoll      time.Duration // how often it is then decided whether it is
-	listenRetry    time.Duration // first pause after a failed listen; doubles up to listenMax
+	readyPoll      time.Duration // pause between two later decisions about readiness
+	listenRetry    time.Duration // first pause after a failed listen; doubles up to listenRetryMax
 	listenRetryMax time.Duration
 	// pause after the edge has refused the session permanently: the token may be replaced
 	edgeRetry             time.Duration
@@ -123,7 +123,7 @@ type timing struct {
 	// as deleted
 	unauthorizedGrace time.Duration
 	namespaceTimeout  time.Duration // how long reading the namespace may take
-	accessPause       time.Duration // least between two passes over the live connections
+	accessPause       time.Duration // least pause between two passes over the live connections
 	accessRetry       time.Duration // how often connections with uncertain callers are decided again
 	// how long connections may continue when the namespace is being deleted: Kubernetes delays the
 	// deletion by minutes if pods are not gone within about 5 s

@@ -25,8 +25,8 @@ func (p *portAssignment) target() endpointaccess.Target {
 }
 
 // assignPorts returns the assignment of every port to listen on. If several objects have one port,
-// the oldest keeps it, even if the port is released there: a pod may still have an old connection.
-// A released port has no listener.
+// it is the oldest one's, even if the port is released there: a pod may still have an old
+// connection. A released port has no listener.
 func assignPorts(objects []*v1alpha1.BoundEndpoint) map[int]portAssignment {
 	assigned := make(map[int32]struct{}, len(objects))
 	result := make(map[int]portAssignment, len(objects))

@@ -62,7 +62,7 @@ func (t *attempt) canRepeat() bool {
 	return time.Now().Before(t.sessionDeadline) && t.buffered.canRepeat(t.target.Scheme)
 }
 
-// anotherReplicaServes reports whether the session has a leg that takes streams besides that of the
+// anotherReplicaServes reports whether the session has a leg for new streams besides that of the
 // attempt.
 func (t *attempt) anotherReplicaServes() bool {
 	return slices.ContainsFunc(t.stream.Session().Legs(), func(l tunnel.Leg) bool {

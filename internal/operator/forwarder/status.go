@@ -16,13 +16,13 @@ import (
 
 // Status is the body of /status: the forwarder's state at one moment.
 type Status struct {
-	Pod       string           `json:"pod,omitempty"` // its name
+	Pod       string           `json:"pod,omitempty"` // name of the pod
 	Ready     bool             `json:"ready"`
 	Draining  bool             `json:"draining"`
 	Session   SessionStatus    `json:"session"`
 	Listeners []ListenerStatus `json:"listeners"`
 	Access    *AccessStatus    `json:"access,omitempty"`
-	Denied    []Denial         `json:"denied,omitempty"` // latest first
+	Denied    []Denial         `json:"denied,omitempty"` // latest denials, the last one first
 }
 
 // Delta is a later line of /status?watch=true: the changes since the line before. It is empty if
@@ -31,25 +31,25 @@ type Delta struct {
 	Ready     *bool            `json:"ready,omitempty"`
 	Draining  *bool            `json:"draining,omitempty"`
 	Session   *SessionStatus   `json:"session,omitempty"`
-	Listeners []ListenerStatus `json:"listeners,omitempty"` // new or changed
+	Listeners []ListenerStatus `json:"listeners,omitempty"` // new or changed listeners
 	Gone      []int            `json:"gone,omitempty"`      // target ports without a listener
 	Access    *AccessStatus    `json:"access,omitempty"`
-	Denied    []Denial         `json:"denied,omitempty"` // all of them, if they differ
+	Denied    []Denial         `json:"denied,omitempty"` // all denials, if they differ
 }
 
 // ListenerStatus is one target port as /status shows it.
 type ListenerStatus struct {
 	Port        int    `json:"port"` // the target port
 	Hostname    string `json:"hostname"`
-	ServicePort int    `json:"service_port"` // the URL's
+	ServicePort int    `json:"service_port"` // port of the URL
 	Scheme      string `json:"scheme"`
 	URL         string `json:"url"`
-	Endpoint    string `json:"endpoint,omitempty"` // empty while no endpoint has the URL
+	Endpoint    string `json:"endpoint,omitempty"` // id of the endpoint; empty while none has the URL
 	Listening   bool   `json:"listening"`
-	Error       string `json:"error,omitempty"` // why not
+	Error       string `json:"error,omitempty"` // why Listening is false
 
-	Connections int64 `json:"connections"` // accepted so far
-	Active      int64 `json:"active"`      // being served
+	Connections int64 `json:"connections"` // connections accepted so far
+	Active      int64 `json:"active"`      // connections being served
 	// LastSuccess is when the edge last opened a stream: for tcp up to the upstream, for http up to
 	// the edge itself. What the edge then reports about failed http requests is LastFailure.
 	LastSuccess *time.Time `json:"last_success,omitempty"`
@@ -175,12 +175,12 @@ func (f *forwarder) serveWatch(w http.ResponseWriter, r *http.Request) {
 
 // AccessStatus is which rules about callers a forwarder enforces, as /status shows it.
 type AccessStatus struct {
-	PodIdentity bool `json:"pod_identity"` // it knows pods; without it all callers are unknown
-	// NetworkPolicies reports that it leaves the decision to NetworkPolicies, of namespaces whose
-	// objects they are written for.
+	PodIdentity bool `json:"pod_identity"` // PodIdentity reports that pods are known; else all callers are unknown.
+	// NetworkPolicies reports that NetworkPolicies decide about calls of namespaces whose objects
+	// they are written for.
 	NetworkPolicies bool   `json:"network_policies,omitempty"`
-	Default         string `json:"default"`  // for endpoints that no EndpointAccess selects: allow or deny
-	Complete        bool   `json:"complete"` // all EndpointAccess objects were listed
+	Default         string `json:"default"`  // decision for endpoints that no EndpointAccess selects: allow or deny
+	Complete        bool   `json:"complete"` // Complete reports that all EndpointAccess objects were listed.
 	// Policies has the digest of each namespace's EndpointAccess objects, of namespaces that have
 	// some; see endpointaccess.Digest.
 	Policies map[string]string `json:"policies,omitempty"`
@@ -207,12 +207,12 @@ func (a *accessControl) latest() []Denial {
 // SessionStatus is the session with the edge as /status shows it.
 type SessionStatus struct {
 	Up         bool      `json:"up"`
-	Since      time.Time `json:"since"`   // when it was established or lost
+	Since      time.Time `json:"since"`   // time when the session was established or lost
 	Address    string    `json:"address"` // the HOST:PORT of the edge
 	ID         string    `json:"id,omitempty"`
 	OperatorID string    `json:"operator_id,omitempty"`
 	AccountID  string    `json:"account_id,omitempty"`
-	Error      string    `json:"error,omitempty"` // why it is not up
+	Error      string    `json:"error,omitempty"` // why Up is false
 
 	// Legs are the replicas of the service that the session is connected to, WantedLegs how many it
 	// should be connected to. Both are absent with a service without replicas.
@@ -224,9 +224,9 @@ type SessionStatus struct {
 
 // LegStatus is one replica of the service that the session is connected to.
 type LegStatus struct {
-	Replica      string `json:"replica"`                // its id
-	Draining     bool   `json:"draining,omitempty"`     // Draining reports that it is about to stop.
-	Unresponsive bool   `json:"unresponsive,omitempty"` // it does not respond
+	Replica      string `json:"replica"`                // id of the replica
+	Draining     bool   `json:"draining,omitempty"`     // Draining reports that the replica is about to stop.
+	Unresponsive bool   `json:"unresponsive,omitempty"` // Unresponsive reports that the replica does not respond.
 }
 
 func (e *edgeClient) status() SessionStatus {

@@ -18,7 +18,7 @@ type uninstall struct {
 	timing timing
 	log    *slog.Logger
 	reason string
-	known  chan struct{} // closed once reason is set
+	known  chan struct{} // known is closed once reason is set.
 }
 
 // watch polls whether the namespace is being deleted, more often once the forwarder is

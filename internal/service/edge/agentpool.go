@@ -33,7 +33,7 @@ const (
 
 const protocolHTTP2 = "http2"
 
-// agentPool keeps the streams to one agent for one endpoint. Each bind has its own pool: a stream
+// agentPool pools the streams to one agent for one endpoint. Each bind has its own pool: a stream
 // never serves an agent that has lost the endpoint.
 type agentPool struct {
 	transport *http.Transport
@@ -170,9 +170,9 @@ type agentStream struct {
 
 	answerOnce sync.Once
 	answerErr  error
-	inUse      atomic.Int32 // requests that use it; counted by agentPool only
+	inUse      atomic.Int32 // requests that use the stream; counted by agentPool only
 	closeOnce  sync.Once
-	flusher    flusher // used by agentPool only
+	flusher    flusher // flusher is used by agentPool only.
 
 	mu       sync.Mutex
 	answered bool

@@ -18,7 +18,7 @@ import (
 type clientBody struct {
 	io.ReadCloser
 	record   *RequestRecord
-	received *http.Request // the server's, which sets its trailers at the end of the body
+	received *http.Request // the HTTP server's request, whose trailers are set at the end of the body
 	trailer  http.Header   // the trailer that is sent on; filled in at the end of the body
 
 	mu        sync.Mutex

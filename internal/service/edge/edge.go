@@ -25,9 +25,9 @@ import (
 // Client is a client's connection as it enters the edge. A *tunnel.Stream of a forwarder is one.
 type Client interface {
 	relay.HalfCloser
-	// Accept tells the forwarder that relays the client that its bytes will be served.
+	// Accept answers the forwarder that relays the client: its bytes will be served.
 	Accept() error
-	// Refuse tells it that they will not, and why.
+	// Refuse answers the forwarder that they will not, and why.
 	Refuse(tunnel.RefuseCode) error
 	// Reset aborts both directions, so that an abort does not look like an end.
 	Reset(tunnel.RefuseCode) error
@@ -52,15 +52,15 @@ type ClientInfo struct {
 	TraceID   string
 	// MaxWait bounds the wait for an agent that is reconnecting; 0 = no limit of the client's.
 	MaxWait  time.Duration
-	Draining <-chan struct{}       // closed when the forwarder is about to stop; nil = never
+	Draining <-chan struct{}       // Draining is closed when the forwarder is about to stop; nil = never.
 	Aborter  trafficpolicy.Aborter // Aborter is nil where the client's connection carries other requests too.
 	Locator  trafficpolicy.Locator // Locator finds ClientIP; nil = unknown.
-	// Forwarder is told, as it does not read HTTP, that the edge answered a request itself (the line
-	// has a Code), or that the upstream answers again (no Code). The line names no endpoint. nil for
-	// other clients.
+	// Forwarder gets a line, as it does not read HTTP, when the edge answers a request itself (the
+	// line has a Code), and when the upstream answers again (no Code). The line names no endpoint.
+	// nil for other clients.
 	Forwarder LineReporter
 
-	// Upstreams are private to the client's connection; nil where that carries requests of several
+	// Upstreams are private to the client's connection; nil where the connection serves several
 	// clients, or is not known.
 	Upstreams *PrivateUpstreams
 
@@ -168,10 +168,10 @@ type Edge struct {
 
 	mu       sync.Mutex
 	active   int           // connections and requests being served
-	draining bool          // Drain was called
-	drained  chan struct{} // closed while draining and nothing is active
+	draining bool          // draining is set by Drain.
+	drained  chan struct{} // drained is closed while draining and nothing is active.
 
-	stopping       chan struct{} // closed by BeginStopping
+	stopping       chan struct{} // stopping is closed by BeginStopping.
 	beginsStopping sync.Once
 }
 

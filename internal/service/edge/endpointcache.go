@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// after which an endpoint is read again
+	// endpointTTL is the time after which an endpoint is read again.
 	endpointTTL = 500 * time.Millisecond
 	// maxCachedEndpoints bounds the cached endpoints, and the pools
 	maxCachedEndpoints = 10_000
@@ -53,8 +53,8 @@ func (c *endpointCache) read(ctx context.Context, key endpointKey) (*account.End
 }
 
 // latest returns the current state of the endpoint: CodeEndpointUnknown when it was deleted. While
-// the store does not answer, it returns the last state read, or ep: Options.Checker knows whether it
-// may have changed.
+// the store does not answer, it returns the last state read, or ep: Options.Checker decides whether
+// it may have changed.
 func (c *endpointCache) latest(ctx context.Context, ep *account.Endpoint) (*account.Endpoint, error) {
 	if c.source == nil {
 		return ep, nil

@@ -19,7 +19,7 @@ import (
 // exchange is one request and its answer.
 type exchange struct {
 	edge         *Edge
-	conn         *clientConn // nil on a connection of another server
+	conn         *clientConn // client's connection; nil where another HTTP server has it
 	endpoint     *account.Endpoint
 	info         *ClientInfo
 	w            http.ResponseWriter
@@ -111,8 +111,8 @@ func (x *exchange) handleRequest(w http.ResponseWriter, r *http.Request, ep *acc
 type hop struct {
 	x        *exchange
 	endpoint *account.Endpoint
-	agent    Agent                // nil = none was chosen yet
-	target   trafficpolicy.Target // where the policy forwards the connection
+	agent    Agent                // agent that was chosen; nil = none was yet
+	target   trafficpolicy.Target // target that the policy chose for the connection
 	hops     int                  // internal endpoints that the request has passed
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// admitHost keeps clients of one endpoint from naming another one to an upstream that serves
+// admitHost prevents clients of one endpoint from naming another one to an upstream that serves
 // several: CodeMisdirected for a request whose Host is not one of the endpoint's names. Where the
 // upstream does not see the client's Host, the endpoint's own takes its place.
 func admitHost(r *http.Request, ep *account.Endpoint) *account.Error {

@@ -160,7 +160,7 @@ const (
 // HTTP server has let go.
 type clientConn struct {
 	Client
-	ctx      context.Context // the context of Serve
+	ctx      context.Context // context of Serve
 	endpoint *account.Endpoint
 	info     ClientInfo
 
@@ -168,21 +168,21 @@ type clientConn struct {
 	upstreams  PrivateUpstreams
 	serverDone chan struct{}
 	doneOnce   sync.Once
-	lastFailed atomic.Bool // the last request did not get through
-	// all of the last answer was handed to the HTTP server, which writes the rest of it and closes
-	// the connection
+	lastFailed atomic.Bool // lastFailed reports that the last request did not reach the upstream.
+	// lastWrites is set when the HTTP server has all of the last answer: it writes the rest and
+	// closes the connection.
 	lastWrites atomic.Bool
 
 	mu             sync.Mutex
-	readStopped    bool // nothing more is read
+	readStopped    bool // readStopped ends all reads.
 	hijacked       bool
 	aborted        bool
 	closed         bool
-	deadline       time.Time // for reads
-	deadlinePassed bool      // Client has a deadline in the past
-	// makes reads fail at the deadline; nil = none was set yet
+	deadline       time.Time // deadline of reads
+	deadlinePassed bool      // deadlinePassed is set while Client has a deadline in the past.
+	// readTimer makes reads fail at the deadline; nil = none was set yet.
 	readTimer *time.Timer
-	// when readTimer fires, perhaps before the deadline; zero = it does not
+	// readTimerAt is when readTimer fires, perhaps before the deadline; zero = it does not.
 	readTimerAt time.Time
 }
 

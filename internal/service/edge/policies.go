@@ -28,8 +28,8 @@ type policies struct {
 	logins trafficpolicy.LoginHandler
 
 	mu    sync.Mutex
-	byURL map[policyKey]*list.Element // the values are *policyEntry
-	lru   *list.List                  // most recently used first
+	byURL map[policyKey]*list.Element // elements of lru; their values are *policyEntry
+	lru   *list.List                  // entries, the most recently used first
 }
 
 type policyKey struct{ accountID, binding, url string }

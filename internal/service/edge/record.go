@@ -24,7 +24,7 @@ type RequestRecord struct {
 	StartedAt time.Time
 
 	// Meter.Start may set these.
-	LiveTraffic *Traffic // counts the bytes as they are moved; nil = nothing does
+	LiveTraffic *Traffic // counter of bytes while they are relayed; nil = none
 	State       any      // the Meter's state, for Finish
 
 	// These are set when Meter.Finish is called.
@@ -118,7 +118,7 @@ type halfCloser interface {
 type upgradedConn struct {
 	halfCloser
 	record    *RequestRecord
-	readAhead []byte // already read, not returned yet
+	readAhead []byte // bytes that were read and not returned yet
 }
 
 // Read reads from the client.

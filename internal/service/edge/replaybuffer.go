@@ -22,11 +22,11 @@ type replayBuffer struct {
 	mu          sync.Mutex
 	cond        *sync.Cond
 	buffered    []byte
-	err         error // error of src, after buffered
-	filling     bool  // fill is reading src
-	passThrough bool  // an attempt was accepted; its reader reads src itself
-	delivering  bool  // an attempt has a connection, so that a long body need not wait for its answer
-	discarded   bool  // part of the body is no longer buffered
+	err         error // error of src, after the buffered bytes
+	filling     bool  // filling is set while fill reads src.
+	passThrough bool  // passThrough is set once an attempt was accepted: its reader reads src itself.
+	delivering  bool  // delivering is set once an attempt has a connection: a long body does not wait then.
+	discarded   bool  // discarded is set once a part of the body is no longer buffered.
 }
 
 func newReplayBuffer(src io.Reader) *replayBuffer {
@@ -39,7 +39,7 @@ func newReplayBuffer(src io.Reader) *replayBuffer {
 type replayReader struct {
 	body *replayBuffer
 	off  int
-	err  error // after which no read succeeds
+	err  error // error of every further read; nil = there is none
 }
 
 // newReader returns a reader for the next attempt.

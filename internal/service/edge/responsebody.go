@@ -57,8 +57,8 @@ func prepareBody(res *http.Response, client http.ResponseWriter, stream *agentSt
 type responseBody struct {
 	io.ReadCloser
 	res    *http.Response
-	stream *agentStream             // nil: every read may have to wait
-	client *http.ResponseController // nil: nothing is flushed before the end
+	stream *agentStream             // stream of the answer; nil: every read may have to wait
+	client *http.ResponseController // controller of the client's answer; nil: nothing is flushed before the end
 }
 
 // Read reads from the upstream.
@@ -86,7 +86,7 @@ func (b *responseBody) Close() error {
 // flusher flushes the answer that is being read from a stream before the stream is read.
 type flusher struct {
 	mu   sync.Mutex
-	body *responseBody // being read; nil: none
+	body *responseBody // body that is being read; nil: none
 }
 
 // set makes b the body that flush flushes; nil = none.

@@ -16,7 +16,7 @@ type delivery struct {
 	accountID    string
 	host         string // Host header of the client's request
 	route        route
-	replayBuffer *replayBuffer // buffers the request's body, once it is sent
+	replayBuffer *replayBuffer // buffer of the request's body, once it is sent
 	target       target        // the target that serves the request, or is being tried
 	stream       *agentStream  // the answer's stream; nil where it is not known, or shared
 }

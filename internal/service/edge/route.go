@@ -48,7 +48,7 @@ func (rt *router) chooseAgent(
 }
 
 // resolveEndpoint returns the current state of the endpoint, which may be newer than the
-// connection, and of a pool of cloud endpoints the member whose turn it is. For an endpoint of
+// connection, and of a pool of cloud endpoints the next member in turn. For an endpoint of
 // agents it also returns the agent that is to serve, or nil when none is online and the endpoint
 // has a traffic policy, which may still answer. The caller releases the agent, also after an error.
 func (rt *router) resolveEndpoint(
@@ -160,8 +160,8 @@ type Attempts interface {
 type Attempt struct {
 	BackendID string
 	Labels    map[string]string      // a tunnel group's labels
-	Static    *account.StaticAddress // an address
-	Response  *account.HTTPResponse  // an answer
+	Static    *account.StaticAddress // a static address
+	Response  *account.HTTPResponse  // a fixed response
 	Outcome   Outcome
 }
 
@@ -176,10 +176,10 @@ type Outcome interface {
 
 // target is what a connection or request may go to: an agent, or a leaf of a backend without one.
 type target struct {
-	agent Agent // nil for static addresses and fixed responses
-	// the agent was chosen before the route, and is the exchange's target already
+	agent Agent // agent of the target; nil for static addresses and fixed responses
+	// preselected reports that the agent was chosen before the route, and is the exchange's target.
 	preselected bool
-	leaf        Attempt // zero for an agent of the endpoint itself
+	leaf        Attempt // leaf of a backend; zero for an agent of the endpoint itself
 }
 
 // reportUp reports to the backend that the target was reached.
@@ -202,11 +202,12 @@ type route struct {
 	endpoint *account.Endpoint
 
 	preselected Agent    // agent that was chosen already; nil = none
-	attempts    Attempts // leaves of its backend; nil where its agents serve it
-	tunnelGroup *Attempt // whose tunnels are being tried; nil = none
-	groupErr    error    // why the group's last tunnel did not serve
+	attempts    Attempts // leaves of the endpoint's backend; nil where its agents serve it
+	tunnelGroup *Attempt // leaf whose tunnels are being tried; nil = none
+	groupErr    error    // error of the group's last tunnel
 	tried       []Agent
-	// leaf whose agent does not respond but may again; zero for an agent of the endpoint itself
+	// unresponsive is the leaf whose agent does not respond but may again; zero for an agent of the
+	// endpoint itself, nil = there is none.
 	unresponsive *Attempt
 	attemptCount int
 	retriesBegan time.Time // time of the second attempt
@@ -292,7 +293,7 @@ func (r *route) recordFailure(t *target, err error) (again bool) {
 	return true
 }
 
-// exclude keeps a target that broke off out of the next attempt.
+// exclude excludes a target that broke off from the next attempt.
 func (r *route) exclude(t *target) {
 	if t.agent != nil {
 		r.tried = append(r.tried, t.agent)

@@ -37,22 +37,22 @@ type pendingConn struct {
 	cancel context.CancelFunc
 	client Client
 	route  *route
-	header tunnel.OpenHeader // what is known of the client
-	record *RequestRecord    // counts the relayed bytes
+	header tunnel.OpenHeader // description of the client
+	record *RequestRecord    // counter of the relayed bytes
 	target target            // the target that answered
 
 	once sync.Once
 	err  error
-	// to the target being tried, later to the one that answered
+	// conn leads to the target being tried, later to the one that answered.
 	conn        atomic.Pointer[targetConn]
-	established atomic.Bool // a target has answered
+	established atomic.Bool // established is set once a target has answered.
 
-	// guards what follows, and all writes until a target has answered
+	// mu guards what follows, and all writes until a target has answered.
 	mu           sync.Mutex
 	cond         *sync.Cond
 	buffered     []byte
-	writeClosed  bool // the client sends no more
-	bufferClosed bool // nothing is buffered any more
+	writeClosed  bool // writeClosed is set when the client sends no more.
+	bufferClosed bool // bufferClosed is set when nothing is buffered any more.
 }
 
 var _ targetConn = (*pendingConn)(nil)

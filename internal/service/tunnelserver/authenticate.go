@@ -12,7 +12,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// authenticator finds who opens a session, and which session a connection joins.
+// authenticator finds the credential that opens a session, and the session that a connection joins.
 type authenticator struct {
 	store credentialStore
 	legs  account.SessionLegs // nil for a server that is alone, where nothing joins

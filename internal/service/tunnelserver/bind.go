@@ -172,15 +172,15 @@ func (b *binder) unbindEndpoint(ctx context.Context, t *session, endpointID stri
 	return nil
 }
 
-// bindEffect is what a bind has ended or changed.
+// bindEffect is the effect of a bind on other sessions.
 type bindEffect struct {
-	from    string   // the session that had it; "" = none
-	rebound bool     // the session had bound it already
-	policy  bool     // the traffic policy was replaced
-	pool    []string // other sessions with members of its pool, which it has changed
+	from    string   // session that held the endpoint before; "" = none
+	rebound bool     // rebound reports that the session had bound the endpoint already.
+	policy  bool     // policy reports that the traffic policy was replaced.
+	pool    []string // other sessions with members of the pool that the bind has changed
 }
 
-// publishBind ends the session that a bind of t has taken over, and tells the other servers. It
+// publishBind ends the session that a bind of t has taken over, and notifies the other servers. It
 // waits for them if the bind ended or changed something. New endpoints need not be known: a server
 // that does not know one asks the others.
 func (b *binder) publishBind(ctx context.Context, t *session, e bindEffect) {

@@ -19,8 +19,8 @@ import (
 type chooser struct {
 	members    *members
 	store      account.Endpoints
-	started    time.Time // when this server started
-	replicated bool      // it is one of several with one store
+	started    time.Time // start of this server
+	replicated bool      // replicated reports that the server is one of several with one store.
 }
 
 // Target is what a connection is for: the URL of an endpoint, or a tunnel group.
@@ -68,9 +68,9 @@ func (ch *chooser) ChooseNow(to Target, tried ...*Member) (*Member, error) {
 
 // selection is the result of choosing among members.
 type selection struct {
-	member       *Member         // nil: there is none
-	unresponsive time.Time       // since when the last unresponsive one is so; zero = there are none
-	changed      <-chan struct{} // closed when choosing again may have another result
+	member       *Member         // chosen member; nil: there is none
+	unresponsive time.Time       // start of the latest silence of an unresponsive member; zero = all respond
+	changed      <-chan struct{} // changed is closed when choosing again may have another result.
 }
 
 // awaitMember chooses again whenever something changes, until it has a member, for at most wait or

@@ -1,7 +1,7 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tunnelserver owns the service's live tunnel sessions: which credential opened each, and
+// Package tunnelserver has the service's live tunnel sessions: which credential opened each, and
 // which session has bound which endpoint.
 //
 // What comes in: hellos, binds and streams from internal/tunnel. It checks them against the

@@ -60,7 +60,7 @@ func (s *streams) Stream(ctx context.Context, ts *tunnel.Session, st *tunnel.Str
 // Forwarder is the forwarder that has opened a stream.
 type Forwarder struct {
 	session    *tunnel.Session
-	endpointID string // the id that it has named; another member of the pool may serve
+	endpointID string // id that the stream names; another member of the pool may serve
 }
 
 // ReportLine sends the forwarder a line about a request of its stream; it never blocks.

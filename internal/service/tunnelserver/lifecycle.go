@@ -112,7 +112,7 @@ func (s *Server) Up(ts *tunnel.Session) {
 	s.setStored(t)
 }
 
-// sessionRow returns what the store keeps of an agent's session.
+// sessionRow returns the store's row of an agent's session.
 func (s *Server) sessionRow(t *session, ts *tunnel.Session) account.TunnelSession {
 	row := account.TunnelSession{
 		ID: t.id, AccountID: t.accountID, AgentVersion: t.hello.ClientVersion,

@@ -23,13 +23,13 @@ import (
 // choice among them. They share the lock of the registry, as a session goes with what it has bound.
 type members struct {
 	mu          *sync.Mutex              // the registry's; guards what follows
-	replicated  bool                     // the server is one of several with one store; never changed
-	endpoints   map[string]*Member       // by endpoint id
+	replicated  bool                     // replicated reports one of several servers with one store; never changed.
+	endpoints   map[string]*Member       // members by endpoint id
 	pools       map[peers.Pool][]*Member // members by URL
-	public      map[peers.Pool][]*Member // those of a public address, in the order of their binds
+	public      map[peers.Pool][]*Member // members by public address, in the order of their binds
 	tunnels     map[string][]*Member     // labelled tunnels, by account
-	chooseCount uint64                   // how often a member was chosen
-	changed     chan struct{}            // closed and replaced by signalChange
+	chooseCount uint64                   // number of choices so far
+	changed     chan struct{}            // changed is closed and replaced by signalChange.
 	history     string                   // the database's history at the last comparison
 }
 
@@ -39,28 +39,29 @@ type members struct {
 type Member struct {
 	members  *members
 	endpoint account.Endpoint
-	// endpoint with the pool's traffic policy, set by a later bind of another member; nil = its own
+	// pooled is the endpoint with the traffic policy of a later bind in its pool; nil = its own.
 	pooled  atomic.Pointer[account.Endpoint]
 	session *session
-	// when the bind was asked of the store; with several servers, when the row was written, so that
-	// they agree
+	// asked is when the bind was asked of the store; with several servers, when the row was
+	// written, so that they agree.
 	asked time.Time
-	// read from the store, not bound here: whether the agent had the answer to its bind is not known
+	// attached is set for a member that was read from the store and not bound here: the agent may
+	// not have had the answer to its bind.
 	attached bool
-	bindID   string // the bind here; "" = unknown
+	bindID   string // id of the bind here; "" = unknown
 	ctx      context.Context
 	cancel   context.CancelFunc
 
-	labels     map[string]string // a labelled tunnel's
-	resumeHash []byte            // a labelled tunnel's; the store has those of endpoints
+	labels     map[string]string // labels of a labelled tunnel
+	resumeHash []byte            // resume secret's hash of a labelled tunnel; the store has those of endpoints
 
-	// guarded by registry.mu
+	// registry.mu guards what follows.
 	conns         int    // connections that Choose counted and that are not released
-	lastChosen    uint64 // chooseCount when it was last chosen; 0 = never
+	lastChosen    uint64 // chooseCount of the last choice of the member; 0 = never
 	policyVersion int64  // resource version of the bind whose traffic policy applies
-	// the version of the endpoint's row, as it was last written or read here
+	// version is that of the endpoint's row as it was last written or read here.
 	version account.ResourceVersion
-	history string // the history of the database that had it, as far as is known
+	history string // history of the database that last had the member; "" = unknown
 }
 
 // Endpoint returns the endpoint as its agent bound it, with the traffic policy of its pool. It must

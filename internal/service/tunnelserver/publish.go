@@ -15,17 +15,17 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// publisher tells the other servers with one store of sessions that have changed.
+// publisher notifies the other servers with one store of sessions that have changed.
 type publisher struct {
 	replicas   Replicas        // nil for a server that is alone
-	tasks      *sync.WaitGroup // has what goes on after a call
+	tasks      *sync.WaitGroup // goroutines that continue after a call
 	unanswered atomic.Int64    // binds that the other servers have not answered within wait
-	wait       time.Duration   // bindPublishTimeout, longer in tests
+	wait       time.Duration   // limit of a wait for the others: bindPublishTimeout, longer in tests
 
 	mu          sync.Mutex
 	unpublished map[string]string // accounts of sessions whose binds are not published yet, by session id
-	publishing  bool              // publishPending runs
-	// publications that wait for another of their kind, and the latest that began
+	publishing  bool              // publishing is set while publishPending runs.
+	// nextPublications wait for another of their kind, publications are the latest that began.
 	nextPublications, publications map[publicationKind]*publication
 }
 
@@ -54,10 +54,10 @@ const (
 	maxCollectTime = bindPublishTimeout / 2
 )
 
-// publishBriefly tells the other servers, also of a replaced traffic policy if policy is set, and
-// waits for bindPublishTimeout at most, and for nextPublishTimeout while other calls have waited in
-// vain: an agent that comes from a server that has died must not wait until that server is known to
-// be dead. One that lives and did not answer compares with the store.
+// publishBriefly notifies the other servers, also of a replaced traffic policy if policy is set,
+// and waits for bindPublishTimeout at most, and for nextPublishTimeout while other calls have
+// waited in vain: an agent that comes from a server that has died must not wait until that server
+// is known to be dead. One that lives and did not answer compares with the store.
 func (pub *publisher) publishBriefly(accountID, msg string, policy bool, sessionIDs ...string) {
 	answered := pub.publishTogether(publicationKind{accountID, msg, policy}, sessionIDs...)
 	wait := pub.wait
@@ -76,15 +76,15 @@ type publicationKind struct {
 	policy         bool
 }
 
-// publication tells the other servers of several changes at once: each of them reads everything
+// publication notifies the other servers of several changes at once: each of them reads everything
 // that a session holds, and an agent may bind thousands of endpoints again.
 type publication struct {
-	sessionIDs []string      // until it begins
-	answered   chan struct{} // closed when the others have answered
+	sessionIDs []string      // sessions to publish; appended to until the publication begins
+	answered   chan struct{} // answered is closed when the other servers have answered.
 }
 
-// publishTogether tells the other servers of the sessions. While an earlier publication of the kind
-// is unanswered, they are collected. The channel is closed when the others have answered.
+// publishTogether notifies the other servers of the sessions. While an earlier publication of the
+// kind is unanswered, they are collected. The channel is closed when the others have answered.
 func (pub *publisher) publishTogether(kind publicationKind, sessionIDs ...string) (answered <-chan struct{}) {
 	pub.mu.Lock()
 	defer pub.mu.Unlock()
@@ -139,7 +139,7 @@ func (pub *publisher) send(kind publicationKind, p *publication) {
 	}
 }
 
-// publishLater tells the other servers of a session's bind, with those of other sessions.
+// publishLater notifies the other servers of a session's bind, with those of other sessions.
 func (pub *publisher) publishLater(t *session) {
 	pub.mu.Lock()
 	defer pub.mu.Unlock()

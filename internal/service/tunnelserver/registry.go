@@ -16,12 +16,12 @@ import (
 // registry has the sessions with this server, and what they have bound. Its methods are atomic.
 type registry struct {
 	mu         sync.Mutex
-	sessions   map[string]*session // by session id, from the accepted hello on
+	sessions   map[string]*session // sessions by id, from the accepted hello on
 	members    *members            // what the sessions have bound
 	unrecorded []*session          // ended sessions whose end the store did not record, as it did not answer
 	draining   bool
 
-	// joins is held for reading by Join, for writing by who tells the store which sessions have left.
+	// joins is held for reading by Join, for writing while the store records which sessions left.
 	joins sync.RWMutex
 }
 
@@ -41,24 +41,24 @@ type session struct {
 	id, accountID, operatorID string
 	cluster                   string // the operator's cluster name
 	credentialID              string
-	clusterUID                string // the cluster whose exporter's credential it is; "" = no exporter's
+	clusterUID                string // cluster of the exporter that the credential is for; "" = no exporter's
 	hello                     tunnel.Hello
 	ip                        string
 	accepted                  time.Time
-	joined                    bool // it began on another server
+	joined                    bool // joined reports that the session began on another server.
 
 	// holdings excludes readings of what the session holds, with their application to the members,
 	// from its own binds and unbinds here: held for writing by the former, for reading by the
 	// latter.
 	holdings sync.RWMutex
 
-	// guarded by registry.mu
-	token    *account.TunnelCredential // what the service read last; replaced, never changed
+	// registry.mu guards what follows.
+	token    *account.TunnelCredential // credential as the service last read it; replaced, never changed
 	tun      *tunnel.Session           // nil until Up
-	stored   bool                      // the store has, or had, a row of it
-	stopping bool                      // told to stop; its end will follow
-	recorded bool                      // the store has its end already
-	end      sessionEnd                // set if the service ended it
+	stored   bool                      // stored reports that the store has, or had, a row of the session.
+	stopping bool                      // stopping reports that the session was told to stop; its end will follow.
+	recorded bool                      // recorded reports that the store has the session's end.
+	end      sessionEnd                // end is set if the service ended the session.
 }
 
 // sessionEnd is why the service ends a session.
@@ -208,7 +208,7 @@ func (r *registry) forgetUnstarted(now time.Time) {
 	}
 }
 
-// addUnrecorded adds sessions that have ended or left, which the store has to be told.
+// addUnrecorded adds sessions that have ended or left and that the store has not recorded.
 func (r *registry) addUnrecorded(all ...*session) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -260,7 +260,7 @@ func (r *registry) setEnd(t *session, end sessionEnd) {
 	}
 }
 
-// endOf returns why the session has ended, and whether the store knows it.
+// endOf returns why the session has ended, and whether the store has recorded it.
 func (r *registry) endOf(t *session) (end sessionEnd, recorded bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -179,7 +179,7 @@ func (r *rights) endUngranted(ctx context.Context, onlyID string) error {
 	return nil
 }
 
-// revokedMessage is what a client is told whose credential is not valid any more.
+// revokedMessage is the message to a client whose credential is not valid any more.
 func revokedMessage(credentialID string) string {
 	switch {
 	case account.CredentialUse{ID: credentialID}.IsSubject():

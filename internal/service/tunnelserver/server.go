@@ -60,8 +60,8 @@ type Incoming struct {
 	Endpoint   *account.Endpoint
 	OperatorID string          // the forwarder's operator
 	Cluster    string          // the operator's cluster name when the forwarder connected
-	Draining   <-chan struct{} // closed when the forwarder is about to stop
-	Forwarder  Forwarder       // gets lines about the requests of this stream
+	Draining   <-chan struct{} // Draining is closed when the forwarder is about to stop.
+	Forwarder  Forwarder       // receiver of lines about the requests of this stream
 }
 
 // Options configure a Server; those without a default are required.
@@ -81,25 +81,25 @@ type Options struct {
 	// fields below are not used.
 	ReplicaID string
 	Replicas  Replicas
-	Legs      account.SessionLegs // part of the store
+	Legs      account.SessionLegs // the store's part for sessions of several servers
 }
 
 // Server implements tunnel.Handler and account.SessionEnder by its parts, each of which has its own
 // lock. It is safe for concurrent use.
 type Server struct {
 	*registry     // the sessions: Stats
-	*members      // what they have bound: Online, OnlinePublic, IsOnline, Holders, OpenMember, ReportLine
+	*members      // what sessions have bound: Online, OnlinePublic, IsOnline, Holders, OpenMember, ReportLine
 	*chooser      // the choice among them, with waiting: Choose, ChooseNow
 	*binder       // Bind, Unbind
-	*rights       // who may still be here: Renew, ApplyAccess
+	*rights       // the rights of sessions to continue: Renew, ApplyAccess
 	*ender        // Down, StopSession, RestartSession
-	*holdingsSync // what other servers have changed: ApplySessions
+	*holdingsSync // changes by other servers: ApplySessions
 	*streams      // Stream
 
 	opt           Options
 	log           *slog.Logger
 	authenticator authenticator
-	tasks         *sync.WaitGroup // has the sessions that are being closed, and what is being published
+	tasks         *sync.WaitGroup // sessions that are being closed, and publications
 }
 
 var _ tunnel.Handler = (*Server)(nil)
@@ -180,9 +180,9 @@ func (s *Server) Compare(ctx context.Context) error {
 	return errors.Join(s.ApplyAccess(ctx, ""), s.compareHoldings(ctx))
 }
 
-// Drain refuses further hellos and new streams of forwarders, and tells the sessions of the role
-// that the server stops within d. Live sessions and streams continue. Forwarders are told first:
-// while their last requests are answered, streams to agents are still needed.
+// Drain refuses further hellos and new streams of forwarders, and announces to the sessions of the
+// role that the server stops within d. Live sessions and streams continue. Forwarders are told
+// first: while their last requests are answered, streams to agents are still needed.
 func (s *Server) Drain(role tunnel.Role, d time.Duration) {
 	s.setDraining()
 	for _, t := range s.liveSessions() {

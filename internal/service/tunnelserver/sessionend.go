@@ -19,7 +19,7 @@ type ender struct {
 	publisher *publisher
 	store     sessionStore
 	legs      account.SessionLegs // nil for a server that is alone
-	tasks     *sync.WaitGroup     // has the sessions that are being closed
+	tasks     *sync.WaitGroup     // sessions that are being closed
 	log       *slog.Logger
 }
 
@@ -94,8 +94,8 @@ func (e *ender) retrySessionEnd(ctx context.Context, t *session) error {
 	return e.recordSessionEnd(ctx, t)
 }
 
-// evict tells a session why it ends, and closes it after evictGrace. end is recorded; its Reason is
-// msg unless it has one.
+// evict sends a session the reason of its end, and closes it after evictGrace. end is recorded; its
+// Reason is msg unless it has one.
 func (e *ender) evict(t *session, code tunnel.Code, msg string, end account.SessionEnd) {
 	end.Reason = cmp.Or(end.Reason, msg)
 	e.registry.setEnd(t, sessionEnd{end, code, msg})

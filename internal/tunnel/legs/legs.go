@@ -16,9 +16,9 @@ import (
 // Change is the difference between two states of a session's legs.
 type Change struct {
 	Serving int // legs that take streams, at most Wanted
-	Wanted  int // how many legs the session should have
-	// ids of replicas that began to serve the session, that are about to stop, and that ceased to
-	// serve it without having said that they stop
+	Wanted  int // legs that the session should have
+	// Found, Draining and Lost have the ids of replicas that began to serve the session, that are
+	// about to stop, and that ceased to serve it without announcing it.
 	Found, Draining, Lost []string
 }
 
@@ -35,7 +35,7 @@ const (
 // use.
 type Tracker struct {
 	legs         map[string]state // by id of the replica
-	draining     map[string]bool  // replicas that have said that they stop
+	draining     map[string]bool  // replicas that have announced that they stop
 	wanted       int
 	missingSince time.Time
 }

@@ -38,12 +38,12 @@ type peerMonitor struct {
 	waiting           map[*waitingCall]struct{}
 	timer             *time.Timer
 	timerRuns         bool
-	stopped           bool      // the session has ended
-	pinged            bool      // a ping was sent, and no frame has arrived since
-	idleIntervals     int       // intervals without a frame; since the ping if pinged
+	stopped           bool      // stopped is set when the session has ended.
+	pinged            bool      // pinged is set while no frame has arrived since the last ping.
+	idleIntervals     int       // intervals without a frame, if pinged those since the ping
 	pingAfter         int       // intervals without a frame before the next ping
 	unresponsiveAfter int       // intervals without a frame after the ping that make the peer unresponsive
-	pingedAt          time.Time // when the last ping was sent
+	pingedAt          time.Time // time of the last ping
 }
 
 type waitingCall struct{ onUnresponsive func() }

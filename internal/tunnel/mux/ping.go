@@ -29,14 +29,14 @@ type pinger struct {
 	timer      *time.Timer
 	id         uint32
 	sent       time.Time
-	answer     chan struct{} // closed when the current ping is answered; nil: no ping is in progress
+	answer     chan struct{} // answer is closed when the current ping is answered; nil: there is none.
 	lastRTT    time.Duration // the last ping's round trip
 	recentRTTs [rttSamples]time.Duration
 	rttCount   int
 
 	minRTT atomic.Int64 // the least of recentRTTs, in nanoseconds; 0: unknown
 
-	idleChecks, checks int // checks without a frame since; all checks. Only check uses them
+	idleChecks, checks int // consecutive checks without a frame, and all checks; only check uses them
 }
 
 // start starts the periodic check of the connection.

@@ -30,17 +30,17 @@ type sendQueue struct {
 
 	mu              sync.Mutex // mu guards what follows.
 	writing         bool
-	closedErr       error   // the session has ended
-	pending         *batch  // frames, in order
+	closedErr       error   // error of every frame after the session has ended
+	pending         *batch  // frames that the next write sends, in order
 	replyBytes      int     // bytes of replies in pending
 	inFlight        int     // bytes that are being written
-	firstWaiter     *Stream // a list of streams that wait for their turn
+	firstWaiter     *Stream // head of the list of streams that wait for their turn
 	lastWaiter      *Stream
 	waitingBytes    int // bytes that the waiting streams want to write
 	flushTimer      *time.Timer
 	flushTimerArmed bool
 	writeDeadline   time.Time
-	writeStart      time.Time // when the current or last write began; only the goroutine with the turn uses it
+	writeStart      time.Time // start of the current or last write; only the goroutine with the turn uses it
 }
 
 // batch is a pooled buffer of frames.

@@ -33,14 +33,14 @@ type Budget interface {
 
 // Config configures a session. The zero value is a server's with the defaults.
 type Config struct {
-	Client     bool          // this side's streams have odd ids
+	Client     bool          // Client makes the ids of this side's streams odd.
 	Window     uint32        // a stream's initial receive window in bytes, at least 256 KiB; 0 = 1 MiB
-	MaxWindow  uint32        // to which the window grows while its reader keeps up; 0 = 16 MiB
-	Budget     Budget        // limits growth beyond Window; nil = unlimited
+	MaxWindow  uint32        // largest receive window, reached while the reader is as fast as the peer; 0 = 16 MiB
+	Budget     Budget        // limit of growth beyond Window; nil = unlimited
 	MaxStreams int           // concurrent streams of the peer, beyond which new ones are reset; 0 = 65,536
 	Backlog    int           // streams that wait for Accept or Serve, beyond which new ones are reset; 0 = 4096
 	KeepAlive  time.Duration // idle time (up to a third more) after which a ping is sent; 0 = 15 s
-	Timeout    time.Duration // for a write (up to half more) or a ping, before the session ends; 0 = 30 s
+	Timeout    time.Duration // limit of a write (up to half more) and of a ping, after which the session ends; 0 = 30 s
 
 	// OnProbe is called when the session pings a peer that has been silent while calls wait for it.
 	// OnResponsiveness is called when the result of Unresponsive has changed. Neither may block;
@@ -70,13 +70,13 @@ type Session struct {
 	done        chan struct{}
 	goroutines  sync.WaitGroup
 	endOnce     sync.Once
-	synSlots    chan struct{} // holds a token for each SYN that is not acknowledged
-	acceptReady chan struct{} // gets a token when a stream can be accepted
+	synSlots    chan struct{} // synSlots holds a token for each SYN that is not acknowledged.
+	acceptReady chan struct{} // acceptReady gets a token when a stream can be accepted.
 
 	mu            sync.Mutex // guards what follows
 	err           error      // why the session has ended; nil while it lives
 	streams       map[uint32]*Stream
-	remoteStreams int // how many of streams the peer opened
+	remoteStreams int // number of streams that the peer opened
 	nextID        uint32
 	accepted      []*Stream // streams that wait for Accept or Serve
 	serveFunc     func(*Stream)

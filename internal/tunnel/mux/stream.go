@@ -16,33 +16,33 @@ import (
 // concurrent readers, or writers, wait for each other.
 type Stream struct {
 	id             uint32
-	local          bool   // this side opened it
+	local          bool   // local reports that this side opened the stream.
 	extraWindow    uint32 // initial receive window beyond initialWindow, sent with the SYN or ACK
 	session        *Session
-	unacknowledged atomic.Bool // this side's SYN was not acknowledged
+	unacknowledged atomic.Bool // unacknowledged is set until this side's SYN is acknowledged.
 	readable       chan struct{}
 	writable       chan struct{}
 
-	reading sync.Mutex // serializes readers
-	writing sync.Mutex // serializes writers
+	reading sync.Mutex // reading serializes readers.
+	writing sync.Mutex // writing serializes writers.
 
 	mu            sync.Mutex // guards what follows
 	recv          recvBuffer
 	windowSize    uint32 // receive window that updates restore
-	recvWindow    uint32 // what the peer may send now
+	recvWindow    uint32 // bytes that the peer may send now
 	epochStart    time.Time
-	windowGrowth  uint32 // by how much the window has grown, reserved from the budget
-	sendWindow    uint32 // what this side may send now
-	readErr       error  // nil: open. It is returned after the buffered bytes
-	writeErr      error  // nil: open
-	writeClosed   bool   // by CloseWrite
+	windowGrowth  uint32 // growth of the window in bytes, reserved from the budget
+	sendWindow    uint32 // bytes that this side may send now
+	readErr       error  // error of reads after the buffered bytes; nil: the direction is open
+	writeErr      error  // error of writes; nil: the direction is open
+	writeClosed   bool   // writeClosed is set by CloseWrite.
 	readDeadline  deadline
 	writeDeadline deadline
 
 	// The session's sendq.mu guards what follows.
-	synSent      bool // this side's SYN was sent, or the peer opened the stream
-	sendClosed   bool // FIN or RST was sent
-	hasTurn      bool // it has the turn to write
+	synSent      bool // synSent is set once this side's SYN was sent, and where the peer opened the stream.
+	sendClosed   bool // sendClosed is set once FIN or RST was sent.
+	hasTurn      bool // hasTurn is set while the stream has the turn to write.
 	waitingBytes int
 	nextWaiter   *Stream
 }

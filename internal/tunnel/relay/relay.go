@@ -97,7 +97,7 @@ type joinState struct {
 	a, b       HalfCloser
 	timeout    time.Duration
 	aToB, bToA atomic.Int64
-	err        atomic.Pointer[error] // the first one
+	err        atomic.Pointer[error] // first error of either direction
 
 	mu         sync.Mutex // guards what follows
 	ended      int        // directions that have ended
@@ -245,17 +245,17 @@ var buffers = sync.Pool{New: func() any { return new(buffer) }}
 // connection can be polled. A connection with a Next method lends its own bytes.
 type Source struct {
 	conn net.Conn
-	buf  *buffer // held between calls of Next, or nil
+	buf  *buffer // buffer between calls of Next; nil: none is held
 
-	zeroCopy interface{ Next() ([]byte, error) } // a tunnel stream
+	zeroCopy interface{ Next() ([]byte, error) } // set for a connection that lends its bytes: a tunnel stream
 
-	raw  syscall.RawConn // a socket that can be polled
+	raw  syscall.RawConn // set for a socket that can be polled
 	poll func(fd uintptr) bool
 	n    int
 	err  error
 
-	probe []byte // for any other connection: buffer of a small first read
-	bulk  bool   // the last read filled at least probe
+	probe []byte // buffer of a small first read, for any other connection
+	bulk  bool   // bulk is set if the last read filled at least probe.
 }
 
 // NewSource returns a Source of c. No other reader of c is allowed.
@@ -295,7 +295,7 @@ func (s *Source) Next() ([]byte, error) {
 	}
 }
 
-// pollRead reads the bytes that are available. It keeps a buffer only when there are some, and
+// pollRead reads the bytes that are available. It holds a buffer only when there are some, and
 // returns false to wait for them.
 func (s *Source) pollRead(fd uintptr) (ready bool) {
 	s.acquireBuffer()

@@ -11,7 +11,7 @@
 //
 // The last objects that selected an endpoint can vanish although it is not meant to be open: their
 // namespace is being deleted, or they are being replaced. So what they said holds for Options.Grace,
-// and the caller.Snapshot knows which namespaces are being deleted.
+// and the caller.Snapshot reports which namespaces are being deleted.
 package accessrules
 
 import (
@@ -43,7 +43,7 @@ import (
 // Options configure a Watcher.
 type Options struct {
 	Kubernetes *rest.Config
-	// Default is what holds for endpoints that no EndpointAccess selects.
+	// Default is the decision for endpoints that no EndpointAccess selects.
 	Default endpointaccess.Default
 	// Namespaces are the only ones whose EndpointAccess objects are read, each by a watch of its
 	// own; empty: all, by one watch.
@@ -62,21 +62,21 @@ type Watcher struct {
 	options    Options
 	log        *slog.Logger
 	sources    []*source
-	labels     *informer.Set // nil: namespaces are not watched
+	labels     *informer.Set // labels of namespaces; nil: namespaces are not watched
 	namespaces cache.Store
 
 	namespacesListed atomic.Bool
 
-	mu       sync.Mutex              // guards publish
+	mu       sync.Mutex              // mu serializes publish.
 	vanished []endpointaccess.Policy // deleted policies that still hold, in the order of their deletion
-	expiry   *time.Timer             // publishes when the first of them ceases to hold; nil: none has vanished yet
+	expiry   *time.Timer             // end of the first of vanished, which publishes; nil: none has vanished yet
 	current  atomic.Pointer[caller.Snapshot]
 	changed  chan struct{}
 }
 
 // source is the watch of one namespace's objects, or of all.
 type source struct {
-	namespace string // metav1.NamespaceAll: all
+	namespace string // watched namespace; metav1.NamespaceAll: all
 	set       *informer.Set
 	objects   cache.Store
 	complete  atomic.Bool
@@ -130,7 +130,7 @@ func trimAccess(object any) (any, error) {
 	return object, nil
 }
 
-// trimNamespace keeps name, labels and whether it is being deleted.
+// trimNamespace reduces a namespace to its name, its labels and the time of its deletion.
 func trimNamespace(object any) (any, error) {
 	if o, ok := object.(*corev1.Namespace); ok {
 		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: o.Name, UID: o.UID,

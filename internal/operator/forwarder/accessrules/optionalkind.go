@@ -26,7 +26,7 @@ type optionalKind struct {
 	*cache.ListWatch
 	client rest.Interface
 	log    *slog.Logger
-	logged string // the last error
+	logged string // last error that was logged
 }
 
 // List implements cache.Lister.

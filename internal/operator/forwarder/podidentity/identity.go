@@ -32,7 +32,7 @@ type api interface {
 	Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error)
 }
 
-// Pods knows the pods of a cluster. Its methods are safe for concurrent use.
+// Pods finds the pods of a cluster by their addresses. Its methods are safe for concurrent use.
 type Pods struct {
 	table *table
 	api   api

@@ -36,10 +36,10 @@ type nodeAddresses [2]netip.Addr
 // pod is the kept part of a pod.
 type pod struct {
 	account     unique.Handle[string] // ServiceAccount
-	annotations map[string]string     // the selected ones; nil: none are selected
+	annotations map[string]string     // selected annotations; nil: none are selected
 	labels      caller.Labels
-	ips         []netip.Addr // empty: its addresses are its node's
-	terminating bool         // its addresses may be reused without an event
+	ips         []netip.Addr // addresses of the pod; empty: it has those of its node
+	terminating bool         // terminating reports that the addresses may be reused without an event.
 	node        unique.Handle[nodeAddresses]
 }
 
@@ -51,11 +51,11 @@ type table struct {
 	pods    map[key]pod
 	byIP    map[netip.Addr][]key
 	nodeIPs map[netip.Addr]int // addresses of nodes, and how many pods name them
-	alive   time.Time          // the last sign of life
+	alive   time.Time          // time of the last sign of life of the cluster
 	missing map[netip.Addr]time.Time
-	changed chan struct{} // closed and replaced when an address appears; nil: no lookup waits
+	changed chan struct{} // changed is closed and replaced when an address appears; nil: no lookup waits.
 
-	labelsChanged chan struct{} // receives after labels of pods have changed
+	labelsChanged chan struct{} // labelsChanged receives after labels of pods have changed.
 }
 
 func newTable(selected Annotations) *table {

@@ -21,7 +21,7 @@ type chunkScanner struct {
 	digits     int
 	lineLen    int  // bytes of the line so far
 	trailerLen int  // bytes of the trailer section so far
-	afterCR    bool // the last byte was CR
+	afterCR    bool // afterCR reports that the last byte was CR.
 }
 
 type chunkState int

@@ -65,26 +65,27 @@ type Conn struct {
 	net.Conn
 	opt Options
 
-	unchecked   []byte // read, but not checked yet: the beginning of a head
-	checked     []byte // checked, but not returned yet
+	unchecked   []byte // bytes that were read and not checked yet: the beginning of a head
+	checked     []byte // bytes that were checked and not returned yet
 	state       readState
 	bodyLeft    int64 // unread bytes of a body with a length
 	chunks      chunkScanner
 	frames      frameScanner
 	head        headState
-	skippedLine bool  // an empty line before the head
-	err         error // sticky
-	passThrough bool  // nothing more is checked
+	skippedLine bool  // skippedLine is set after an empty line before the head.
+	err         error // error of every further read
+	passThrough bool  // passThrough ends the checks.
 
 	hijacked atomic.Bool
-	// what follows may not be HTTP, and is buffered until the upgrade is answered
+	// upgradePending is set until an upgrade is answered: what follows is buffered, as it may not
+	// be HTTP.
 	upgradePending atomic.Bool
-	// the last answer may still be in transit while the client sends
+	// refused is set while the last answer may still be in transit and the client sends.
 	refused atomic.Bool
 
 	mu           sync.Mutex
 	half         halfClose
-	deadline     time.Time // set by the http.Server
+	deadline     time.Time // deadline of reads that the http.Server has set
 	headDeadline time.Time // limit for the incomplete head; zero = there is none
 }
 

@@ -1,7 +1,7 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package framing owns the check of how requests are framed, before net/http reads them: where a
+// Package framing checks how requests are framed, before net/http reads them: where a
 // head and a body end (RFC 9112) and whether an HTTP/2 header block (RFC 9113, section 6.10) ends
 // in time. Both listeners of the edge use it, the public one and that for forwarders, so no request
 // passes one of them and not the other.

@@ -29,7 +29,7 @@ type frameScanner struct {
 	headerLen     int // bytes of header read so far
 	payloadLeft   int // bytes left of the frame's payload
 	continuations int
-	inHeaderBlock bool // a header block has begun and is incomplete
+	inHeaderBlock bool // inHeaderBlock is set while a header block is incomplete.
 }
 
 // scan scans bytes in the order in which they arrive. ended reports whether they complete a frame

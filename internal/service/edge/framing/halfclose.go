@@ -18,9 +18,9 @@ const halfClosedIdle = time.Minute
 // halfClose is the state of a client that closes its sending side after its request. It gets its
 // answer: net/http alone takes that for a client that left. Conn.mu guards it.
 type halfClose struct {
-	wake          chan struct{} // closed to make a held EOF check its state again; nil = none is held
-	readEOF       bool          // the client has closed its sending side
-	requestActive bool          // a request is being answered
+	wake          chan struct{} // wake is closed to make a held EOF check its state again; nil = none is held.
+	readEOF       bool          // readEOF is set once the client has closed its sending side.
+	requestActive bool          // requestActive is set while a request is being answered.
 	closed        bool
 	lastWrite     time.Time
 }

@@ -107,7 +107,7 @@ type conn struct {
 	net.Conn
 	peer    netip.AddrPort       // the other end: the client, or a proxy
 	client  netip.AddrPort       // the client, from the connection or its PROXY header
-	trusted bool                 // peer is a trusted proxy
+	trusted bool                 // trusted reports that peer is a trusted proxy.
 	tls     *tls.ConnectionState // nil without TLS
 
 	upstreams edge.PrivateUpstreams

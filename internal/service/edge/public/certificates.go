@@ -36,10 +36,10 @@ type Certificates struct {
 	log     *slog.Logger
 	current atomic.Pointer[certSet]
 
-	// only Open and Run touch these
+	// Only Open and Run use what follows.
 	loaded     map[CertFiles]loadedPair
-	lastErrors map[CertFiles]string // each is logged once
-	warned     map[string]bool      // by serial number and state
+	lastErrors map[CertFiles]string // last error of each pair, which is logged once
+	warned     map[string]bool      // warnings that were logged, by serial number and state
 }
 
 type loadedPair struct {

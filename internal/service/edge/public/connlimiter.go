@@ -17,19 +17,19 @@ type connLimiter struct {
 	log               *slog.Logger
 
 	mu         sync.Mutex
-	conns      map[*conn]func() // ends the count for the client; nil = not counted for one
-	fullLogged bool             // a refusal was logged since there was room
+	conns      map[*conn]func() // ends of the count for a client; nil = not counted for one
+	fullLogged bool             // fullLogged is set once a refusal was logged since there was room.
 	closed     bool
 	stats      Stats
 }
 
 // Stats count the connections of the public listeners.
 type Stats struct {
-	Live            int   // now
-	Accepted        int64 // let in; the last two counts are part of it
-	OverLimit       int64 // closed at once: too many of all clients
-	OverClientLimit int64 // closed because their client had too many
-	HandshakeFailed int64 // ended in their TLS handshake, or before
+	Live            int   // connections that are open now
+	Accepted        int64 // connections that were let in, with those of the last two counts
+	OverLimit       int64 // connections closed at once, as all clients had too many
+	OverClientLimit int64 // connections closed as their client had too many
+	HandshakeFailed int64 // connections that ended in their TLS handshake, or before
 }
 
 // Stats returns the counts.

@@ -73,21 +73,24 @@ type Handler interface {
 // Options are what a Server needs. At least one listener is not nil.
 type Options struct {
 	HTTP, HTTPS  net.Listener
-	Certificates *Certificates    // with HTTPS
+	Certificates *Certificates    // certificates of HTTPS
 	TicketKeys   *ticketkeys.Keys // session ticket keys; nil = those that crypto/tls makes, which end with the process
 
 	Endpoints Endpoints
 	Handler   Handler
 	Logger    *slog.Logger
 
-	// connections from TrustedProxies begin with a PROXY protocol header, version 1 or 2
+	// ProxyProtocol makes connections from TrustedProxies begin with a PROXY protocol header,
+	// version 1 or 2.
 	ProxyProtocol  bool
-	TrustedProxies []netip.Prefix // whose statements about clients are believed
+	TrustedProxies []netip.Prefix // proxies whose statements about clients are believed
 	MaxConns       int            // limit for all clients; 0 = DefaultMaxConns
-	// limit per IPv4 address or IPv6 /64, but trusted proxies; 0 = DefaultMaxConnsPerClient
+	// MaxConnsPerClient is the limit per IPv4 address or IPv6 /64, except trusted proxies; 0 =
+	// DefaultMaxConnsPerClient.
 	MaxConnsPerClient int
 
-	// limit for request header, PROXY header and handshake; 0 = framing.HeadTimeout; for tests
+	// headerTimeout limits request header, PROXY header and handshake; 0 = framing.HeadTimeout.
+	// Only tests set it.
 	headerTimeout time.Duration
 }
 
@@ -100,10 +103,10 @@ type Server struct {
 	queue      *framing.Listener
 	conns      *connLimiter
 	lookup     *endpointLookup
-	handshakes chan struct{} // holds a value per handshake in progress
+	handshakes chan struct{} // handshakes holds a value per handshake in progress.
 	grants     activeRequests
 
-	stopped chan struct{} // closed by Close
+	stopped chan struct{} // stopped is closed by Close.
 	stop    sync.Once
 	tasks   sync.WaitGroup
 }

@@ -226,6 +226,50 @@ func (c *Client) runSession(ctx context.Context) (bool, error) {
 	}
 }
 
+// handleMessage implements sideHandler, as the methods below do.
+func (*Client) handleMessage(l *link, m *message) error {
+	switch m.Type {
+	case typeBound, typeUnbound, typeRenewed, typeError:
+		l.session.requests.handleAnswer(m)
+	case typeConnections:
+		l.session.legs.handleConnections(m.Connections)
+	case typeReplicas:
+		l.session.legs.handleReplicas(l, m.Replicas, m.ReplicaAddresses)
+	case typeRetired:
+		return l.handleRetired()
+	case typeStop:
+		if m.Error.Code != CodeDraining || !l.session.legs.hasOther(l) {
+			l.session.abort(m.Error)
+		}
+		return m.Error
+	}
+	return nil
+}
+
+func (c *Client) handleRequestLine(line RequestLine) {
+	if c.cfg.OnRequestLine != nil {
+		c.cfg.OnRequestLine(line)
+	}
+}
+
+func (c *Client) handleStream(ctx context.Context, st *Stream) {
+	if c.cfg.OnStream == nil {
+		_ = st.Refuse(RefusedUnknownEndpoint)
+		return
+	}
+	c.cfg.OnStream(ctx, st.Session(), st)
+}
+
+func (c *Client) responsivenessChanged(s *Session) {
+	wake(s.legs.connsChanged) // a replica that does not respond may be replaced
+	s.legs.notify()
+	if f := c.cfg.OnResponsiveness; f != nil {
+		f(s)
+	}
+}
+
+func (*Client) sessionEnded(*Session, error) {}
+
 // backoff returns a random wait between 0 and 0.2 s doubled by every attempt, at most maxWait
 // ("full jitter").
 func backoff(attempt int, maxWait time.Duration) time.Duration {

@@ -49,7 +49,7 @@ func (c *Client) startSession(ctx context.Context, hello Hello) (*Session, error
 
 // newSession returns a session without connections.
 func (c *Client) newSession(hello Hello, welcome Welcome, remote net.Addr) *Session {
-	s := newSession(&clientHandler{c}, hello, welcome, remote)
+	s := newSession(c, hello, welcome, remote)
 	s.legs = &clientLegs{session: s, client: c, replicas: welcome.Replicas, draining: make(map[string]time.Time),
 		fixed:        min(cmp.Or(welcome.Connections, c.cfg.Connections), maxConnections),
 		connsChanged: make(chan struct{}, 1)}
@@ -162,49 +162,3 @@ func (l *link) sendHello(ctx context.Context, hello Hello) (*Welcome, error) {
 		}
 	}
 }
-
-// clientHandler is the client's side of a session.
-type clientHandler struct{ client *Client }
-
-func (d *clientHandler) handleMessage(l *link, m *message) error {
-	switch m.Type {
-	case typeBound, typeUnbound, typeRenewed, typeError:
-		l.session.requests.handleAnswer(m)
-	case typeConnections:
-		l.session.legs.handleConnections(m.Connections)
-	case typeReplicas:
-		l.session.legs.handleReplicas(l, m.Replicas, m.ReplicaAddresses)
-	case typeRetired:
-		return l.handleRetired()
-	case typeStop:
-		if m.Error.Code != CodeDraining || !l.session.legs.hasOther(l) {
-			l.session.abort(m.Error)
-		}
-		return m.Error
-	}
-	return nil
-}
-
-func (d *clientHandler) handleRequestLine(line RequestLine) {
-	if d.client.cfg.OnRequestLine != nil {
-		d.client.cfg.OnRequestLine(line)
-	}
-}
-
-func (d *clientHandler) handleStream(ctx context.Context, st *Stream) {
-	if d.client.cfg.OnStream == nil {
-		_ = st.Refuse(RefusedUnknownEndpoint)
-		return
-	}
-	d.client.cfg.OnStream(ctx, st.Session(), st)
-}
-
-func (d *clientHandler) responsivenessChanged(s *Session) {
-	wake(s.legs.connsChanged) // a replica that does not respond may be replaced
-	s.legs.notify()
-	if f := d.client.cfg.OnResponsiveness; f != nil {
-		f(s)
-	}
-}
-
-func (d *clientHandler) sessionEnded(*Session, error) {}

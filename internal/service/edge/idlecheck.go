@@ -6,8 +6,6 @@ package edge
 import (
 	"net/http/httptrace"
 	"sync/atomic"
-
-	"github.com/fairlead-dev/fairlead/internal/tunnel/relay"
 )
 
 // idleCheck lets the next user of a pooled connection wait until nothing is left of the one before.
@@ -53,23 +51,4 @@ func awaitIdle(info httptrace.GotConnInfo) {
 	if c, ok := info.Conn.(interface{ awaitIdle() }); ok && info.Reused {
 		c.awaitIdle()
 	}
-}
-
-// pooledConn is a connection to a static address, owned by a transport.
-type pooledConn struct {
-	relay.HalfCloser
-	*idleCheck
-}
-
-// Read reads from the connection, and lets awaitIdle return.
-func (c pooledConn) Read(p []byte) (int, error) {
-	c.enter(reading)
-	defer c.endRead()
-	return c.HalfCloser.Read(p)
-}
-
-// Close closes the connection, and lets awaitIdle return.
-func (c pooledConn) Close() error {
-	c.enter(closed)
-	return c.HalfCloser.Close()
 }

@@ -121,6 +121,25 @@ func (u *upstreams) newStaticTransport() *http.Transport {
 	return t
 }
 
+// pooledConn is a connection to a static address, owned by a transport.
+type pooledConn struct {
+	relay.HalfCloser
+	*idleCheck
+}
+
+// Read reads from the connection, and lets awaitIdle return.
+func (c pooledConn) Read(p []byte) (int, error) {
+	c.enter(reading)
+	defer c.endRead()
+	return c.HalfCloser.Read(p)
+}
+
+// Close closes the connection, and lets awaitIdle return.
+func (c pooledConn) Close() error {
+	c.enter(closed)
+	return c.HalfCloser.Close()
+}
+
 // roundTripStatic sends a request to a static address. A body need not wait for the answer once the
 // transport has a connection.
 func roundTripStatic(t *http.Transport, r *http.Request, body *replayReader) (*http.Response, error) {

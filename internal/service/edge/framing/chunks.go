@@ -3,10 +3,11 @@
 
 package framing
 
-import "math"
+import (
+	"bytes"
+	"math"
+)
 
-// maxChunkLine bounds the line before a chunk, with its extensions, and maxTrailer all that follows
-// the last.
 const (
 	// maxChunkLine bounds a chunk's size line with its extensions, maxTrailer the trailer section,
 	// in bytes.
@@ -123,4 +124,18 @@ func (c *chunkScanner) endLine() (done bool) {
 		return empty
 	}
 	return false
+}
+
+func (c *Conn) readChunks(p []byte) (int, error) {
+	n, err := c.readBuffered(p)
+	used, done, ok := c.chunks.scan(p[:n])
+	switch {
+	case !ok:
+		c.err = errFraming
+		err = nil // it comes with the next read, when there is something before it
+	case done:
+		c.state = stateHead
+		c.unchecked = append(bytes.Clone(p[used:n]), c.unchecked...)
+	}
+	return used, err
 }

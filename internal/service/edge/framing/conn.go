@@ -4,7 +4,6 @@
 package framing
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"io"
@@ -119,6 +118,16 @@ func New(c net.Conn, o Options) *Conn {
 	return conn
 }
 
+// Read returns complete heads and bytes of bodies. It holds back EOF from the one-byte read by which
+// net/http detects that a client left while its request is being answered.
+func (c *Conn) Read(p []byte) (int, error) {
+	n, err := c.readChecked(p)
+	if n > 0 || err != io.EOF || len(p) != 1 { //nolint:errorlint // a Reader returns io.EOF itself
+		return n, err
+	}
+	return 0, c.holdEOF()
+}
+
 // readChecked returns complete heads and bytes of bodies.
 func (c *Conn) readChecked(p []byte) (int, error) {
 	for len(p) > 0 {
@@ -205,54 +214,6 @@ func (c *Conn) readLength(p []byte) (int, error) {
 	return n, err
 }
 
-func (c *Conn) readChunks(p []byte) (int, error) {
-	n, err := c.readBuffered(p)
-	used, done, ok := c.chunks.scan(p[:n])
-	switch {
-	case !ok:
-		c.err = errFraming
-		err = nil // it comes with the next read, when there is something before it
-	case done:
-		c.state = stateHead
-		c.unchecked = append(bytes.Clone(p[used:n]), c.unchecked...)
-	}
-	return used, err
-}
-
-// readStart reads until it is clear whether the client speaks HTTP/2, which begins with a preface.
-func (c *Conn) readStart() error {
-	n := len(http2Preface)
-	switch preface := maybePreface(c.unchecked); {
-	case !preface && c.opt.Protocol == HTTP2:
-		c.err = io.EOF // no answer would be understood
-	case !preface:
-		c.state = stateHead
-	case len(c.unchecked) >= n:
-		c.checked, c.unchecked, c.state = c.unchecked[:n:n], c.unchecked[n:], stateFrames
-		c.stopHeadTimer()
-	default:
-		return c.readMore()
-	}
-	return nil
-}
-
-// readFrames returns what an HTTP/2 client sends. A header block has HeadTimeout.
-func (c *Conn) readFrames(p []byte) (int, error) {
-	n, err := c.readBuffered(p)
-	ended, open, ok := c.frames.scan(p[:n])
-	if !ok {
-		c.err = errHeaderBlock
-		return 0, c.err
-	}
-	if ended || !open {
-		c.stopHeadTimer()
-	}
-	if open {
-		c.startHeadTimer()
-	}
-	return n, err
-}
-
 func (c *Conn) readHead() error {
 	end, bad := headEnd(c.unchecked)
 	switch {
@@ -323,6 +284,17 @@ func (c *Conn) acceptHead(head []byte) bool {
 		c.state, c.bodyLeft = stateLength, length
 	}
 	return true
+}
+
+// Write sends p.
+func (c *Conn) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	c.mu.Lock()
+	if c.half.readEOF {
+		c.half.lastWrite = time.Now()
+	}
+	c.mu.Unlock()
+	return n, err
 }
 
 // startHeadTimer starts the deadline of a head.

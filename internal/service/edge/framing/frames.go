@@ -3,7 +3,10 @@
 
 package framing
 
-import "errors"
+import (
+	"errors"
+	"io"
+)
 
 // http2Preface is what an HTTP/2 client sends first (RFC 9113, section 3.4).
 const http2Preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -85,4 +88,38 @@ func (f *frameScanner) startFrame() bool {
 func maybePreface(b []byte) bool {
 	n := min(len(b), len(http2Preface))
 	return string(b[:n]) == http2Preface[:n]
+}
+
+// readStart reads until it is clear whether the client speaks HTTP/2, which begins with a preface.
+func (c *Conn) readStart() error {
+	n := len(http2Preface)
+	switch preface := maybePreface(c.unchecked); {
+	case !preface && c.opt.Protocol == HTTP2:
+		c.err = io.EOF // no answer would be understood
+	case !preface:
+		c.state = stateHead
+	case len(c.unchecked) >= n:
+		c.checked, c.unchecked, c.state = c.unchecked[:n:n], c.unchecked[n:], stateFrames
+		c.stopHeadTimer()
+	default:
+		return c.readMore()
+	}
+	return nil
+}
+
+// readFrames returns what an HTTP/2 client sends. A header block has HeadTimeout.
+func (c *Conn) readFrames(p []byte) (int, error) {
+	n, err := c.readBuffered(p)
+	ended, open, ok := c.frames.scan(p[:n])
+	if !ok {
+		c.err = errHeaderBlock
+		return 0, c.err
+	}
+	if ended || !open {
+		c.stopHeadTimer()
+	}
+	if open {
+		c.startHeadTimer()
+	}
+	return n, err
 }

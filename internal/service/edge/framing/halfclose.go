@@ -36,16 +36,6 @@ func (c *Conn) update(f func()) {
 	}
 }
 
-// Read returns complete heads and bytes of bodies. It holds back EOF from the one-byte read by which
-// net/http detects that a client left while its request is being answered.
-func (c *Conn) Read(p []byte) (int, error) {
-	n, err := c.readChecked(p)
-	if n > 0 || err != io.EOF || len(p) != 1 { //nolint:errorlint // a Reader returns io.EOF itself
-		return n, err
-	}
-	return 0, c.holdEOF()
-}
-
 // holdEOF returns io.EOF when the answer is complete or no byte of it was written for
 // halfClosedIdle, and os.ErrDeadlineExceeded at the deadline.
 func (c *Conn) holdEOF() error {
@@ -81,17 +71,6 @@ func (c *Conn) holdEOF() error {
 		c.mu.Lock()
 	}
 	return io.EOF
-}
-
-// Write sends p.
-func (c *Conn) Write(p []byte) (int, error) {
-	n, err := c.Conn.Write(p)
-	c.mu.Lock()
-	if c.half.readEOF {
-		c.half.lastWrite = time.Now()
-	}
-	c.mu.Unlock()
-	return n, err
 }
 
 // SetState follows the http.Server's view of the connection: its ConnState hook has to call it.

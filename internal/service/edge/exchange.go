@@ -4,8 +4,11 @@
 package edge
 
 import (
+	"bufio"
 	"cmp"
+	"io"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httputil"
 	"time"
@@ -14,6 +17,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/edge/framing"
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/internal/tunnel/relay"
 )
 
 // exchange is one request and its answer.
@@ -38,7 +42,9 @@ func (e *Edge) newExchange(w http.ResponseWriter, r *http.Request, ep *account.E
 }
 
 func (x *exchange) run() {
-	x.startRecord()
+	x.record.Endpoint, x.record.Client, x.record.Request, x.record.StartedAt = x.endpoint, x.info, x.r, time.Now()
+	x.edge.meter.Start(&x.record)
+	x.w = &countingWriter{x.w, x}
 	completed := false
 	defer func() { x.finish(completed) }()
 	x.dispatch()
@@ -224,26 +230,14 @@ func (x *exchange) finish(completed bool) {
 	if x.status == 0 {
 		x.status = cmp.Or(x.record.Status, statusClientGone) // the policy's answer, or none
 	}
-	x.finishRecord()
-	if x.status != http.StatusSwitchingProtocols {
-		x.reportToAgent()
-		x.reportToForwarder()
-	}
-}
-
-// startRecord starts the request's record and counts the bytes of its answer.
-func (x *exchange) startRecord() {
-	x.record.Endpoint, x.record.Client, x.record.Request, x.record.StartedAt = x.endpoint, x.info, x.r, time.Now()
-	x.edge.meter.Start(&x.record)
-	x.w = &countingWriter{x.w, x}
-}
-
-// finishRecord completes the request's record.
-func (x *exchange) finishRecord() {
 	x.record.Duration, x.record.Code = time.Since(x.record.StartedAt), x.code
 	x.record.BackendID = x.delivery.target.leaf.BackendID
 	x.record.Status = cmp.Or(x.record.Status, x.status) // those of upgrades and of clients that left are not written
 	x.edge.meter.Finish(&x.record)
+	if x.status != http.StatusSwitchingProtocols {
+		x.reportToAgent()
+		x.reportToForwarder()
+	}
 }
 
 // reportToForwarder reports a request that did not get through, and the connection's first one
@@ -279,4 +273,75 @@ func (x *exchange) reportToAgent() {
 		EndpointID: agent.Endpoint().ID, Method: x.r.Method, Path: path[:min(len(path), maxReportedPath)],
 		Status: x.status, Duration: time.Since(x.record.StartedAt), At: x.record.StartedAt,
 	})
+}
+
+// countingWriter records the status and the size of an answer of the upstream, a policy or the edge.
+type countingWriter struct {
+	http.ResponseWriter
+	x *exchange
+}
+
+// WriteHeader records the status that the client gets.
+func (w *countingWriter) WriteHeader(status int) {
+	if status < 200 && status != http.StatusSwitchingProtocols {
+		dropLoginCookies(w.Header()) // the upstream may set some in an interim response
+		maps.DeleteFunc(w.Header(), isReservedHeader)
+	}
+	if status >= 200 {
+		w.x.setConnectionClose()
+	}
+	if record := &w.x.record; record.Status == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
+		record.Status, w.x.status = status, status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Write writes to the client.
+func (w *countingWriter) Write(p []byte) (int, error) {
+	w.x.record.Status = cmp.Or(w.x.record.Status, http.StatusOK)
+	n, err := w.ResponseWriter.Write(p)
+	w.x.record.addBytes(0, n)
+	return n, err
+}
+
+// Unwrap lets http.ResponseController reach the wrapped writer.
+func (w *countingWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// Hijack returns the connection of an upgraded request, whose bytes are counted too. The connection
+// first returns what the HTTP server has read ahead: the proxy reads the connection, not the
+// buffer.
+func (w *countingWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	c, buffered, err := http.NewResponseController(w.ResponseWriter).Hijack()
+	if half, ok := c.(relay.HalfCloser); ok && err == nil {
+		readAhead := make([]byte, buffered.Reader.Buffered())
+		_, _ = io.ReadFull(buffered, readAhead)
+		up := &upgradedConn{HalfCloser: half, record: &w.x.record, readAhead: readAhead}
+		buffered.Reader.Reset(up)
+		return up, buffered, nil
+	}
+	return c, buffered, err
+}
+
+// upgradedConn is the client's connection after an upgrade.
+type upgradedConn struct {
+	relay.HalfCloser
+	record    *RequestRecord
+	readAhead []byte // bytes that were read and not returned yet
+}
+
+// Read reads from the client.
+func (c *upgradedConn) Read(p []byte) (int, error) {
+	n, err := copy(p, c.readAhead), error(nil)
+	if c.readAhead = c.readAhead[n:]; n == 0 {
+		n, err = c.HalfCloser.Read(p)
+	}
+	c.record.addBytes(n, 0)
+	return n, err
+}
+
+// Write writes to the client.
+func (c *upgradedConn) Write(p []byte) (int, error) {
+	n, err := c.HalfCloser.Write(p)
+	c.record.addBytes(0, n)
+	return n, err
 }

@@ -252,7 +252,7 @@ func addReplicaRunnables(
 	return errors.Join(err,
 		fillBeforeLeading(ctx, mgr.GetCache(), o),
 		mgr.Add(ready),
-		mgr.Add(newMemoryReleaser()),
+		mgr.Add(&memoryReleaser{}),
 		mgr.AddReadyzCheck("caches", ready.check),
 		mgr.AddHealthzCheck("process", func(*http.Request) error { return nil }),
 	)

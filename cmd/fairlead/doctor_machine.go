@@ -40,21 +40,20 @@ type machineDiagnosis struct {
 func diagnoseMachine(ctx context.Context, c console, flags agentconfig.Flags) path.Report {
 	m := &machineDiagnosis{console: c, flags: flags}
 	var r path.Report
-	for _, step := range []struct {
-		name string
-		look func(context.Context) path.Hop
-	}{
-		{"settings", m.checkSettings}, {"authtoken", m.checkAuthtoken}, {"server", m.checkServer},
-		{"clock", m.checkClock}, {"session", m.checkSession},
-	} {
+	add := func(name string, check func(context.Context) path.Hop) {
 		h := path.NotChecked()
 		if r.Conclude(); r.OK {
 			bounded, cancel := context.WithTimeout(ctx, machineTimeout)
-			h = step.look(bounded)
-			cancel()
+			defer cancel()
+			h = check(bounded)
 		}
-		r.Add(h.Named(step.name))
+		r.Add(h.Named(name))
 	}
+	add("settings", m.checkSettings)
+	add("authtoken", m.checkAuthtoken)
+	add("server", m.checkServer)
+	add("clock", m.checkClock)
+	add("session", m.checkSession)
 	r.URL = m.o.Server
 	r.Conclude()
 	return r

@@ -67,7 +67,7 @@ func (i installedObjects) Hostnames(ctx context.Context) []string {
 
 // OperatorUID implements forwarderstatus.Objects; without it the forwarders refuse.
 func (i installedObjects) OperatorUID(ctx context.Context) string {
-	return string(operatorObject(ctx, i.cached, i.o).UID)
+	return string(i.o.Operator(ctx, i.cached).UID)
 }
 
 // newForwarderAddresses returns the tracker of the addresses that EndpointSlices list, and the

@@ -14,7 +14,6 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
@@ -23,7 +22,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
-	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/boundendpoint"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/endpointsync"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
@@ -139,8 +137,7 @@ func addRunnables(
 	anchors, own, recorder := direct.anchors, direct.anchors.Installation, mgr.GetEventRecorder("fairlead-operator")
 	targets, uninstall := newTargetInformers(mgr, direct.client, o)
 	set, latency := newSet(o)
-	report := endpointsync.NewReporter(recorder,
-		func() runtime.Object { return operatorObject(ctx, mgr.GetClient(), o) })
+	report := endpointsync.NewReporter(ctx, recorder, mgr.GetClient(), own)
 	changes, availability := notify.New(own.Namespace, 0), notify.New(own.Namespace, statusDebounce)
 	importChanges, access := notify.New("", 0), newAccess(mgr, direct, o)
 	forwarders, forwarderChanges, err := newForwarderStatus(mgr, o, availability, access)
@@ -148,7 +145,8 @@ func addRunnables(
 		return err
 	}
 	feed := &endpointsync.Feed{Source: api.Source, Set: set, Log: mgr.GetLogger().WithName("feed"),
-		Report: report, Hostnames: changes, Availability: availability, Imports: importChanges}
+		Report: report, Hostnames: changes, Availability: availability, Imports: importChanges,
+		Live: mgr.GetAPIReader(), Installation: own}
 	sync := newEndpointSync(mgr, o, anchors, set, report)
 	sync.Approvals, sync.Latency = &endpointsync.Approvals{Changes: forwarderChanges}, latency
 	register := newRegistration(mgr, o, anchors, recorder, api)
@@ -164,8 +162,8 @@ func addRunnables(
 		TakeoverDelay: o.TakeoverDelay, OrphanDelay: orphanDelay,
 	})
 	register.Endpoints = accountEndpoints{feed, set}
-	feed.RecordedSource, second.registration, second.elected = register.Recorded, register, mgr.Elected()
-	imports := newServiceImports(ctx, mgr, direct, o, set, addresses, importChanges, recorder)
+	second.registration, second.elected = register, mgr.Elected()
+	imports := newServiceImports(mgr, direct, o, set, addresses, importChanges, recorder)
 	if o.BindingEnabled {
 		register.Forwarders = forwarders
 	} else {
@@ -252,7 +250,7 @@ func addReplicaRunnables(
 	return errors.Join(err,
 		fillBeforeLeading(ctx, mgr.GetCache(), o),
 		mgr.Add(ready),
-		mgr.Add(newMemoryReleaser()),
+		mgr.Add(&memoryReleaser{}),
 		mgr.AddReadyzCheck("caches", ready.check),
 		mgr.AddHealthzCheck("process", func(*http.Request) error { return nil }),
 	)
@@ -276,12 +274,4 @@ func addAll(mgr ctrl.Manager, runnables ...manager.Runnable) error {
 
 func registry(o settings) prometheus.Registerer {
 	return cmp.Or[prometheus.Registerer](o.Metrics, metrics.Registry)
-}
-
-// operatorObject reads the installation's KubernetesOperator; it has no UID while there is none.
-func operatorObject(ctx context.Context, cached client.Client, o settings) *v1alpha1.KubernetesOperator {
-	object := &v1alpha1.KubernetesOperator{}
-	object.Namespace, object.Name = o.Namespace, o.Release
-	_ = cached.Get(ctx, client.ObjectKeyFromObject(object), object) // without it an event lacks the UID
-	return object
 }

@@ -28,34 +28,33 @@ const (
 // manager.Runnable.
 type memoryReleaser struct {
 	process.EveryReplica
-	heap func() (allocated, live uint64) // bytes allocated so far; bytes that the last collection found live
-	free func()
-}
-
-func newMemoryReleaser() memoryReleaser {
-	return memoryReleaser{free: debug.FreeOSMemory, heap: func() (allocated, live uint64) {
-		sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}, {Name: "/gc/heap/live:bytes"}}
-		metrics.Read(sample)
-		return sample[0].Value.Uint64(), sample[1].Value.Uint64()
-	}}
+	last, released uint64 // bytes allocated at the last measurement, and when memory was last returned
 }
 
 // Start runs until ctx is done.
-func (r memoryReleaser) Start(ctx context.Context) error {
+func (r *memoryReleaser) Start(ctx context.Context) error {
 	tick := time.NewTicker(memoryCheck)
 	defer tick.Stop()
-	var last, freed uint64
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
 		}
-		now, live := r.heap()
-		if now-last <= max(quietBytes, live/4) && now-freed >= max(worthBytes, live) {
-			r.free()
-			freed = now
+		sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}, {Name: "/gc/heap/live:bytes"}}
+		metrics.Read(sample)
+		if r.isDue(sample[0].Value.Uint64(), sample[1].Value.Uint64()) {
+			debug.FreeOSMemory()
 		}
-		last = now
 	}
+}
+
+// isDue records a measurement and reports whether memory is to be returned now. It gets the bytes
+// that were allocated so far, and those that the last collection found live.
+func (r *memoryReleaser) isDue(allocated, live uint64) (due bool) {
+	due = allocated-r.last <= max(quietBytes, live/4) && allocated-r.released >= max(worthBytes, live)
+	if r.last = allocated; due {
+		r.released = allocated
+	}
+	return due
 }

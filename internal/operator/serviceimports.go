@@ -5,9 +5,7 @@ package operator
 
 import (
 	"cmp"
-	"context"
 
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -33,7 +31,7 @@ type serviceImports struct {
 // newServiceImports returns what imports Services or, without --clusterset, what deletes the
 // imported ones.
 func newServiceImports(
-	ctx context.Context, mgr ctrl.Manager, direct directClients, o settings, set *endpointsync.Set,
+	mgr ctrl.Manager, direct directClients, o settings, set *endpointsync.Set,
 	addresses *forwarderaddresses.Tracker, changes *notify.Source, recorder events.EventRecorder,
 ) serviceImports {
 	own, log := direct.anchors.Installation, mgr.GetLogger().WithName("imports")
@@ -46,10 +44,8 @@ func newServiceImports(
 	}
 	r := serviceimport.New(serviceimport.Options{
 		Client: mgr.GetClient(), Live: direct.client, Anchors: direct.anchors, Exports: set, Addresses: addresses,
-		Changes: changes, Namespaces: o.namespaces, Recorder: recorder,
-		Regarding: func() runtime.Object { return operatorObject(ctx, mgr.GetClient(), o) },
-		Log:       log, ServeRetry: o.ServeRetry,
-		Domain: cmp.Or(o.ClustersetDomain, defaultClustersetDomain),
+		Changes: changes, Namespaces: o.namespaces, Recorder: recorder, Log: log,
+		ServeRetry: o.ServeRetry, Domain: cmp.Or(o.ClustersetDomain, defaultClustersetDomain),
 	})
 	return serviceImports{r, []manager.Runnable{r.Runnable()}}
 }

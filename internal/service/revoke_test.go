@@ -80,17 +80,23 @@ type cutRecorder struct {
 	n  map[string]int
 }
 
-// abort returns a function that counts a cut of the session.
-func (c *cutRecorder) abort(id string) func() {
-	return func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if c.n == nil {
-			c.n = map[string]int{}
-		}
-		c.n[id]++
-	}
+// recordedRequest is a request of the session with the id.
+type recordedRequest struct {
+	*cutRecorder
+	id string
 }
+
+// Abort counts a cut of the session.
+func (r recordedRequest) Abort() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.n == nil {
+		r.n = map[string]int{}
+	}
+	r.n[r.id]++
+}
+
+func (c *cutRecorder) request(id string) recordedRequest { return recordedRequest{c, id} }
 
 // count returns how many requests of the session were cut.
 func (c *cutRecorder) count(id string) int {
@@ -112,7 +118,7 @@ func TestRevoker_CutsAndRecords(t *testing.T) {
 	v, log := testRevoker(p)
 	cut := &cutRecorder{}
 	for _, id := range []string{"as_1", "as_1", "as_3"} {
-		v.liveSessions.Register(cut.abort(id)).SetSession(id)
+		v.liveSessions.Register(cut.request(id)).SetSession(id)
 	}
 	by := account.Caller{AccountID: "acc_1", PrincipalID: "ak_1"}
 	done, err := v.Revoke(t.Context(), by, account.RevokeSelector{UserID: "au_1"}, account.RevokedByAdmin)
@@ -172,7 +178,7 @@ func TestSweepSessions_CutsEndedSessions(t *testing.T) {
 		cut := &cutRecorder{}
 		entries := map[string]*live.Entry{}
 		for _, id := range []string{"as_1", "as_2"} {
-			entries[id] = v.liveSessions.Register(cut.abort(id))
+			entries[id] = v.liveSessions.Register(cut.request(id))
 			entries[id].SetSession(id)
 		}
 		sweep()

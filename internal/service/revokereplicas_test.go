@@ -32,7 +32,7 @@ func TestRevoker_PublishesAfterStoreAndLocalCut(t *testing.T) {
 		result: &account.Revocation{SessionIDs: []string{"as_1"}}}
 	v, log := testRevoker(p)
 	cut := &cutRecorder{}
-	v.liveSessions.Register(cut.abort("as_1")).SetSession("as_1")
+	v.liveSessions.Register(cut.request("as_1")).SetSession("as_1")
 	var published []string
 	var failure error
 	v.peers = publishFunc(func(_ context.Context, accountID string, ids []string) error {
@@ -65,8 +65,8 @@ func TestRevoker_ApplyPeople(t *testing.T) {
 	t.Parallel()
 	v, log := testRevoker(&fakeLoginStore{})
 	cut := &cutRecorder{}
-	v.liveSessions.Register(cut.abort("as_1")).SetSession("as_1")
-	v.liveSessions.Register(cut.abort("as_2")).SetSession("as_2")
+	v.liveSessions.Register(cut.request("as_1")).SetSession("as_1")
+	v.liveSessions.Register(cut.request("as_2")).SetSession("as_2")
 	pending := v.liveSessions.Register(nil)
 	if n := v.ApplyPeople(t.Context(), []string{"as_1", "as_3"}); n != 1 || cut.n["as_1"] != 1 || cut.n["as_2"] != 0 {
 		t.Errorf("%d requests were cut: %v", n, cut.n)
@@ -122,7 +122,7 @@ func TestSweepSessions_RenewsLease(t *testing.T) {
 			t.Errorf("nothing is served: valid %t, asked %d times", s.lease.Valid(), p.asked)
 		}
 		cut := &cutRecorder{}
-		e := s.live.Register(cut.abort("as_1"))
+		e := s.live.Register(cut.request("as_1"))
 		e.SetSession("as_1")
 		sleep(12 * time.Second)
 		if !s.lease.Valid() || cut.count("as_1") != 0 {

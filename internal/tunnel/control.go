@@ -6,6 +6,7 @@ package tunnel
 import (
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -129,10 +130,10 @@ func readFrame(r io.Reader, buf []byte, limit int, begun func(n int) error) ([]b
 	return buf, nil
 }
 
-// writeWatchdog calls onTimeout when a write has taken controlTimeout. Its timer is not reset for
+// writeWatchdog closes the link when a write has taken controlTimeout. Its timer is not reset for
 // each write, as every request causes one.
 type writeWatchdog struct {
-	onTimeout func()
+	link *link
 
 	mu         sync.Mutex // guards what follows
 	writeStart time.Time  // when the current write began; zero: none
@@ -161,7 +162,7 @@ func (w *writeWatchdog) end() {
 	w.writeStart = time.Time{}
 }
 
-// check calls onTimeout if the current write has taken too long, and else resets the timer for it.
+// check closes the link if the current write has taken too long, and else resets the timer for it.
 // When there is no write, the next begin sets the timer.
 func (w *writeWatchdog) check() {
 	w.mu.Lock()
@@ -172,6 +173,6 @@ func (w *writeWatchdog) check() {
 	late := !w.writeStart.IsZero() && !w.timerRuns
 	w.mu.Unlock()
 	if late {
-		w.onTimeout()
+		w.link.close(errors.New("the peer took no control message for " + controlTimeout.String()))
 	}
 }

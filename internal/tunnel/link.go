@@ -82,10 +82,7 @@ func (l *link) openControl(ctx context.Context, client bool) error {
 	if st.ID() != 1 {
 		return fmt.Errorf("the first stream has number %d, not 1", st.ID())
 	}
-	l.ctrl = &control{st: st}
-	l.ctrl.watchdog.onTimeout = func() {
-		l.close(errors.New("the peer took no control message for " + controlTimeout.String()))
-	}
+	l.ctrl = &control{st: st, watchdog: writeWatchdog{link: l}}
 	return nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"strings"
 	"testing"
@@ -303,8 +304,13 @@ func TestRequestLines_StuckPeerIsClosed(t *testing.T) {
 func TestWriteWatchdog_FiresOnSlowWriteOnly(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		late := make(chan struct{}, 1)
-		w := writeWatchdog{onTimeout: func() { late <- struct{}{} }}
+		watched := func() (*writeWatchdog, *link) {
+			near, far := net.Pipe()
+			l := newLink(t.Context(), tls.Client(near, &tls.Config{}), slog.New(slog.DiscardHandler), nil, true)
+			t.Cleanup(func() { l.close(nil); _ = far.Close() })
+			return &writeWatchdog{link: l}, l
+		}
+		w, l := watched()
 		for _, pause := range []time.Duration{0, time.Second, 9 * time.Second, 10 * time.Second, 11 * time.Second,
 			time.Minute} {
 			for range 20 {
@@ -314,18 +320,19 @@ func TestWriteWatchdog_FiresOnSlowWriteOnly(t *testing.T) {
 				time.Sleep(pause)
 			}
 		}
-		if len(late) > 0 {
+		if l.ctx.Err() != nil {
 			t.Fatal("late, and no write took 10 s")
 		}
 		// whether the timer is set or not
 		for _, before := range []time.Duration{0, 4 * time.Second, 10 * time.Second, time.Minute} {
+			w, l := watched()
 			w.begin()
 			w.end()
 			time.Sleep(before)
 			synctest.Wait()
 			w.begin()
 			began := time.Now()
-			<-late
+			<-l.ctx.Done()
 			if d := time.Since(began); d != controlTimeout {
 				t.Errorf("late after %s", d)
 			}

@@ -31,7 +31,7 @@ var ceilings = map[string]int{
 	"types with more than 40 methods":  0,
 	"structs of more than 15 options":  0,
 	"packages of more than 40 files":   0,
-	"struct fields that are functions": 90,
+	"struct fields that are functions": 78,
 	"comments that begin with \"of\"":  26,
 	"files that name UpstreamProtocol": 15,
 	"lines of product":                 120_744,

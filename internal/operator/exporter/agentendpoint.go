@@ -18,6 +18,7 @@ import (
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agent"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/notify"
 	"github.com/fairlead-dev/fairlead/internal/operator/exporter/policy"
 	"github.com/fairlead-dev/fairlead/internal/operator/kube/owned"
 	"github.com/fairlead-dev/fairlead/internal/operator/kube/status"
@@ -38,6 +39,7 @@ type agentEndpoints struct {
 	rules    rules
 	set      *endpointSet
 	states   *bindStates
+	changes  *notify.Source // changes names objects whose endpoint in the account has changed.
 	lead     *leadership
 	recorder events.EventRecorder
 	traffic  *trafficMetrics

@@ -55,7 +55,7 @@ func TestAgentEndpoints_BoundWithoutAnswer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := &agentEndpoints{set: newEndpointSet(), traffic: newTrafficMetrics()}
-		r.states = newBindStates(func(object) {}, func() {})
+		r.states, _ = testBindStates(t)
 		r.states.up()
 		o := &v1alpha1.AgentEndpoint{ObjectMeta: metav1.ObjectMeta{Namespace: "demo", Name: "api", Generation: 2}}
 		key := client.ObjectKeyFromObject(o)

@@ -4,8 +4,12 @@
 package exporter
 
 import (
+	"context"
 	"sync"
 	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/operator/exporter/serviceexport"
 )
 
 // unreachableAfter is how long the session may be away before the objects' status says so: a server
@@ -25,12 +29,11 @@ type bindState struct {
 func (b bindState) answered() bool { return b.Bound || b.Reason != "" }
 
 // bindStates are the states of all endpoints, by their keys, and of the session. It is safe for
-// concurrent use.
+// concurrent use. The objects whose state has changed are reconciled.
 type bindStates struct {
-	// onChange is called when the state of an object's endpoint has changed, onSession when what
-	// session returns has changed for all of them. They must not block.
-	onChange  func(object)
-	onSession func()
+	ctx     context.Context // ctx ends with the exporter.
+	agents  *agentEndpoints
+	exports *serviceexport.Reconciler // exports may be nil.
 
 	mu      sync.Mutex
 	states  map[string]bindState
@@ -40,8 +43,8 @@ type bindStates struct {
 	pending *time.Timer
 }
 
-func newBindStates(onChange func(object), onSession func()) *bindStates {
-	s := &bindStates{onChange: onChange, onSession: onSession, states: map[string]bindState{}}
+func newBindStates(ctx context.Context, agents *agentEndpoints, exports *serviceexport.Reconciler) *bindStates {
+	s := &bindStates{ctx: ctx, agents: agents, exports: exports, states: map[string]bindState{}}
 	s.down("the exporter is connecting")
 	return s
 }
@@ -60,8 +63,12 @@ func (s *bindStates) set(key string, state bindState) {
 	state.asked = before.asked
 	s.states[key] = state
 	s.mu.Unlock()
-	if before != state {
-		s.onChange(objectOf(key))
+	switch of := objectOf(key); {
+	case before == state:
+	case of.kind == account.KindServiceExport:
+		s.exports.Notify(of.NamespacedName)
+	default:
+		s.agents.changes.NotifyObject(of.NamespacedName)
 	}
 }
 
@@ -94,7 +101,7 @@ func (s *bindStates) up() {
 	}
 	s.mu.Unlock()
 	if wasUnreachable {
-		s.onSession()
+		s.enqueueAll()
 	}
 }
 
@@ -108,7 +115,15 @@ func (s *bindStates) down(cause string) {
 	}
 	s.cause = cause
 	if s.pending == nil {
-		s.pending = time.AfterFunc(time.Until(s.downAt.Add(unreachableAfter)), s.onSession)
+		s.pending = time.AfterFunc(time.Until(s.downAt.Add(unreachableAfter)), s.enqueueAll)
+	}
+}
+
+// enqueueAll requests a reconciliation of all objects: what session returns has changed.
+func (s *bindStates) enqueueAll() {
+	s.agents.enqueueAll(s.ctx)
+	if s.exports != nil {
+		s.exports.EnqueueAll()
 	}
 }
 

@@ -6,68 +6,94 @@ package exporter
 import (
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/agent"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/notify"
 )
 
 var apiName = types.NamespacedName{Namespace: "demo", Name: "api"}
 
+// testBindStates returns bindStates of a cluster with one AgentEndpoint, apiName, and a function that
+// returns the objects that have been enqueued since it was last called.
+func testBindStates(t *testing.T) (s *bindStates, enqueued func() []types.NamespacedName) {
+	t.Helper()
+	o := &v1alpha1.AgentEndpoint{ObjectMeta: metav1.ObjectMeta{Namespace: apiName.Namespace, Name: apiName.Name}}
+	agents := &agentEndpoints{changes: notify.New("", 0),
+		client: fake.NewClientBuilder().WithScheme(kinds().Scheme()).WithObjects(o).Build()}
+	q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	t.Cleanup(q.ShutDown)
+	if err := agents.changes.Start(t.Context(), q); err != nil {
+		t.Fatal(err)
+	}
+	return newBindStates(t.Context(), agents, nil), func() (names []types.NamespacedName) {
+		for q.Len() > 0 {
+			r, _ := q.Get()
+			q.Done(r)
+			names = append(names, r.NamespacedName)
+		}
+		return names
+	}
+}
+
 func TestBindStates_UnreachableAfterDelay(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var calls atomic.Int32
-		s := newBindStates(func(object) {}, func() { calls.Add(1) })
-		expect := func(what string, wantUp bool, wantCause string, wantCalls int32) {
+		s, enqueued := testBindStates(t)
+		expect := func(what string, wantUp bool, wantCause string, wantEnqueued int) {
 			t.Helper()
 			synctest.Wait()
-			if up, cause := s.session(); up != wantUp || cause != wantCause || calls.Load() != wantCalls {
-				t.Errorf("%s: up %v, cause %q, %d calls", what, up, cause, calls.Load())
+			up, cause := s.session()
+			if names := enqueued(); up != wantUp || cause != wantCause || len(names) != wantEnqueued {
+				t.Errorf("%s: up %v, cause %q, enqueued %v", what, up, cause, names)
 			}
 		}
 		expect("at the start", false, "", 0)
 		time.Sleep(unreachableAfter)
 		expect("without a session", false, "the exporter is connecting", 1)
 		s.down("connection refused")
-		expect("with another cause", false, "connection refused", 1)
+		expect("with another cause", false, "connection refused", 0)
 		s.up()
-		expect("connected", true, "", 2)
+		expect("connected", true, "", 1)
 		time.Sleep(time.Hour)
 		s.down("it was closed")
 		time.Sleep(unreachableAfter - 1)
 		s.down("connection refused")
-		expect("just lost", false, "", 2)
+		expect("just lost", false, "", 0)
 		s.up()
 		time.Sleep(time.Minute)
-		expect("back in time", true, "", 2)
+		expect("back in time", true, "", 0)
 	})
 }
 
 func TestBindStates_ReportChanges(t *testing.T) {
 	t.Parallel()
-	var changed []object
-	s := newBindStates(func(o object) { changed = append(changed, o) }, func() {})
+	s, enqueued := testBindStates(t)
 	apiObject := keyOf(apiName)
 	s.ask(apiObject)
-	if s.get(apiObject).answered() || len(changed) > 0 {
+	if changed := enqueued(); s.get(apiObject).answered() || len(changed) > 0 {
 		t.Errorf("asked: %+v, %v", s.get(apiObject), changed)
 	}
 	s.set(apiObject, bindState{Bound: true, ID: "ep-1"})
-	s.set(apiObject, bindState{Bound: true, ID: "ep-1"}) // as on a new session
-	if len(changed) != 1 {
-		t.Errorf("an answer that is the same was reported: %v", changed)
-	}
-	if len(changed) != 1 || changed[0] != agentEndpoint(apiName) {
+	if changed := enqueued(); len(changed) != 1 || changed[0] != apiName {
 		t.Errorf("changed %v", changed)
 	}
+	s.set(apiObject, bindState{Bound: true, ID: "ep-1"}) // as on a new session
+	if changed := enqueued(); len(changed) > 0 {
+		t.Errorf("an answer that is the same was reported: %v", changed)
+	}
 	s.set(apiObject, bindState{Reason: "URLTaken"})
-	if bound, refused := s.count(); bound != 0 || refused != 1 || len(changed) != 2 {
-		t.Errorf("%d bound, %d refused, %v", bound, refused, changed)
+	if bound, refused := s.count(); bound != 0 || refused != 1 || len(enqueued()) != 1 {
+		t.Errorf("%d bound, %d refused", bound, refused)
 	}
 	s.ask(apiObject)
 	if s.get(apiObject).answered() {

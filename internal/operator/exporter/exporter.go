@@ -22,7 +22,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
-	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agent"
 	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/notify"
@@ -123,12 +122,10 @@ func newExporter(ctx context.Context, o Options, rules rules) (*exporter, error)
 	}
 	e.orphans.Replica = e.lead
 	dialer := &upstream.Dialer{Cache: mgr.GetClient(), Rules: rules.upstreams, Dial: o.DialUpstream}
-	changes := notify.New("", 0)
 	agents := &agentEndpoints{client: mgr.GetClient(), live: e.live, rules: rules, set: e.set, lead: e.lead,
-		recorder: e.deployment.recorder, traffic: e.traffic, dial: dialer.DialContext,
+		changes: notify.New("", 0), recorder: e.deployment.recorder, traffic: e.traffic, dial: dialer.DialContext,
 		policies: policy.New(policy.Options{Metadata: mgr.GetClient(), Live: e.live, InlineOnly: o.InlinePolicies})}
-	allAgents := func() { agents.enqueueAll(ctx, changes) }
-	e.lead.onElected = append(e.lead.onElected, func(context.Context) { allAgents() })
+	e.lead.onElected = append(e.lead.onElected, agents.enqueueAll)
 	api, bounded, err := e.newAccount()
 	if err != nil {
 		return nil, err
@@ -136,24 +133,13 @@ func newExporter(ctx context.Context, o Options, rules rules) (*exporter, error)
 	if o.Services {
 		e.exports = e.newServiceExports(rules.upstreams, dialer.DialContext, api, bounded)
 	}
-	e.states = newBindStates(func(of object) {
-		if of.kind == account.KindServiceExport {
-			e.exports.Notify(of.NamespacedName)
-			return
-		}
-		changes.NotifyObject(of.NamespacedName)
-	}, func() {
-		allAgents()
-		if e.exports != nil {
-			e.exports.EnqueueAll()
-		}
-	})
+	e.states = newBindStates(ctx, agents, e.exports)
 	agents.states = e.states
 	clouds := e.newCloudEndpoints(rules, agents.policies, bounded)
 	registry := cmp.Or[prometheus.Registerer](o.Metrics, metrics.Registry)
 	return e, errors.Join(
 		upstream.IndexSlices(ctx, mgr.GetFieldIndexer()),
-		agents.setUp(ctx, mgr, changes),
+		agents.setUp(ctx, mgr),
 		cloudendpoint.Index(ctx, mgr.GetFieldIndexer()),
 		clouds.SetupWithManager(mgr),
 		e.setUpExports(registry),

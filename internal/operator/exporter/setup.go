@@ -17,7 +17,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/notify"
@@ -33,9 +32,8 @@ const (
 	indexConfigMap = "fairlead.configMap"
 )
 
-// setUp adds the controller of AgentEndpoints. The sources name objects whose endpoint in the
-// account has changed.
-func (r *agentEndpoints) setUp(ctx context.Context, mgr ctrl.Manager, sources ...source.Source) error {
+// setUp adds the controller of AgentEndpoints.
+func (r *agentEndpoints) setUp(ctx context.Context, mgr ctrl.Manager) error {
 	for index, values := range map[string]client.IndexerFunc{indexUpstream: r.upstreamOf, indexConfigMap: configMapOf} {
 		if err := mgr.GetFieldIndexer().IndexField(ctx, &v1alpha1.AgentEndpoint{}, index, values); err != nil {
 			return fmt.Errorf("indexing AgentEndpoints: %w", err)
@@ -54,12 +52,10 @@ func (r *agentEndpoints) setUp(ctx context.Context, mgr ctrl.Manager, sources ..
 		For(&v1alpha1.AgentEndpoint{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&corev1.Service{}, ofService).
 		Watches(&discoveryv1.EndpointSlice{}, ofSlice).
+		WatchesRawSource(r.changes).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers, NeedLeaderElection: ptr.To(false)})
 	if r.policies.ReadsConfigMaps() {
 		build = build.WatchesMetadata(&corev1.ConfigMap{}, ofConfigMap)
-	}
-	for _, s := range sources {
-		build = build.WatchesRawSource(s)
 	}
 	return build.Complete(r)
 }
@@ -89,6 +85,6 @@ func (r *agentEndpoints) byIndex(ctx context.Context, index, value string) []rec
 }
 
 // enqueueAll requests a reconciliation of every AgentEndpoint.
-func (r *agentEndpoints) enqueueAll(ctx context.Context, changes *notify.Source) {
-	changes.NotifyObjects(notify.Names(ctx, r.client, &v1alpha1.AgentEndpointList{}))
+func (r *agentEndpoints) enqueueAll(ctx context.Context) {
+	r.changes.NotifyObjects(notify.Names(ctx, r.client, &v1alpha1.AgentEndpointList{}))
 }

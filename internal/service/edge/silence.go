@@ -4,6 +4,7 @@
 package edge
 
 import (
+	"context"
 	"sync"
 	"time"
 )
@@ -29,7 +30,8 @@ type watchable interface {
 type silenceWatch struct {
 	stream   watchable
 	patience time.Duration
-	giveUp   func()
+	cancel   context.CancelCauseFunc
+	reason   error
 
 	mu          sync.Mutex
 	stopStream  func()
@@ -38,10 +40,10 @@ type silenceWatch struct {
 	stopped     bool
 }
 
-// watchSilence calls giveUp once the agent of the stream has not responded for as long as patience
-// says, unless stop is called before. giveUp must not block.
-func watchSilence(s watchable, patience time.Duration, giveUp func()) (stop func()) {
-	w := &silenceWatch{stream: s, patience: patience, giveUp: giveUp}
+// watchSilence cancels with the reason once the agent of the stream has not responded for as long as
+// patience says, unless stop is called before.
+func watchSilence(s watchable, patience time.Duration, cancel context.CancelCauseFunc, reason error) (stop func()) {
+	w := &silenceWatch{stream: s, patience: patience, cancel: cancel, reason: reason}
 	w.watch()
 	return w.stop
 }
@@ -66,7 +68,7 @@ func (w *silenceWatch) unresponsive() {
 	switch {
 	case w.stopped:
 	case now.Sub(w.since) >= w.patience:
-		w.giveUp()
+		w.cancel(w.reason)
 	default:
 		w.timer = time.AfterFunc(silenceStep, w.watch)
 	}

@@ -4,6 +4,8 @@
 package edge
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -31,6 +33,8 @@ func (s *silentStream) OnUnresponsive(f func()) (stop func()) {
 	}
 }
 
+var errSilent = errors.New("the agent does not respond")
+
 func TestWatchSilence(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -50,13 +54,17 @@ func TestWatchSilence(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s, gaveUp := tt.silentStream, time.Duration(0)
 				s.began = time.Now()
-				stop := watchSilence(&s, tt.patience, func() { gaveUp = time.Since(s.began) })
+				ctx, cancel := context.WithCancelCause(t.Context())
+				context.AfterFunc(ctx, func() { gaveUp = time.Since(s.began) })
+				stop := watchSilence(&s, tt.patience, cancel, errSilent)
 				time.Sleep(min(tt.stopAt, time.Minute))
 				stop()
 				time.Sleep(time.Minute)
-				if synctest.Wait(); gaveUp != tt.want {
-					t.Errorf("given up after %v, want %v", gaveUp, tt.want)
+				synctest.Wait()
+				if gaveUp != tt.want || gaveUp > 0 && !errors.Is(context.Cause(ctx), errSilent) {
+					t.Errorf("given up after %v, want %v, because of %v", gaveUp, tt.want, context.Cause(ctx))
 				}
+				cancel(nil)
 			})
 		})
 	}

@@ -14,20 +14,20 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/lease"
 )
 
-// Aborter resets a client's connection.
+// Aborter ends a client's connection or its request at once.
 type Aborter interface{ Abort() }
 
-// Abortable returns a writer and a request to serve instead of w and r, and a function that aborts
-// them: it cancels the context, fails the writer and pending reads and writes, aborts client, and
-// closes the connection of an upgraded request. abort does not block, and must not be called once
-// the handler has returned, which Registry guarantees. client is the client's connection, which may
-// be aborted more than once; it is nil if the connection carries other requests. Reads and writes
-// check for an abort and for a valid lease at least every 64 KiB: after an abort at most one write
-// that had passed the check goes out. An invalid lease aborts the request; nil is always valid. The
-// checks copy and allocate nothing.
+// Abortable returns a writer and a request to serve instead of w and r, and what aborts them: it
+// cancels the context, fails the writer and pending reads and writes, aborts client, and closes the
+// connection of an upgraded request. It does not block, and must not be called once the handler has
+// returned, which Registry guarantees. client is the client's connection, which may be aborted more
+// than once; it is nil if the connection carries other requests. Reads and writes check for an abort
+// and for a valid lease at least every 64 KiB: after an abort at most one write that had passed the
+// check goes out. An invalid lease aborts the request; nil is always valid. The checks copy and
+// allocate nothing.
 func Abortable(
 	w http.ResponseWriter, r *http.Request, client Aborter, l *lease.Lease,
-) (abortable http.ResponseWriter, wrapped *http.Request, abort func()) {
+) (abortable http.ResponseWriter, wrapped *http.Request, aborter Aborter) {
 	ctx, cancel := context.WithCancelCause(r.Context()) // the request's end cancels its parent
 	aw := &abortableWriter{guard{inner: w, cancel: cancel, client: client, lease: l}}
 	wrapped = r.WithContext(ctx)
@@ -35,9 +35,9 @@ func Abortable(
 		wrapped.Body = &guardedBody{r.Body, &aw.guard}
 	}
 	if from, ok := w.(io.ReaderFrom); ok {
-		return &readerFromWriter{aw, from}, wrapped, aw.abort
+		return &readerFromWriter{aw, from}, wrapped, aw
 	}
-	return aw, wrapped, aw.abort
+	return aw, wrapped, aw
 }
 
 // abortableWriter is a ResponseWriter that fails once the session may not be served any more.

@@ -269,7 +269,7 @@ func TestAbortable_WritesNothingAfterAbort(t *testing.T) {
 	severed := 0
 	w, r, cut := Abortable(rec, r, abortFunc(func() { severed++ }), nil)
 	_, _ = io.WriteString(w, "before")
-	cut()
+	cut.Abort()
 	w.WriteHeader(500)
 	_, err := w.Write([]byte("after"))
 	_, err2 := io.WriteString(w, "after")
@@ -286,7 +286,7 @@ func TestAbortable_WritesNothingAfterAbort(t *testing.T) {
 	defer theirs.Close()
 	up := &hijackDuring{ResponseRecorder: httptest.NewRecorder(), conn: ours}
 	w, _, cut = Abortable(up, httptest.NewRequest("GET", "/", nil), nil, nil)
-	up.during = cut
+	up.during = cut.Abort
 	if _, _, err := http.NewResponseController(w).Hijack(); !errors.Is(err, ErrSessionEnded) {
 		t.Errorf("an upgrade while it is cut: %v", err)
 	}
@@ -320,7 +320,7 @@ func TestAbortable_ReadFromEndsAfterAbort(t *testing.T) {
 	if n, err := io.Copy(w, io.LimitReader(strings.NewReader("hello"), 5)); n != 5 || err != nil || inner.took != 5 {
 		t.Errorf("%d, %v; %d by the inner ReadFrom", n, err, inner.took)
 	}
-	cut()
+	cut.Abort()
 	if _, err := w.(io.ReaderFrom).ReadFrom(strings.NewReader("more")); !errors.Is(err, ErrSessionEnded) ||
 		inner.took != 5 {
 		t.Errorf("after the cut: %v, %d", err, inner.took)

@@ -49,14 +49,14 @@ func (g *guard) check() error {
 	if g.mayServe() {
 		return nil
 	}
-	g.abort()
+	g.Abort()
 	return ErrSessionEnded
 }
 
 var pastDeadline = time.Unix(1, 0)
 
-// abort ends the request. It returns when that is done, also where another goroutine does it.
-func (g *guard) abort() {
+// Abort ends the request. It returns when that is done, also where another goroutine does it.
+func (g *guard) Abort() {
 	g.aborted.Store(true)
 	g.abortOnce.Do(g.breakOff)
 }

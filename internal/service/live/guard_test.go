@@ -236,10 +236,10 @@ func TestGuard_CheckAborts(t *testing.T) {
 		"flush":  func(w http.ResponseWriter) { _ = http.NewResponseController(w).Flush() },
 	} {
 		rec, closed := httptest.NewRecorder(), 0
-		w, r, abort := Abortable(rec, httptest.NewRequest("GET", "/", nil), abortFunc(func() { closed++ }), nil)
+		w, r, request := Abortable(rec, httptest.NewRequest("GET", "/", nil), abortFunc(func() { closed++ }), nil)
 		endSession(w)
 		use(w)
-		abort()
+		request.Abort()
 		if closed != 1 || !errors.Is(context.Cause(r.Context()), ErrSessionEnded) || rec.Body.Len() > 0 ||
 			rec.Code != http.StatusOK || rec.Flushed {
 			t.Errorf("%s: closed %d times, %v, %d %q", name, closed, context.Cause(r.Context()), rec.Code, rec.Body)

@@ -71,11 +71,11 @@ func recordAborts(r *Registry) (serve func() *Entry, aborted func() []time.Durat
 	var aborts []time.Duration
 	began := time.Now()
 	serve = func() *Entry {
-		e := r.Register(func() {
+		e := r.Register(abortFunc(func() {
 			mu.Lock()
 			defer mu.Unlock()
 			aborts = append(aborts, time.Since(began))
-		})
+		}))
 		e.SetSession("s")
 		return e
 	}

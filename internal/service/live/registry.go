@@ -54,17 +54,17 @@ type Entry struct {
 	unlisted bool // Sessions was called between Register and SetSession
 	counted  bool // in leaseEnded
 
-	mu    sync.Mutex // held during abort, so that Done waits for it
-	abort func()
-	done  bool
+	mu      sync.Mutex // held during Abort, so that Done waits for it
+	request Aborter    // nil once it was aborted
+	done    bool
 }
 
-// Register adds a request before its session is read. abort ends the request; it must not block. It
-// is called at most once, and never after Done has returned.
-func (r *Registry) Register(abort func()) *Entry {
+// Register adds a request before its session is read. Its Abort must not block. It is called at most
+// once, and never after Done has returned.
+func (r *Registry) Register(request Aborter) *Entry {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	e := &Entry{registry: r, since: r.abortCount, listed: r.listCount, abort: abort}
+	e := &Entry{registry: r, since: r.abortCount, listed: r.listCount, request: request}
 	e.element = r.pending.PushBack(e)
 	return e
 }
@@ -174,11 +174,11 @@ func abortAll(all []*Entry) (requests int) {
 func (e *Entry) runAbort() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.done || e.abort == nil {
+	if e.done || e.request == nil {
 		return false
 	}
-	e.abort()
-	e.abort = nil
+	e.request.Abort()
+	e.request = nil
 	return true
 }
 

@@ -20,7 +20,7 @@ func TestRegistry_AbortsRequestsOfItsSessionsOnly(t *testing.T) {
 	r := New(nil)
 	var cut [4]atomic.Int32
 	enter := func(i int, session string) *Entry {
-		e := r.Register(func() { cut[i].Add(1) })
+		e := r.Register(abortFunc(func() { cut[i].Add(1) }))
 		if !e.SetSession(session) {
 			t.Errorf("session %s is not cut, and says so", session)
 		}
@@ -108,7 +108,7 @@ func TestEntry_DoneWaitsForAbort(t *testing.T) {
 	r := New(nil)
 	cutting, goOn := make(chan struct{}), make(chan struct{})
 	var ended atomic.Bool
-	e := r.Register(func() { close(cutting); <-goOn; ended.Store(true) })
+	e := r.Register(abortFunc(func() { close(cutting); <-goOn; ended.Store(true) }))
 	e.SetSession("s")
 	var cut sync.WaitGroup
 	cut.Go(func() { r.Abort([]string{"s"}) })
@@ -136,7 +136,7 @@ func TestRegistry_NoRequestPassesAnAbort(t *testing.T) {
 		for range 8 {
 			requests.Go(func() {
 				done := make(chan struct{})
-				e := r.Register(func() { close(done) })
+				e := r.Register(abortFunc(func() { close(done) }))
 				defer e.Done()
 				if !alive.Load() || !e.SetSession(id) {
 					return

@@ -78,6 +78,11 @@ func TestAuthenticate_PassesIdentity(t *testing.T) {
 	}
 }
 
+// abortedRequest is set once it was aborted.
+type abortedRequest struct{ atomic.Bool }
+
+func (r *abortedRequest) Abort() { r.Store(true) }
+
 // TestLogin_ReplacesSession ends the browser's previous session, and its open connections.
 func TestLogin_ReplacesSession(t *testing.T) {
 	t.Parallel()
@@ -88,8 +93,8 @@ func TestLogin_ReplacesSession(t *testing.T) {
 	if b.get("/_fairlead/staff/login?return_to=%2Fx"); w.idp.last().ReturnTo != "/x" {
 		t.Errorf("the login ends at %s", w.idp.last().ReturnTo)
 	}
-	var aborted atomic.Bool
-	open := w.live.Register(func() { aborted.Store(true) })
+	var aborted abortedRequest
+	open := w.live.Register(&aborted)
 	open.SetSession("as-1")
 	if b.get(w.callback()); b.cookies["__Host-fl-staff"] == token || len(w.store.sessions) != 1 || !aborted.Load() {
 		t.Error("the second login keeps the session of the first, or has not ended it")

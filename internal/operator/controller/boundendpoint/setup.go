@@ -82,10 +82,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, sources ...source.Source
 		predicate.AnnotationChangedPredicate{})
 	build := ctrl.NewControllerManagedBy(mgr)
 	if r.Target.Services != nil {
-		sources = append(sources, r.Target.Services.Source(r.requests.serviceHandler(),
-			func(ctx context.Context, namespace string) []reconcile.Request {
-				return r.requests.byIndex(ctx, indexNamespace, namespace)
-			}))
+		sources = append(sources, r.Target.Services.Source(r.requests.serviceHandler()))
 	} else {
 		ns := &metav1.PartialObjectMetadata{}
 		ns.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
@@ -143,14 +140,12 @@ func (m *requestMapper) ofSlice(_ context.Context, slice client.Object) []reconc
 }
 
 // serviceHandler maps Services to BoundEndpoints: ours by the hostname they belong to, others by
-// the name or projection id that they conflict with.
+// the name or projection id that they conflict with. Generic events have a Namespace.
 func (m *requestMapper) serviceHandler() handler.EventHandler {
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
-	add := func(ctx context.Context, q queue, objects ...client.Object) {
-		for _, o := range objects {
-			for _, request := range m.requestsForService(ctx, o) {
-				q.Add(request)
-			}
+	add := func(q queue, requests []reconcile.Request) {
+		for _, request := range requests {
+			q.Add(request)
 		}
 	}
 	return handler.Funcs{
@@ -161,10 +156,16 @@ func (m *requestMapper) serviceHandler() handler.EventHandler {
 				}
 				return
 			}
-			add(ctx, q, e.Object)
+			add(q, m.requestsForService(ctx, e.Object))
 		},
-		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) { add(ctx, q, e.ObjectOld, e.ObjectNew) },
-		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) { add(ctx, q, e.Object) },
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
+			add(q, m.requestsForService(ctx, e.ObjectOld))
+			add(q, m.requestsForService(ctx, e.ObjectNew))
+		},
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) {
+			add(q, m.requestsForService(ctx, e.Object))
+		},
+		GenericFunc: func(ctx context.Context, e event.GenericEvent, q queue) { add(q, m.inNamespace(ctx, e.Object)) },
 	}
 }
 

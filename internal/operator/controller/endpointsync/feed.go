@@ -13,10 +13,13 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/apiclient"
 	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/notify"
 )
 
@@ -34,10 +37,11 @@ type Feed struct {
 	// availability has changed, and of ServiceImports.
 	Report                           *Reporter
 	Hostnames, Availability, Imports *notify.Source
-	// RecordedSource returns the account that an earlier manager recorded; it is called before the
-	// first list.
-	RecordedSource func(context.Context) (SourceIdentity, error)
-	Log            logr.Logger
+	// Live reads, before the first list, which account an earlier manager recorded in the
+	// installation's KubernetesOperator.
+	Live         client.Reader
+	Installation installation.Installation
+	Log          logr.Logger
 
 	recordedLoaded bool
 	mu             sync.Mutex
@@ -179,11 +183,12 @@ func (f *Feed) loadRecordedSource(ctx context.Context) error {
 	if f.recordedLoaded {
 		return nil
 	}
-	recorded, err := f.RecordedSource(ctx)
-	if err != nil {
-		return fmt.Errorf("reading which account was recorded: %w", err)
+	var o v1alpha1.KubernetesOperator
+	key := client.ObjectKey{Namespace: f.Installation.Namespace, Name: f.Installation.Release}
+	if err := f.Live.Get(ctx, key, &o); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("reading which account was recorded: reading KubernetesOperator %s: %w", key, err)
 	}
-	f.Set.SetRecordedSource(recorded)
+	f.Set.SetRecordedSource(SourceIdentity{AccountID: o.Status.AccountID, StoreID: o.Status.StoreID})
 	f.recordedLoaded = true
 	return nil
 }

@@ -16,10 +16,14 @@ import (
 	"go.uber.org/goleak"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/apiclient"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/notify"
 )
 
@@ -83,9 +87,10 @@ func playFrom(t *testing.T, s *fakeSource, begin func(*Feed), d time.Duration, c
 	synctest.Test(t, func(t *testing.T) {
 		defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 		set := newSet(admitFunc(all))
-		report := NewReporter(&events.FakeRecorder{}, func() runtime.Object { return &v1alpha1.KubernetesOperator{} })
+		report := NewReporter(t.Context(), &events.FakeRecorder{}, fake.NewClientBuilder().Build(),
+			installation.Installation{})
 		f := &Feed{Source: s, Set: set, Report: report, Hostnames: notify.New("", 0), Availability: notify.New("", 0),
-			Imports: notify.New("", 0), RecordedSource: unrecorded, Log: logr.Discard()}
+			Imports: notify.New("", 0), Live: live(t, interceptor.Funcs{}), Log: logr.Discard()}
 		begin(f)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
@@ -100,7 +105,15 @@ func playFrom(t *testing.T, s *fakeSource, begin func(*Feed), d time.Duration, c
 	})
 }
 
-func unrecorded(context.Context) (SourceIdentity, error) { return SourceIdentity{}, nil }
+// live reads from a cluster without a KubernetesOperator.
+func live(t *testing.T, reading interceptor.Funcs) client.Reader {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	return fake.NewClientBuilder().WithScheme(scheme).WithInterceptorFuncs(reading).Build()
+}
 
 func listOf(seq int64, endpoints ...account.Endpoint) func() (Snapshot, error) {
 	return func() (Snapshot, error) {

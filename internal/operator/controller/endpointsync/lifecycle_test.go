@@ -10,8 +10,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -53,7 +53,7 @@ func (l *lifecycle) restart() {
 			Clock: clockAt{&l.now}}),
 		Ports:  NewPorts(l.within, time.Minute, clockAt{&l.now}),
 		Delays: Delays{Removal: 30 * time.Second, Rest: time.Minute},
-		Report: NewReporter(events.NewFakeRecorder(1), func() runtime.Object { return &v1alpha1.KubernetesOperator{} }),
+		Report: NewReporter(l.t.Context(), events.NewFakeRecorder(1), fake.NewClientBuilder().Build(), l.own),
 	}
 	l.list()
 	var objects []v1alpha1.BoundEndpoint

@@ -13,7 +13,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -55,13 +54,11 @@ func (h *harness) restart(expression string) {
 	h.set = endpointsync.NewSet(endpointsync.SetOptions{Selector: s, Clusterset: true,
 		RemovalDelay: 30 * time.Second, AcceptAccount: h.accept, Clock: h.Clock})
 	h.set.SetRecordedSource(h.recorded)
-	about := &v1alpha1.KubernetesOperator{ObjectMeta: metav1.ObjectMeta{Namespace: h.Installation.Namespace,
-		Name: "fairlead"}}
 	h.reconciler = &endpointsync.Reconciler{
 		Client: h.Client, Anchors: h.Anchors, Set: h.set, Clock: h.Clock,
 		Ports:     endpointsync.NewPorts(h.ports, time.Minute, h.Clock),
 		Delays:    endpointsync.Delays{Removal: 30 * time.Second, Rest: time.Minute},
-		Report:    endpointsync.NewReporter(h.Events, func() runtime.Object { return about }),
+		Report:    endpointsync.NewReporter(context.Background(), h.Events, h.Client, h.Installation),
 		Approvals: &endpointsync.Approvals{},
 	}
 	h.observe()

@@ -12,7 +12,10 @@ import (
 	"time"
 
 	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/apiclient"
 )
@@ -341,12 +344,15 @@ func TestFeed_LoadsRecordedSourceBeforeList(t *testing.T) {
 		return &fakeWatch{}, nil
 	}}
 	playFrom(t, s, func(f *Feed) {
-		f.RecordedSource = func(context.Context) (SourceIdentity, error) {
+		f.Live = live(t, interceptor.Funcs{Get: func(
+			_ context.Context, _ client.WithWatch, _ client.ObjectKey, o client.Object, _ ...client.GetOption,
+		) error {
 			if tries++; tries < 5 {
-				return SourceIdentity{}, context.DeadlineExceeded
+				return context.DeadlineExceeded
 			}
-			return SourceIdentity{AccountID: "ac-0"}, nil
-		}
+			o.(*v1alpha1.KubernetesOperator).Status.AccountID = "ac-0"
+			return nil
+		}})
 	}, time.Minute, func(f *Feed, set *Set) {
 		if got := set.Removals(); tries != 5 || len(s.calls) != 2 || !got.Frozen || got.Recorded.AccountID != "ac-0" {
 			t.Errorf("after %d tries %v, %+v", tries, s.calls, got)

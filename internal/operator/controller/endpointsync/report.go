@@ -4,6 +4,7 @@
 package endpointsync
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"sync"
@@ -12,8 +13,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
 )
 
 const maxNote = 900 // an event's note has at most 1024 bytes
@@ -21,17 +24,22 @@ const maxNote = 900 // an event's note has at most 1024 bytes
 // Reporter emits events on the KubernetesOperator object about endpoints that are not projected:
 // one for each change of the message. It is safe for concurrent use.
 type Reporter struct {
-	recorder  events.EventRecorder
-	regarding func() runtime.Object
+	ctx      context.Context
+	recorder events.EventRecorder
+	cached   client.Reader
+	own      installation.Installation
 
 	mu       sync.Mutex
 	lastNote map[string]string              // subject -> last note
 	refused  map[string]map[string]struct{} // hostname -> ids of refused endpoints
 }
 
-// NewReporter returns a Reporter. Its events regard the object that regarding returns.
-func NewReporter(recorder events.EventRecorder, regarding func() runtime.Object) *Reporter {
-	return &Reporter{recorder: recorder, regarding: regarding, lastNote: map[string]string{},
+// NewReporter returns a Reporter that works until ctx ends. Its events regard the installation's
+// KubernetesOperator.
+func NewReporter(
+	ctx context.Context, recorder events.EventRecorder, cached client.Reader, own installation.Installation,
+) *Reporter {
+	return &Reporter{ctx: ctx, recorder: recorder, cached: cached, own: own, lastNote: map[string]string{},
 		refused: map[string]map[string]struct{}{}}
 }
 
@@ -91,8 +99,8 @@ func (r *Reporter) ReportTopLevelDomain(o *v1alpha1.BoundEndpoint) bool {
 		return false
 	}
 	r.lastNote[subject] = o.Name
-	r.recorder.Eventf(r.regarding(), boundEndpointRef(o.Name), corev1.EventTypeWarning, v1alpha1.ReasonTopLevelDomain,
-		"Project",
+	r.recorder.Eventf(r.own.Operator(r.ctx, r.cached), boundEndpointRef(o.Name), corev1.EventTypeWarning,
+		v1alpha1.ReasonTopLevelDomain, "Project",
 		"Namespace %s is named like a top-level domain: pods that look up %s on the internet reach this endpoint "+
 			"instead; rename the namespace, or let them "+
 			"ask for %s. with a dot at its end", o.Spec.Namespace, o.Name, o.Name)
@@ -129,7 +137,8 @@ func (r *Reporter) emit(subject string, related runtime.Object, reason, note str
 		return
 	}
 	r.lastNote[subject] = note
-	r.recorder.Eventf(r.regarding(), related, corev1.EventTypeWarning, reason, "Project", "%s", note)
+	operator := r.own.Operator(r.ctx, r.cached)
+	r.recorder.Eventf(operator, related, corev1.EventTypeWarning, reason, "Project", "%s", note)
 }
 
 func boundEndpointRef(hostname string) *corev1.ObjectReference {

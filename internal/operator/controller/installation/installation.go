@@ -14,6 +14,7 @@
 package installation
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 
@@ -21,7 +22,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/operator/options"
 )
 
@@ -69,6 +72,15 @@ func (i Installation) Check(c *options.Checker) {
 
 // String returns "<namespace>/<release>".
 func (i Installation) String() string { return i.Namespace + "/" + i.Release }
+
+// Operator reads the installation's KubernetesOperator from the cache; it has no UID while there is
+// none.
+func (i Installation) Operator(ctx context.Context, cached client.Reader) *v1alpha1.KubernetesOperator {
+	object := &v1alpha1.KubernetesOperator{}
+	object.Namespace, object.Name = i.Namespace, i.Release
+	_ = cached.Get(ctx, client.ObjectKeyFromObject(object), object) // without it an event lacks the UID
+	return object
+}
 
 // Selector selects the objects with our label.
 func (i Installation) Selector() labels.Set { return labels.Set{Label: i.ID()} }

@@ -13,6 +13,7 @@ import (
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
@@ -56,7 +57,6 @@ type Informers struct {
 	ctx     context.Context // of the controller
 	queue   queue           // nil until the controller starts
 	handler handler.EventHandler
-	changed func(ctx context.Context, namespace string) []reconcile.Request
 }
 
 // NewInformers returns an informer for each namespace. transform is applied to cached objects. A
@@ -120,11 +120,10 @@ func (i *Informers) Start(ctx context.Context) error {
 	return nil
 }
 
-// Source returns the events of all namespaces for one controller. changed returns the requests for
-// a change of a whole namespace: it became readable or unreadable. The controller's start does not
-// wait for informers.
-func (i *Informers) Source(h handler.EventHandler, changed func(context.Context, string) []reconcile.Request) *Source {
-	i.handler, i.changed = h, changed
+// Source returns the events of all namespaces for one controller. A generic event has a Namespace
+// that became readable or unreadable. The controller's start does not wait for informers.
+func (i *Informers) Source(h handler.EventHandler) *Source {
+	i.handler = h
 	return &Source{i}
 }
 
@@ -181,7 +180,6 @@ func (i *Informers) notifyAll(namespace string) {
 	for _, o := range i.all[namespace].Objects() {
 		i.handler.Create(ctx, event.CreateEvent{Object: o, IsInInitialList: true}, q)
 	}
-	for _, request := range i.changed(ctx, namespace) {
-		q.Add(request)
-	}
+	i.handler.Generic(ctx, event.GenericEvent{Object: &corev1.Namespace{
+		ObjectMeta: metav1.ObjectMeta{Name: namespace}}}, q)
 }

@@ -4,30 +4,16 @@
 package registration
 
 import (
-	"context"
 	"fmt"
 	"regexp"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/endpointsync"
 )
-
-// Recorded returns the account and the store that the object's status records; empty if there is no
-// object or no list has been read. It reads from the API server, as another manager may have
-// written recently.
-func (r *Registration) Recorded(ctx context.Context) (endpointsync.SourceIdentity, error) {
-	var o v1alpha1.KubernetesOperator
-	key := client.ObjectKey{Namespace: r.Anchors.Installation.Namespace, Name: r.Anchors.Installation.Release}
-	if err := r.Live.Get(ctx, key, &o); client.IgnoreNotFound(err) != nil {
-		return endpointsync.SourceIdentity{}, fmt.Errorf("reading KubernetesOperator %s: %w", key, err)
-	}
-	return endpointsync.SourceIdentity{AccountID: o.Status.AccountID, StoreID: o.Status.StoreID}, nil
-}
 
 // setSourceConditions writes where the endpoints come from and which removals are held. Before the
 // first list, what an earlier manager wrote stays.

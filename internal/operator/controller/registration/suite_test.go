@@ -251,12 +251,12 @@ var _ = Describe("Registration", func() {
 				v1alpha1.ConditionAccountChanged).Message).
 				NotTo(ContainSubstring("reboot"))
 
-			By("deleting the object, and asking as a manager does at its start")
+			By("deleting the object, which the next manager reads at its start")
 			Expect(f.Client.Delete(ctx, object(ctx))).To(Succeed())
 			k = beat(ctx, true)
 			Expect(k.Status.AccountID).To(Equal("ac-1"))
 			expect(k, v1alpha1.ConditionAccountChanged, "True StoreChanged", "")
-			Expect(r.Recorded(ctx)).To(Equal(source("ac-1", "st-1")))
+			Expect(object(ctx).Status.StoreID).To(Equal("st-1"))
 			e.removals = endpointsync.Removals{}
 			expect(beat(ctx, true), v1alpha1.ConditionAccountChanged, "True StoreChanged", "")
 			r.Spec.BindingEnabled = false

@@ -13,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
@@ -56,7 +55,8 @@ type Exports interface {
 
 // Options configure a Reconciler.
 type Options struct {
-	// Client reads Services, EndpointSlices of ours, BoundEndpoints and Namespaces from the cache.
+	// Client reads Services, EndpointSlices of ours, BoundEndpoints, Namespaces and the
+	// KubernetesOperator from the cache.
 	Client client.Client
 	// Live reads from the API server, and watches ServiceImports.
 	Live      client.WithWatch
@@ -67,9 +67,7 @@ type Options struct {
 	Changes *notify.Source
 	// Namespaces decides which namespaces get ServiceImports. It must not list them.
 	Namespaces namespaces.Policy
-	Recorder   events.EventRecorder
-	// Regarding returns the object that events regard.
-	Regarding func() runtime.Object
+	Recorder   events.EventRecorder // Recorder's events regard the KubernetesOperator.
 	// Domain of the names that pods call, for messages, such as clusterset.local.
 	Domain string
 	Log    logr.Logger
@@ -136,7 +134,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		related := &corev1.ObjectReference{APIVersion: mcsv1beta1.GroupVersion.String(),
 			Kind: mcsv1beta1.ServiceImportKindName, Namespace: key.Namespace, Name: key.Name}
 		note := notImported(key, found)
-		r.Recorder.Eventf(r.Regarding(), related, corev1.EventTypeWarning, found.Reason, "Import", "%.900s", note)
+		r.Recorder.Eventf(r.Anchors.Installation.Operator(ctx, r.Client), related, corev1.EventTypeWarning,
+			found.Reason, "Import", "%.900s", note)
 		r.Log.Info("A ServiceImport is not as it should be", "import", key.String(), "reason", found.Reason,
 			"problem", found.Message)
 	}

@@ -30,9 +30,8 @@ type resolution struct {
 	refused *status.Problem // refused makes Ready False: the export cannot be named.
 	// service is what the record says, without Ready; nil if invalid.
 	service *account.ServiceExport
-	id      string // of the cluster
-	uid     string // of the ServiceExport
-	ready   bool   // a carried port has a ready endpoint
+	id      string // id is the cluster's.
+	ready   bool   // ready is set when a carried port has a ready endpoint.
 	// dialing is why no port of the Service can be dialed, although it has some; "" = they can.
 	dialing string
 	ports   map[int32]agent.Endpoint // to bind
@@ -41,7 +40,6 @@ type resolution struct {
 // resolve reads the Service of an export.
 func (r *Reconciler) resolve(ctx context.Context, o *v1beta1.ServiceExport) (found resolution, err error) {
 	name := client.ObjectKeyFromObject(o)
-	found.uid = string(o.UID)
 	var service corev1.Service
 	err = r.Client.Get(ctx, name, &service)
 	switch {

@@ -154,7 +154,8 @@ func (r *Reconciler) notReady(
 	case applyErr != nil && accountclient.Unanswered(applyErr):
 		return status.Problemf(pending, "the account has not taken the export yet: %s", applyErr), true, 0
 	case applyErr != nil:
-		return status.Problemf(failed, "the account refuses the export: %s", accountclient.Message(applyErr, exportFields.Replace)), false, 0
+		return status.Problemf(failed, "the account refuses the export: %s",
+			accountclient.Message(applyErr, exportFields.Replace)), false, 0
 	}
 	for _, port := range slices.Sorted(maps.Keys(found.ports)) {
 		switch state := r.Ports.State(name, port); {

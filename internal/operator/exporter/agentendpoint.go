@@ -149,7 +149,7 @@ func (r *agentEndpoints) resolve(ctx context.Context, o *v1alpha1.AgentEndpoint)
 	}
 	found := resolution{endpoint: agent.Endpoint{
 		Key: keyOf(client.ObjectKeyFromObject(o)), Owner: ownerOf(o), URL: url, Binding: binding,
-		Name: nameOf(o), Description: o.Spec.Description, Metadata: o.Spec.Metadata,
+		Name: account.ObjectName(o.Namespace, o.Name), Description: o.Spec.Description, Metadata: o.Spec.Metadata,
 		PoolingEnabled: o.Spec.PoolingEnabled, TrafficPolicy: text,
 		Dial: r.dial,
 		Upstream: agent.Upstream{Scheme: ref.Scheme, Host: ref.Host(), Port: int(ref.Port),
@@ -169,12 +169,6 @@ func (r *agentEndpoints) resolve(ctx context.Context, o *v1alpha1.AgentEndpoint)
 // ownerOf names the object to the service.
 func ownerOf(o *v1alpha1.AgentEndpoint) *tunnel.Owner {
 	return &tunnel.Owner{Kind: account.KindAgentEndpoint, Namespace: o.Namespace, Name: o.Name, UID: string(o.UID)}
-}
-
-// nameOf returns the endpoint's name for people, which is shorter than an object's may be.
-func nameOf(o *v1alpha1.AgentEndpoint) string {
-	name := o.Namespace + "/" + o.Name
-	return name[:min(len(name), account.MaxName)]
 }
 
 // protocolOf returns the protocol of an upstream, "" for tcp.

@@ -100,8 +100,8 @@ func (r *Reconciler) ensure(ctx context.Context, o *v1beta1.ServiceExport, found
 	case now == nil:
 		url := account.ServiceExportURL(o.Name, o.Namespace, found.id)
 		out.err = r.create(ctx, account.Endpoint{URL: url.String(), Scheme: url.Scheme, Host: url.Host,
-			Bindings:         []string{account.BindingClusterset},
-			EndpointSettings: account.EndpointSettings{Name: nameOf(name)}, ServiceExport: &want, Owner: owner})
+			Bindings: []string{account.BindingClusterset}, ServiceExport: &want, Owner: owner,
+			EndpointSettings: account.EndpointSettings{Name: account.ObjectName(o.Namespace, o.Name)}})
 		return out
 	case now.ownerUID != owner.UID:
 	case equality.Semantic.DeepEqual(now.Spec, want):

@@ -117,19 +117,14 @@ func (r *Reconciler) resolvePorts(
 		found.ports[p.Port] = agent.Endpoint{
 			URL:     account.ExportedPortURL(name.Name, name.Namespace, found.id, int(p.Port)),
 			Binding: account.BindingClusterset,
-			Name:    nameOf(name), Owner: &tunnel.Owner{Kind: account.KindServiceExport, Namespace: name.Namespace,
-				Name: name.Name, UID: string(o.UID)},
+			Name:    account.ObjectName(name.Namespace, name.Name),
+			Owner: &tunnel.Owner{Kind: account.KindServiceExport, Namespace: name.Namespace, Name: name.Name,
+				UID: string(o.UID)},
 			Dial:     r.Dial,
 			Upstream: agent.Upstream{Scheme: ref.Scheme, Host: ref.Host(), Port: int(ref.Port)},
 		}
 	}
 	return nil
-}
-
-// nameOf returns an endpoint's name for people, which is shorter than an object's may be.
-func nameOf(o types.NamespacedName) string {
-	name := o.String()
-	return name[:min(len(name), account.MaxName)]
 }
 
 // exported returns what is exported of a Service.

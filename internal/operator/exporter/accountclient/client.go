@@ -35,7 +35,7 @@ const (
 	callBurst = 40
 
 	callTimeout = 10 * time.Second
-	listTimeout = time.Minute // of all pages
+	listTimeout = time.Minute // for all pages
 
 	// minPause and maxPause bound the time for which no call is made after one was not answered.
 	minPause = time.Second
@@ -188,7 +188,7 @@ func isOutage(err error) bool {
 // to be repeated.
 func Unanswered(err error) bool {
 	switch account.CodeOf(err) {
-	case account.CodeBadAnswer, account.CodeInternal: // of the service, or no *account.Error
+	case account.CodeBadAnswer, account.CodeInternal: // the service failed, or it is no *account.Error
 		return true
 	}
 	return isOutage(err)

@@ -112,7 +112,7 @@ type outcome struct {
 	refused  *status.Problem   // refused is why the spec was not accepted; nil if it was.
 	unbound  *status.Problem   // unbound is why the account does not have it; nil if it does, or refused says why.
 	kept     bool              // kept is set if, with a problem, an endpoint of before stays as it is.
-	endpoint *account.Endpoint // of the account; nil if there is none, or it could not be read
+	endpoint *account.Endpoint // endpoint is nil if the account has none, or it could not be read.
 	removed  bool              // the account has none
 	// unchanged means that the account could not be asked, and that nothing was to be changed as
 	// far as is known: the status stays.

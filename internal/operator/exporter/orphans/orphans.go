@@ -43,7 +43,7 @@ const (
 	interval      = 10 * time.Minute
 	failedRetry   = time.Minute      // after an error
 	confirmDelay  = time.Minute      // between the two rounds that a mass deletion takes
-	objectTimeout = 10 * time.Second // of reading one object
+	objectTimeout = 10 * time.Second // for reading one object
 	// massMin is the least number of endpoints of which more than half are held.
 	massMin = 10
 )

@@ -98,8 +98,8 @@ func (r *Reconciler) ensure(ctx context.Context, o *v1beta1.ServiceExport, found
 	want.Ready, out.recheck = r.readiness(name, found.ready, now)
 	switch {
 	case now == nil:
-		url := account.ServiceExportURL(o.Name, o.Namespace, found.id)
-		out.err = r.create(ctx, account.Endpoint{URL: url.String(), Scheme: url.Scheme, Host: url.Host,
+		out.err = r.create(ctx, found.id, account.Endpoint{
+			URL:      account.ServiceExportURL(o.Name, o.Namespace, found.id).String(),
 			Bindings: []string{account.BindingClusterset}, ServiceExport: &want, Owner: owner,
 			EndpointSettings: account.EndpointSettings{Name: account.ObjectName(o.Namespace, o.Name)}})
 		return out
@@ -122,10 +122,9 @@ func (r *Reconciler) ensure(ctx context.Context, o *v1beta1.ServiceExport, found
 	return out
 }
 
-// create creates a record. Where another cluster has this cluster's id, the account is asked for
-// one export from time to time, and not for each.
-func (r *Reconciler) create(ctx context.Context, e account.Endpoint) error {
-	id := account.EndpointURL{Host: e.Host}.ClusterID()
+// create creates a record of the cluster with the id. Where another cluster has this id, the account
+// is asked for one export from time to time, and not for each.
+func (r *Reconciler) create(ctx context.Context, id string, e account.Endpoint) error {
 	if err := r.claim.refused(id, time.Now()); err != nil {
 		return err
 	}

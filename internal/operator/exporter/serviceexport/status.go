@@ -206,7 +206,7 @@ const (
 	ReasonNotCarried  = "NotCarried"    // no port is carried
 	ReasonHeadless    = "Headless"
 	ReasonNoPorts     = "NoPorts"
-	ReasonUnusable    = "EndpointsNotUsed" // of the Service; no connection reaches one
+	ReasonUnusable    = "EndpointsNotUsed" // no connection reaches an endpoint of the Service
 	ReasonTypeIgnored = "TypeConflict"     // an older export is of another type
 )
 

@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -23,6 +24,23 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/operator/kube/status"
 	"github.com/fairlead-dev/fairlead/internal/path"
 )
+
+// Ref is a port of a Service.
+type Ref struct {
+	Scheme  string // Scheme is "http", "https" or "tcp".
+	Service types.NamespacedName
+	Port    int32
+}
+
+// Host returns the Service's name in the cluster, "<name>.<namespace>.svc": what the certificate of
+// an https upstream has to be for.
+func (r Ref) Host() string { return r.Service.Name + "." + r.Service.Namespace + ".svc" }
+
+// Rules are what upstreams may be.
+type Rules struct {
+	ClusterDomain  string // ClusterDomain is the cluster's, such as cluster.local.
+	CrossNamespace bool   // CrossNamespace admits Services of other namespaces than the object's.
+}
 
 // indexService indexes EndpointSlices by the name of their Service.
 const indexService = "fairlead.service"

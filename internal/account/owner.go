@@ -42,6 +42,12 @@ func (o *Owner) String() string {
 	return fmt.Sprintf("%s %s/%s of cluster %s", o.Kind, o.Namespace, o.Name, o.Cluster)
 }
 
+// ObjectName returns the name for people of an object's endpoint, which is cut to MaxName.
+func ObjectName(namespace, name string) string {
+	name = namespace + "/" + name
+	return name[:min(len(name), MaxName)]
+}
+
 // SharesURL reports whether the endpoint may be one of several with its URL.
 func (e *Endpoint) SharesURL() bool { return e.PoolingEnabled || e.Owner != nil }
 

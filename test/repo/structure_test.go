@@ -32,9 +32,9 @@ var ceilings = map[string]int{
 	"structs of more than 15 options":  0,
 	"packages of more than 40 files":   0,
 	"struct fields that are functions": 78,
-	"comments that begin with \"of\"":  26,
+	"comments that begin with \"of\"":  15,
 	"files that name UpstreamProtocol": 15,
-	"lines of product":                 120_744,
+	"lines of product":                 120_613,
 	"pages of docs over 25 kB":         0,
 }
 

@@ -7,6 +7,7 @@ import (
 	"context"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/agent"
 	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/notify"
+	"github.com/fairlead-dev/fairlead/internal/operator/exporter/serviceexport"
 )
 
 // applyDelay collects changes before the agent gets them: an object that is deleted and made again
@@ -32,6 +34,25 @@ type object struct {
 
 func agentEndpoint(name types.NamespacedName) object { return object{account.KindAgentEndpoint, name} }
 func serviceExport(name types.NamespacedName) object { return object{account.KindServiceExport, name} }
+
+// keyOf returns the key of an AgentEndpoint's endpoint for the agent: "<namespace>/<name>".
+func keyOf(o types.NamespacedName) string { return o.String() }
+
+// portKey returns the key of the endpoint of a ServiceExport's port.
+func portKey(o types.NamespacedName, port int32) string {
+	return account.KindServiceExport + "/" + o.String() + ":" + strconv.Itoa(int(port))
+}
+
+// objectOf returns the object of an endpoint's key.
+func objectOf(key string) object {
+	of := agentEndpoint
+	if export, ok := strings.CutPrefix(key, account.KindServiceExport+"/"); ok {
+		of = serviceExport
+		key, _, _ = strings.Cut(export, ":")
+	}
+	namespace, name, _ := strings.Cut(key, "/")
+	return of(types.NamespacedName{Namespace: namespace, Name: name})
+}
 
 // endpointSet is what the agent is to serve: the endpoints of each object that is accepted. It is
 // safe for concurrent use.
@@ -148,4 +169,48 @@ func (s *endpointSet) apply(ctx context.Context, set func([]agent.Endpoint)) {
 		default:
 		}
 	}
+}
+
+// exportedPorts are the agent's endpoints of ServiceExports.
+type exportedPorts struct{ *exporter }
+
+// Serve implements serviceexport.Ports.
+func (p exportedPorts) Serve(export types.NamespacedName, ports map[int32]agent.Endpoint) {
+	endpoints := make([]agent.Endpoint, 0, len(ports))
+	for port, e := range ports {
+		e.Key = portKey(export, port)
+		endpoints = append(endpoints, e)
+	}
+	changed, removed := p.set.put(serviceExport(export), endpoints...)
+	p.states.ask(changed...)
+	p.states.forget(removed...)
+	if len(changed) > 0 {
+		p.traffic.add(serviceExport(export))
+	}
+}
+
+// Keep implements serviceexport.Ports.
+func (p exportedPorts) Keep(export types.NamespacedName) { p.set.keep(serviceExport(export)) }
+
+// Remove implements serviceexport.Ports.
+func (p exportedPorts) Remove(export types.NamespacedName) {
+	p.states.forget(p.set.remove(serviceExport(export))...)
+	p.traffic.forget(serviceExport(export))
+}
+
+// Serves implements serviceexport.Ports.
+func (p exportedPorts) Serves(export types.NamespacedName) bool {
+	return p.set.has(serviceExport(export))
+}
+
+// State implements serviceexport.Ports.
+func (p exportedPorts) State(export types.NamespacedName, port int32) serviceexport.PortState {
+	s := p.states.get(portKey(export, port))
+	return serviceexport.PortState{Bound: s.Bound, Reason: s.Reason, Message: s.Message, Asked: s.asked}
+}
+
+// Unreachable implements serviceexport.Ports.
+func (p exportedPorts) Unreachable() string {
+	_, why := p.states.session()
+	return why
 }

@@ -131,19 +131,19 @@ func newExporter(ctx context.Context, o Options, rules rules) (*exporter, error)
 		return nil, err
 	}
 	if o.Services {
-		e.exports = e.newServiceExports(rules.upstreams, dialer.DialContext, api, bounded)
+		if e.exports, err = e.newServiceExports(rules.upstreams, dialer.DialContext, api, bounded); err != nil {
+			return nil, err
+		}
 	}
 	e.states = newBindStates(ctx, agents, e.exports)
 	agents.states = e.states
 	clouds := e.newCloudEndpoints(rules, agents.policies, bounded)
-	registry := cmp.Or[prometheus.Registerer](o.Metrics, metrics.Registry)
 	return e, errors.Join(
 		upstream.IndexSlices(ctx, mgr.GetFieldIndexer()),
 		agents.setUp(ctx, mgr),
 		cloudendpoint.Index(ctx, mgr.GetFieldIndexer()),
 		clouds.SetupWithManager(mgr),
-		e.setUpExports(registry),
-		registerMetrics(registry, e.states, e.lead, e.traffic, e.orphans),
+		e.registerMetrics(cmp.Or[prometheus.Registerer](o.Metrics, metrics.Registry)),
 		mgr.AddReadyzCheck("exporter", e.checkReady),
 		mgr.AddHealthzCheck("process", func(*http.Request) error { return nil }),
 		mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { close(e.synced); <-ctx.Done(); return nil })),

@@ -8,14 +8,10 @@ import (
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/fairlead-dev/fairlead/internal/operator/exporter/orphans"
 )
 
-// registerMetrics registers what the exporter knows of its session and its endpoints.
-func registerMetrics(
-	registry prometheus.Registerer, states *bindStates, lead *leadership, t *trafficMetrics, o *orphans.Collector,
-) error {
+// registerMetrics registers what the exporter knows of its session, its endpoints and its exports.
+func (e *exporter) registerMetrics(registry prometheus.Registerer) error {
 	gauge := func(name, help string, value func() float64) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
 	}
@@ -25,20 +21,32 @@ func registerMetrics(
 		}
 		return 0
 	}
-	for _, c := range []prometheus.Collector{
+	all := []prometheus.Collector{
 		gauge("fairlead_exporter_session_up", "1 while the exporter has a session with the service.",
-			func() float64 { up, _ := states.session(); return number(up) }),
+			func() float64 { up, _ := e.states.session(); return number(up) }),
 		gauge("fairlead_exporter_leading", "1 while this replica writes the status of objects.",
-			func() float64 { return number(lead.Leading()) }),
+			func() float64 { return number(e.lead.Leading()) }),
 		gauge("fairlead_exporter_endpoints_bound", "Endpoints of objects that this replica holds.",
-			func() float64 { bound, _ := states.count(); return float64(bound) }),
+			func() float64 { bound, _ := e.states.count(); return float64(bound) }),
 		gauge("fairlead_exporter_endpoints_refused", "Endpoints of objects that the service refused.",
-			func() float64 { _, refused := states.count(); return float64(refused) }),
+			func() float64 { _, refused := e.states.count(); return float64(refused) }),
 		gauge("fairlead_exporter_deletions_held",
 			"Endpoints without an object whose deletion waits for a second round, because they are most.",
-			func() float64 { return float64(o.Held()) }),
-		t.connections, t.active, t.bytes, t.failures,
-	} {
+			func() float64 { return float64(e.orphans.Held()) }),
+		e.traffic.connections, e.traffic.active, e.traffic.bytes, e.traffic.failures,
+	}
+	if e.exports != nil {
+		all = append(all,
+			gauge("fairlead_exporter_service_exports", "ServiceExports that there are.",
+				func() float64 { exports, _, _ := e.exports.Counts(); return float64(exports) }),
+			gauge("fairlead_exporter_service_exports_failed",
+				"ServiceExports that the account does not have as they should be; of the replica that leads.",
+				func() float64 { _, failed, _ := e.exports.Counts(); return float64(failed) }),
+			gauge("fairlead_exporter_service_exports_readable",
+				"1 while the cluster has ServiceExports, and lets them be read.",
+				func() float64 { _, _, read := e.exports.Counts(); return number(read) }))
+	}
+	for _, c := range all {
 		if err := registry.Register(c); err != nil {
 			return fmt.Errorf("registering metrics: %w", err)
 		}

@@ -6,35 +6,11 @@ package exporter
 import (
 	"context"
 	"log/slog"
-	"strconv"
-	"strings"
-
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
-	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agent"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
-
-// keyOf returns the key of an AgentEndpoint's endpoint for the agent: "<namespace>/<name>".
-func keyOf(o types.NamespacedName) string { return o.String() }
-
-// portKey returns the key of the endpoint of a ServiceExport's port.
-func portKey(o types.NamespacedName, port int32) string {
-	return account.KindServiceExport + "/" + o.String() + ":" + strconv.Itoa(int(port))
-}
-
-// objectOf returns the object of an endpoint's key.
-func objectOf(key string) object {
-	of := agentEndpoint
-	if export, ok := strings.CutPrefix(key, account.KindServiceExport+"/"); ok {
-		of = serviceExport
-		key, _, _ = strings.Cut(export, ":")
-	}
-	namespace, name, _ := strings.Cut(key, "/")
-	return of(types.NamespacedName{Namespace: namespace, Name: name})
-}
 
 // observer passes on what the agent reports.
 type observer struct {

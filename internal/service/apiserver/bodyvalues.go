@@ -81,3 +81,42 @@ func mapOf[V any](o *object, name, rule string, read func(o *object, name string
 	}
 	return &all
 }
+
+// integerOrNull reads a whole number: nil when absent or null.
+func (o *object) integerOrNull(name string) *int {
+	if string(o.fields[name]) == "null" {
+		delete(o.fields, name)
+		return nil
+	}
+	return o.integer(name)
+}
+
+// limit32 returns n as far as it fits; what does not is no valid value either.
+func limit32(n int) int32 { return int32(min(max(n, -1), 1<<20)) }
+
+// objects reads a list of objects; nil when it is absent or null.
+func (o *object) objects(name string) []*object {
+	value, null, present := o.takeField(name)
+	var items []json.RawMessage
+	if !present || null || !o.decode(name, value, &items, "must be a list of objects") {
+		return nil
+	}
+	all := make([]*object, 0, len(items))
+	for i, item := range items {
+		at := name + "[" + strconv.Itoa(i) + "]"
+		if item[0] != '{' {
+			o.reject(at, string(item), "must be an object")
+			continue
+		}
+		all = append(all, o.body.object(o.path+at+".", item))
+	}
+	return all
+}
+
+// valueOf returns the value that was read, the zero value for nil.
+func valueOf[T any](read *T) (value T) {
+	if read != nil {
+		value = *read
+	}
+	return value
+}

@@ -4,6 +4,7 @@
 package apiserver
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 	"strings"
@@ -43,16 +44,51 @@ func readOwner(o *object) *account.Owner {
 	if inner == nil {
 		return nil
 	}
-	field := func(name string) string {
-		if value := inner.text(name); value != nil {
-			return *value
-		}
-		return ""
-	}
+	field := func(name string) string { return valueOf(inner.text(name)) }
 	owner := &account.Owner{Cluster: field("cluster"), Kind: field("kind"), Namespace: field("namespace"),
 		Name: field("name"), UID: field("uid")}
 	inner.rejectUnknown()
 	return owner
+}
+
+// readServiceExport reads the export of an endpoint; nil when it is absent or null. What is left
+// out is empty, but the type, which is ClusterSetIP, the session affinity, which is None, and the
+// protocol of a port, which is TCP.
+func readServiceExport(o *object) *account.ServiceExport {
+	inner, _ := o.object("service_export")
+	if inner == nil {
+		return nil
+	}
+	s := &account.ServiceExport{Type: cmp.Or(valueOf(inner.text("type")), account.ExportClusterSetIP),
+		SessionAffinity:       cmp.Or(valueOf(inner.text("session_affinity")), "None"),
+		InternalTrafficPolicy: valueOf(inner.text("internal_traffic_policy")),
+		TrafficDistribution:   valueOf(inner.text("traffic_distribution"))}
+	if seconds := inner.integerOrNull("session_affinity_seconds"); seconds != nil {
+		s.SessionAffinitySeconds = new(limit32(*seconds))
+	}
+	for _, port := range inner.objects("ports") {
+		s.Ports = append(s.Ports, readExportPort(port))
+	}
+	s.IPFamilies = valueOf(inner.texts("ip_families"))
+	s.Labels, s.Annotations = inner.metadata("labels"), inner.metadata("annotations")
+	s.Ready = valueOf(inner.boolean("ready"))
+	inner.rejectUnknown()
+	return s
+}
+
+// metadata reads labels or annotations.
+func (o *object) metadata(name string) map[string]string {
+	return valueOf(mapOf(o, name, "must be an object whose values are strings", (*object).text))
+}
+
+func readExportPort(o *object) account.ServiceExportPort {
+	p := account.ServiceExportPort{Name: valueOf(o.text("name")), Protocol: cmp.Or(valueOf(o.text("protocol")), "TCP"),
+		AppProtocol: valueOf(o.text("app_protocol"))}
+	if number := o.integer("port"); number != nil {
+		p.Port = limit32(*number)
+	}
+	o.rejectUnknown()
+	return p
 }
 
 func (h *endpointHandlers) create(c *call) error {
@@ -162,18 +198,10 @@ func (h *endpointHandlers) patch(c *call, b *body, f endpointFields) (*account.E
 	if err := b.err(err); err != nil {
 		return nil, err
 	}
-	if err := c.checkExport(existing, facts, textOf(f.BackendID)); err != nil {
+	if err := c.checkExport(existing, facts, valueOf(f.BackendID)); err != nil {
 		return nil, err
 	}
 	return h.store.PatchEndpoint(c.Context(), c.Caller(), existing.ID, f.EndpointPatch, facts)
-}
-
-// textOf returns the text, "" for nil.
-func textOf(text *string) string {
-	if text == nil {
-		return ""
-	}
-	return *text
 }
 
 // rejectIdentityChanges rejects another type, URL, binding or name. Empty values are ignored,

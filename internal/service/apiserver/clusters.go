@@ -71,8 +71,8 @@ func readKeySet(o *object, name string) *account.KeySet {
 
 func readSubject(o *object) account.SubjectPatch {
 	o.ignore("id")
-	p := account.SubjectPatch{Namespace: textOf(o.text("namespace")),
-		ServiceAccount: textOf(o.text("service_account")), Role: account.SubjectRole(textOf(o.text("role"))),
+	p := account.SubjectPatch{Namespace: valueOf(o.text("namespace")),
+		ServiceAccount: valueOf(o.text("service_account")), Role: account.SubjectRole(valueOf(o.text("role"))),
 		ACL: o.textsOrDefault("acl", nil), UID: o.text("uid")}
 	o.rejectUnknown()
 	return p

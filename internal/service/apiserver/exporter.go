@@ -116,3 +116,11 @@ func (h *endpointHandlers) remove(c *call) error {
 	}
 	return c.noContent(h.store.DeleteEndpoint(c.Context(), c.Caller(), c.ID()))
 }
+
+// rejectExport rejects a service_export from keys of other scopes than exporter, which say what
+// clusters export by nothing else.
+func (f *endpointFields) rejectExport(c *call, b *body) {
+	if f.ServiceExport != nil && !c.Key.IsExporter() {
+		b.top.reject("service_export", "", "needs a key with the scope exporter; leave it out")
+	}
+}

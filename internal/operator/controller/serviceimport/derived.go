@@ -5,24 +5,43 @@ package serviceimport
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/base32"
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/fairlead-dev/fairlead/internal/clusterset"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
 	"github.com/fairlead-dev/fairlead/internal/operator/kube/owned"
 	"github.com/fairlead-dev/fairlead/internal/operator/kube/status"
 )
 
+// defaultAffinitySeconds is the API server's default of a Service with ClientIP affinity.
+const defaultAffinitySeconds = 10800
+
+// DerivedName returns the name of the derived Service of a ServiceImport.
+func DerivedName(name types.NamespacedName) string {
+	sum := sha256.Sum256([]byte(name.String()))
+	return "derived-" + strings.ToLower(base32.HexEncoding.EncodeToString(sum[:]))[:10]
+}
+
 // ensureDerived makes the derived Service as desired, but for ports that go: they stay for now. A new
 // one gets the addresses that the ServiceImport had unless they have been given to another Service.
 func (r *Reconciler) ensureDerived(
-	ctx context.Context, desired *corev1.Service, owner *mcsv1beta1.ServiceImport,
+	ctx context.Context, i *clusterset.Import, owner *mcsv1beta1.ServiceImport,
 ) (*corev1.Service, *status.Problem) {
+	desired := derivedService(r.Anchors.Installation, i, owner)
 	key := client.ObjectKeyFromObject(desired)
 	if ips := owner.Spec.IPs; len(ips) > 0 {
 		desired.Spec.ClusterIP, desired.Spec.ClusterIPs = ips[0], slices.Clone(ips)
@@ -72,18 +91,66 @@ func (r *Reconciler) recreateDerived(ctx context.Context, live *corev1.Service) 
 
 // removeDerived deletes the derived Service and its slices, as far as they are ours.
 func (r *Reconciler) removeDerived(ctx context.Context, key types.NamespacedName) *status.Problem {
-	name := DerivedName(key)
+	name := types.NamespacedName{Namespace: key.Namespace, Name: DerivedName(key)}
 	live := &corev1.Service{}
-	err := r.Client.Get(ctx, types.NamespacedName{Namespace: key.Namespace, Name: name}, live)
+	err := r.Client.Get(ctx, name, live)
 	if err == nil && r.Anchors.Installation.Owns(live) && live.DeletionTimestamp == nil {
 		err = owned.Delete(ctx, r.Client, live)
 	}
 	found := problemOf(client.IgnoreNotFound(err))
-	r.objects.Forget(types.NamespacedName{Namespace: key.Namespace, Name: name})
+	r.objects.Forget(name)
 	if left := r.removeSlices(ctx, key, nil); left != nil {
 		return first(found, left)
 	}
 	r.Addresses.Forget(key.String())
 	r.objects.Forget(key.String())
 	return found
+}
+
+// derivedService returns the desired derived Service of a ServiceImport, which owns it. It has no
+// selector: the slices lead to the forwarders, on any node.
+func derivedService(
+	own installation.Installation, i *clusterset.Import, owner *mcsv1beta1.ServiceImport,
+) *corev1.Service {
+	s := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: owner.Namespace,
+			Name:            DerivedName(client.ObjectKeyFromObject(owner)),
+			Labels:          map[string]string{mcsv1beta1.LabelServiceName: owner.Name},
+			OwnerReferences: []metav1.OwnerReference{importReference(owner)}},
+		Spec: corev1.ServiceSpec{
+			Type:                  corev1.ServiceTypeClusterIP,
+			SessionAffinity:       corev1.ServiceAffinity(i.Spec.SessionAffinity),
+			InternalTrafficPolicy: ptr.To(corev1.ServiceInternalTrafficPolicyCluster),
+			IPFamilyPolicy:        ptr.To(corev1.IPFamilyPolicyPreferDualStack),
+		},
+	}
+	if s.Spec.SessionAffinity == corev1.ServiceAffinityClientIP {
+		seconds := ptr.Deref(i.Spec.SessionAffinitySeconds, defaultAffinitySeconds)
+		s.Spec.SessionAffinityConfig = affinityConfig(&seconds)
+	}
+	for _, p := range i.Spec.Ports {
+		port := corev1.ServicePort{Name: p.Name, Protocol: corev1.Protocol(p.Protocol), Port: p.Port,
+			TargetPort: intstr.FromInt32(p.Port)}
+		if len(validation.IsQualifiedName(p.AppProtocol)) == 0 {
+			port.AppProtocol = ptr.To(p.AppProtocol)
+		}
+		s.Spec.Ports = append(s.Spec.Ports, port)
+	}
+	own.Mark(s)
+	return s
+}
+
+func importReference(s *mcsv1beta1.ServiceImport) metav1.OwnerReference {
+	return metav1.OwnerReference{APIVersion: mcsv1beta1.GroupVersion.String(), Kind: mcsv1beta1.ServiceImportKindName,
+		Name: s.Name, UID: s.UID, BlockOwnerDeletion: ptr.To(false)}
+}
+
+// leavingPorts returns the ports of live that are not desired, but can stay beside those until the
+// slices lack them.
+func leavingPorts(live, desired []corev1.ServicePort) []corev1.ServicePort {
+	return slices.DeleteFunc(slices.Clone(live), func(p corev1.ServicePort) bool {
+		return p.Name == "" || slices.ContainsFunc(desired, func(q corev1.ServicePort) bool {
+			return q.Name == "" || p.Name == q.Name || p.Protocol == q.Protocol && p.Port == q.Port
+		})
+	})
 }

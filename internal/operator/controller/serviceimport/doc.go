@@ -14,9 +14,8 @@
 // Inputs: the exports and their merge (internal/operator/controller/endpointsync and
 // internal/clusterset), the target ports in BoundEndpoints named <name>.<namespace>.<cluster id>
 // (internal/operator/controller/boundendpoint), and the forwarders' addresses
-// (internal/operator/controller/forwarderaddresses). objects.go and slices.go build the desired
-// objects as pure functions. Pods' connections reach internal/operator/forwarder through the
-// slices.
+// (internal/operator/controller/forwarderaddresses). Pods' connections reach
+// internal/operator/forwarder through the slices.
 //
 // A ServiceImport is updated in place while any cluster exports the name; ports that go, go from
 // the derived Service last. Objects of another owner are never written or deleted. The CRD is the

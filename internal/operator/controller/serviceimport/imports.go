@@ -8,21 +8,30 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/clusterset"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
 	"github.com/fairlead-dev/fairlead/internal/operator/kube/owned"
 	"github.com/fairlead-dev/fairlead/internal/operator/kube/status"
 )
+
+// AnnotationDerivedService holds, on a ServiceImport of type ClusterSetIP, the name of its derived
+// Service.
+const AnnotationDerivedService = "multicluster.kubernetes.io/derived-service"
 
 // ensureImport returns the ServiceImport, which it creates if there is none: without IPs, as the
 // derived Service that has them is owned by it.
@@ -63,12 +72,20 @@ func (r *Reconciler) isOurs(o metav1.Object, owners []metav1.OwnerReference) boo
 }
 
 // updateImport makes the ServiceImport as desired, with the addresses of the derived Service; nil =
-// it has none.
+// it has none. Labels and annotations are exactly the exported ones and our marks, so that one which
+// is no longer exported goes.
 func (r *Reconciler) updateImport(
 	ctx context.Context, live, desired *mcsv1beta1.ServiceImport, derived *corev1.Service,
 ) (*mcsv1beta1.ServiceImport, *status.Problem) {
-	next, different := updatedImport(live, desired, derived)
-	if !different {
+	next := live.DeepCopy()
+	next.Labels, next.Annotations = desired.Labels, desired.Annotations
+	next.OwnerReferences = desired.OwnerReferences
+	next.Spec = *desired.Spec.DeepCopy()
+	if derived != nil {
+		next.Spec.IPs = slices.Clone(derived.Spec.ClusterIPs)
+		next.Spec.IPFamilies = slices.Clone(derived.Spec.IPFamilies)
+	}
+	if equality.Semantic.DeepEqual(live, next) {
 		return live, nil
 	}
 	if err := r.Client.Update(ctx, next); err != nil {
@@ -138,4 +155,70 @@ func (r *Reconciler) remove(
 		r.Log.Info("Deleted ServiceImport", "import", key.String())
 	}
 	return r.removeDerived(ctx, key)
+}
+
+// newImport returns the desired ServiceImport, without IPs.
+func newImport(
+	own installation.Installation, i *clusterset.Import, owners []metav1.OwnerReference,
+) *mcsv1beta1.ServiceImport {
+	s := &mcsv1beta1.ServiceImport{
+		ObjectMeta: metav1.ObjectMeta{Namespace: i.Namespace, Name: i.Name, Labels: exportedLabels(i.Spec.Labels),
+			Annotations:     exportedAnnotations(i.Spec.Annotations),
+			OwnerReferences: owners},
+		Spec: mcsv1beta1.ServiceImportSpec{Type: mcsv1beta1.ServiceImportType(i.Spec.Type),
+			Ports:                 []mcsv1beta1.ServicePort{},
+			SessionAffinity:       corev1.ServiceAffinity(i.Spec.SessionAffinity),
+			SessionAffinityConfig: affinityConfig(i.Spec.SessionAffinitySeconds)},
+	}
+	for _, p := range i.Spec.Ports {
+		s.Spec.Ports = append(s.Spec.Ports, mcsv1beta1.ServicePort{Name: p.Name, Port: p.Port,
+			Protocol: corev1.Protocol(p.Protocol), AppProtocol: orNil(p.AppProtocol)})
+	}
+	if i.Spec.InternalTrafficPolicy != "" {
+		s.Spec.InternalTrafficPolicy = ptr.To(corev1.ServiceInternalTrafficPolicy(i.Spec.InternalTrafficPolicy))
+	}
+	s.Spec.TrafficDistribution = orNil(i.Spec.TrafficDistribution)
+	if i.Spec.Type == account.ExportClusterSetIP {
+		s.Annotations[AnnotationDerivedService] = DerivedName(client.ObjectKeyFromObject(s))
+	}
+	own.Mark(s)
+	return s
+}
+
+// exportedLabels returns the labels that a ServiceImport can have: those of another cluster may
+// break the API server's rules, or be ours.
+func exportedLabels(exported map[string]string) map[string]string {
+	kept := exportedAnnotations(exported)
+	for name, value := range kept {
+		if len(validation.IsQualifiedName(name)) > 0 || len(validation.IsValidLabelValue(value)) > 0 {
+			delete(kept, name)
+		}
+	}
+	return kept
+}
+
+// exportedAnnotations does so for annotations.
+func exportedAnnotations(exported map[string]string) map[string]string {
+	kept := map[string]string{}
+	for name, value := range exported {
+		ours := strings.HasPrefix(name, "bindings.fairlead.dev/") || name == AnnotationDerivedService
+		if !ours && len(validation.IsQualifiedName(strings.ToLower(name))) == 0 {
+			kept[name] = value
+		}
+	}
+	return kept
+}
+
+func affinityConfig(seconds *int32) *corev1.SessionAffinityConfig {
+	if seconds == nil {
+		return nil
+	}
+	return &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: ptr.To(*seconds)}}
+}
+
+func orNil(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
 }

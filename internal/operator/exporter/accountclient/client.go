@@ -16,10 +16,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/apiclient"
@@ -32,11 +35,19 @@ const (
 	callBurst = 40
 
 	callTimeout = 10 * time.Second
-	listTimeout = time.Minute // of all pages
+	listTimeout = time.Minute // for all pages
 
 	// minPause and maxPause bound the time for which no call is made after one was not answered.
 	minPause = time.Second
 	maxPause = 15 * time.Second
+
+	// firstRetry is the first delay of a Backoff.
+	firstRetry = 2 * time.Second
+	// UnansweredRetry bounds the delay of a Backoff after a call that was not answered.
+	UnansweredRetry = 10 * time.Second
+
+	// maxFields is how many refused fields a message names.
+	maxFields = 3
 )
 
 // API are the calls; *apiclient.Client has them.
@@ -177,7 +188,7 @@ func isOutage(err error) bool {
 // to be repeated.
 func Unanswered(err error) bool {
 	switch account.CodeOf(err) {
-	case account.CodeBadAnswer, account.CodeInternal: // of the service, or no *account.Error
+	case account.CodeBadAnswer, account.CodeInternal: // the service failed, or it is no *account.Error
 		return true
 	}
 	return isOutage(err)
@@ -191,4 +202,43 @@ func retryAfter(err error) time.Duration {
 		}
 	}
 	return 0
+}
+
+// Backoff delays the next attempts for objects whose call failed. It is safe for concurrent use.
+type Backoff struct{ delays *flowcontrol.Backoff }
+
+// NewBackoff returns a Backoff whose delays grow up to last.
+func NewBackoff(last time.Duration) Backoff {
+	return Backoff{flowcontrol.NewBackOffWithJitter(firstRetry, last, 0.2)}
+}
+
+// Delay returns how long the next attempt for the object waits.
+func (b Backoff) Delay(object types.NamespacedName, err error) time.Duration {
+	b.delays.Next(object.String(), b.delays.Clock.Now())
+	wait := b.delays.Get(object.String())
+	if Unanswered(err) {
+		wait = min(wait, UnansweredRetry)
+	}
+	return wait
+}
+
+// Forget makes the object's next delay the first one.
+func (b Backoff) Forget(object types.NamespacedName) { b.delays.DeleteEntry(object.String()) }
+
+// Message returns the service's sentence about a call that it refused. rename returns the object's
+// name of a field.
+func Message(err error, rename func(field string) string) string {
+	e, ok := errors.AsType[*account.Error](err)
+	if !ok || len(e.Fields) == 0 || e.Error() != err.Error() { // a wrapped one says more
+		return err.Error()
+	}
+	var texts []string
+	for _, f := range e.Fields[:min(len(e.Fields), maxFields)] {
+		f.Field = rename(f.Field)
+		texts = append(texts, f.String())
+	}
+	if more := len(e.Fields) - maxFields; more > 0 {
+		texts = append(texts, fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(texts, "; ")
 }

@@ -9,13 +9,19 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -30,11 +36,8 @@ const (
 	workers = 4
 	// clusterTimeout bounds reading and writing an object.
 	clusterTimeout = 10 * time.Second
-	// firstRetry and lastRetry bound the delay after a refusal, which a change elsewhere may end.
-	firstRetry = 2 * time.Second
-	lastRetry  = time.Minute
-	// unansweredRetry bounds the delay after a call that was not answered.
-	unansweredRetry = 10 * time.Second
+	// lastRetry is the longest delay after a refusal, which a change elsewhere may end.
+	lastRetry = time.Minute
 )
 
 // URLs are those that objects may have.
@@ -63,7 +66,7 @@ type Options struct {
 // Reconciler reconciles CloudEndpoints. New makes one.
 type Reconciler struct {
 	Options
-	backoff *flowcontrol.Backoff
+	backoff accountclient.Backoff
 
 	changes *notify.Source
 
@@ -83,7 +86,7 @@ type row struct {
 // New returns a Reconciler.
 func New(o Options) *Reconciler {
 	return &Reconciler{Options: o, changes: notify.New("", 0), rows: map[types.NamespacedName]row{},
-		backoff: flowcontrol.NewBackOffWithJitter(firstRetry, lastRetry, 0.2)}
+		backoff: accountclient.NewBackoff(lastRetry)}
 }
 
 // Reconcile makes the account's endpoint as the object asks for, or deletes it.
@@ -109,7 +112,7 @@ type outcome struct {
 	refused  *status.Problem   // refused is why the spec was not accepted; nil if it was.
 	unbound  *status.Problem   // unbound is why the account does not have it; nil if it does, or refused says why.
 	kept     bool              // kept is set if, with a problem, an endpoint of before stays as it is.
-	endpoint *account.Endpoint // of the account; nil if there is none, or it could not be read
+	endpoint *account.Endpoint // endpoint is nil if the account has none, or it could not be read.
 	removed  bool              // the account has none
 	// unchanged means that the account could not be asked, and that nothing was to be changed as
 	// far as is known: the status stays.
@@ -195,8 +198,50 @@ func (r *Reconciler) remove(ctx context.Context, key types.NamespacedName) error
 // returned, as the controller would log each.
 func (r *Reconciler) retry(key types.NamespacedName, err error) (ctrl.Result, error) {
 	if err == nil {
-		r.backoff.DeleteEntry(key.String())
+		r.backoff.Forget(key)
 		return ctrl.Result{}, nil
 	}
-	return ctrl.Result{RequeueAfter: r.delay(key, err)}, nil
+	return ctrl.Result{RequeueAfter: r.backoff.Delay(key, err)}, nil
+}
+
+// indexConfigMap finds CloudEndpoints by the ConfigMap of their traffic policy.
+const indexConfigMap = "cloudendpoint.trafficPolicy.configMap"
+
+// Index adds the index that the Reconciler's Client needs.
+func Index(ctx context.Context, indexer client.FieldIndexer) error {
+	err := indexer.IndexField(ctx, &v1alpha1.CloudEndpoint{}, indexConfigMap, func(o client.Object) []string {
+		if name := policy.ConfigMapName(o.(*v1alpha1.CloudEndpoint).Spec.TrafficPolicy); name != "" {
+			return []string{name}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("indexing CloudEndpoints: %w", err)
+	}
+	return nil
+}
+
+// SetupWithManager adds the controller. It runs on every replica, as one that gets the Lease later
+// has to know the objects.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
+	build := ctrl.NewControllerManagedBy(mgr).
+		Named("cloudendpoint").
+		For(&v1alpha1.CloudEndpoint{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		WatchesRawSource(r.changes).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers, NeedLeaderElection: ptr.To(false)})
+	if r.Policies.ReadsConfigMaps() {
+		build = build.WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(r.referringTo))
+	}
+	return build.Complete(r)
+}
+
+// EnqueueAll has every object reconciled: this replica leads since a moment ago.
+func (r *Reconciler) EnqueueAll(ctx context.Context) {
+	r.changes.NotifyObjects(notify.Names(ctx, r.Client, &v1alpha1.CloudEndpointList{}))
+}
+
+// referringTo returns requests for the objects whose traffic policy is in the ConfigMap.
+func (r *Reconciler) referringTo(ctx context.Context, m client.Object) []reconcile.Request {
+	return notify.Requests(notify.Names(ctx, r.Client, &v1alpha1.CloudEndpointList{},
+		client.InNamespace(m.GetNamespace()), client.MatchingFields{indexConfigMap: m.GetName()}))
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/operator/exporter/accountclient"
 	"github.com/fairlead-dev/fairlead/internal/operator/kube/status"
 )
 
@@ -75,4 +76,41 @@ func (r *Reconciler) emitEvent(o *v1alpha1.CloudEndpoint, before []metav1.Condit
 		return
 	}
 	status.Event(r.Recorder, o, "Export", *now, now.Status == metav1.ConditionFalse)
+}
+
+// policyProblem returns the problem of a policy that could not be read or used.
+func policyProblem(err error) *status.Problem {
+	if found := status.AsProblem(err); found != nil {
+		// a copy: the reader of policies keeps its own
+		return &status.Problem{Reason: found.Reason, Message: found.Message}
+	}
+	return &status.Problem{Reason: v1alpha1.ReasonPending, Message: err.Error(), Err: err}
+}
+
+// problemOf returns the problem of a call of the account's API.
+func problemOf(err error) *status.Problem {
+	p := &status.Problem{Reason: v1alpha1.ReasonRejected, Message: accountclient.Message(err, specField), Err: err}
+	switch code := account.CodeOf(err); {
+	case accountclient.Unanswered(err):
+		p.Reason = v1alpha1.ReasonUnreachable
+	case code == account.CodeURLTaken:
+		p.Reason = v1alpha1.ReasonURLTaken
+	case code == account.CodeLimit:
+		p.Reason = v1alpha1.ReasonLimitReached
+	case code == account.CodeNotFound:
+		p.Reason, p.Message = v1alpha1.ReasonPending, "the account's endpoint was deleted; it is made again"
+	case code == account.CodeScope || code == account.CodeNoCredential || code == account.CodeUnknownCredential ||
+		code == account.CodeWrongKind || code == account.CodeExpired || code == account.CodeUnknownKey:
+		p.Reason = v1alpha1.ReasonForbidden
+	}
+	return p
+}
+
+// specField returns the object's name of a field of the account's API.
+func specField(name string) string { return cmp.Or(specFields[name], name) }
+
+// specFields are the fields of an object, by those of the account's API.
+var specFields = map[string]string{
+	"url": "spec.url", "bindings": "spec.bindings", "description": "spec.description", "metadata": "spec.metadata",
+	"traffic_policy": "spec.trafficPolicy", "backend_id": "spec.backend.id", "pooling_enabled": "spec.poolingEnabled",
 }

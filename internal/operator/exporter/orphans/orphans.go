@@ -27,8 +27,10 @@ import (
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -41,7 +43,7 @@ const (
 	interval      = 10 * time.Minute
 	failedRetry   = time.Minute      // after an error
 	confirmDelay  = time.Minute      // between the two rounds that a mass deletion takes
-	objectTimeout = 10 * time.Second // of reading one object
+	objectTimeout = 10 * time.Second // for reading one object
 	// massMin is the least number of endpoints of which more than half are held.
 	massMin = 10
 )
@@ -130,22 +132,16 @@ func (c *Collector) Collect(ctx context.Context) error {
 	if c.Clouds != nil {
 		c.Clouds.Observe(own)
 	}
-	objects, err := c.cachedObjects(ctx)
-	if err != nil {
-		return err
-	}
-	exports, known, err := c.exports(ctx)
+	objects, exportsKnown, err := c.cachedObjects(ctx)
 	if err != nil {
 		return err
 	}
 	var orphans []account.Endpoint
 	for _, e := range own {
-		var orphan bool
-		if e.Owner.Kind != account.KindServiceExport {
-			orphan, err = c.isOrphan(ctx, &e, objects)
-		} else if known {
-			orphan, err = c.isOrphanOfExport(ctx, &e, exports)
+		if e.Owner.Kind == account.KindServiceExport && !exportsKnown {
+			continue
 		}
+		orphan, err := c.isOrphan(ctx, &e, objects)
 		if err != nil {
 			return err
 		}
@@ -219,58 +215,88 @@ func locationOf(bindings []string, url string) location {
 	return location{binding, url}
 }
 
-// cachedObjects returns the locations of all objects that the cache has.
-func (c *Collector) cachedObjects(ctx context.Context) (map[object]location, error) {
-	found := map[object]location{}
+// cachedObjects returns the locations of all objects that the cache has: one of each, but of a
+// ServiceExport those of its ports.
+func (c *Collector) cachedObjects(
+	ctx context.Context,
+) (found map[object][]location, exportsKnown bool, err error) {
+	found = map[object][]location{}
 	var agents v1alpha1.AgentEndpointList
 	if err := c.Cached.List(ctx, &agents); err != nil {
-		return nil, fmt.Errorf("listing AgentEndpoints: %w", err)
+		return nil, false, fmt.Errorf("listing AgentEndpoints: %w", err)
 	}
 	for i := range agents.Items {
 		o := &agents.Items[i]
-		found[object{account.KindAgentEndpoint, o.Namespace, o.Name}] = locationOf(o.Spec.Bindings, o.Spec.URL)
+		found[object{account.KindAgentEndpoint, o.Namespace, o.Name}] = []location{
+			locationOf(o.Spec.Bindings, o.Spec.URL)}
 	}
 	var clouds v1alpha1.CloudEndpointList
 	if err := c.Cached.List(ctx, &clouds); err != nil {
-		return nil, fmt.Errorf("listing CloudEndpoints: %w", err)
+		return nil, false, fmt.Errorf("listing CloudEndpoints: %w", err)
 	}
 	for i := range clouds.Items {
 		o := &clouds.Items[i]
-		found[object{account.KindCloudEndpoint, o.Namespace, o.Name}] = locationOf(o.Spec.Bindings, o.Spec.URL)
+		found[object{account.KindCloudEndpoint, o.Namespace, o.Name}] = []location{
+			locationOf(o.Spec.Bindings, o.Spec.URL)}
 	}
-	return found, nil
+	if c.Exports == nil {
+		return found, false, nil
+	}
+	exports, known, err := c.Exports.PortURLs(ctx)
+	if err != nil {
+		return nil, false, fmt.Errorf("listing what is exported: %w", err)
+	}
+	for name, urls := range exports {
+		ports := []location{}
+		for _, url := range urls {
+			ports = append(ports, location{account.BindingClusterset, url})
+		}
+		found[object{account.KindServiceExport, name.Namespace, name.Name}] = ports
+	}
+	return found, known, nil
 }
 
-// isOrphan reports whether the endpoint's object is gone, or has another URL.
+// isOrphan reports whether the endpoint's object is gone, has another URL, or does not have the
+// port.
 func (c *Collector) isOrphan(
-	ctx context.Context, e *account.Endpoint, objects map[object]location,
+	ctx context.Context, e *account.Endpoint, objects map[object][]location,
 ) (bool, error) {
 	if e.Type == account.TypeAgent && e.Status != account.StatusOffline {
 		return false, nil
 	}
+	isExport := e.Owner.Kind == account.KindServiceExport
 	here := locationOf(e.Bindings, e.URL)
 	name := object{e.Owner.Kind, e.Owner.Namespace, e.Owner.Name}
-	if cached, ok := objects[name]; ok && cached == here {
+	switch cached, ok := objects[name]; {
+	case slices.Contains(cached, here):
 		return false, nil
+	case ok && isExport:
+		return e.Type == account.TypeAgent, nil // a port that it does not have; its record stays
 	}
 	live, err := c.live(ctx, name)
 	switch {
 	case err == nil:
-		return live != here, nil
+		return !isExport && live != here, nil
 	case isNotFound(err):
 		return true, nil
-	case apierrors.IsForbidden(err):
-		return false, nil // it lies in a namespace that is another exporter's
+	case apierrors.IsForbidden(err), // it lies in a namespace that is another exporter's
+		isExport && apierrors.IsNotFound(err): // the kind was removed since it was read
+		return false, nil
 	}
 	return false, fmt.Errorf("reading %s %s/%s: %w", name.kind, name.namespace, name.name, err)
 }
 
-// live returns the location of an object, from the API server.
+// live returns the location of an object, from the API server. A ServiceExport has none.
 func (c *Collector) live(ctx context.Context, of object) (location, error) {
 	ctx, cancel := context.WithTimeout(ctx, objectTimeout)
 	defer cancel()
 	key := client.ObjectKey{Namespace: of.namespace, Name: of.name}
-	if of.kind == account.KindCloudEndpoint {
+	switch of.kind {
+	case account.KindServiceExport:
+		o := &metav1.PartialObjectMetadata{}
+		o.SetGroupVersionKind(schema.GroupVersion(v1beta1.GroupVersion).WithKind(v1beta1.ServiceExportKindName))
+		return location{}, c.Live.Get(ctx, key, o)
+	case account.KindCloudEndpoint:
 		var o v1alpha1.CloudEndpoint
 		err := c.Live.Get(ctx, key, &o)
 		return locationOf(o.Spec.Bindings, o.Spec.URL), err

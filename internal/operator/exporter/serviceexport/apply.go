@@ -12,6 +12,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/operator/exporter/accountclient"
@@ -48,23 +50,23 @@ func (r *Reconciler) known() error {
 }
 
 // apply makes the record as it should be.
-func (r *Reconciler) apply(ctx context.Context, name types.NamespacedName, found *resolution) (out applied) {
+func (r *Reconciler) apply(ctx context.Context, o *v1beta1.ServiceExport, found *resolution) (out applied) {
 	if out.err = r.known(); out.err != nil {
 		return out
 	}
 	switch {
 	case found.invalid != nil:
-		out.err = r.removeRecords(ctx, name)
+		out.err = r.removeRecords(ctx, client.ObjectKeyFromObject(o))
 	case found.refused == nil:
-		out = r.ensure(ctx, name, found)
+		out = r.ensure(ctx, o, found)
 	}
 	return out
 }
 
 // applied is what came of apply.
 type applied struct {
-	err     error         // why the record is not as it should be
-	recheck time.Duration // > 0: when to look again
+	err     error         // err is why the record is not as it should be.
+	recheck time.Duration // recheck is the delay before the next look; 0: none.
 }
 
 // removeRecords deletes all records of this cluster's export.
@@ -82,25 +84,26 @@ func (r *Reconciler) removeRecords(ctx context.Context, name types.NamespacedNam
 }
 
 // ensure creates the record, or changes it where it differs.
-func (r *Reconciler) ensure(ctx context.Context, name types.NamespacedName, found *resolution) (out applied) {
-	url := account.ServiceExportURL(name.Name, name.Namespace, found.id)
-	owner := &account.Owner{Cluster: r.Cluster(), Kind: account.KindServiceExport, Namespace: name.Namespace,
-		Name: name.Name, UID: found.uid}
+func (r *Reconciler) ensure(ctx context.Context, o *v1beta1.ServiceExport, found *resolution) (out applied) {
+	name := client.ObjectKeyFromObject(o)
+	owner := &account.Owner{Cluster: r.Cluster(), Kind: account.KindServiceExport, Namespace: o.Namespace,
+		Name: o.Name, UID: string(o.UID)}
 	want := *found.service
 	var now *record
 	for _, own := range r.own(name) {
-		if own.url == url.String() {
+		if own.ClusterID == found.id {
 			now = &own
 		}
 	}
 	want.Ready, out.recheck = r.readiness(name, found.ready, now)
 	switch {
 	case now == nil:
-		out.err = r.create(ctx, account.Endpoint{URL: url.String(), Scheme: url.Scheme, Host: url.Host,
-			Bindings:         []string{account.BindingClusterset},
-			EndpointSettings: account.EndpointSettings{Name: nameOf(name)}, ServiceExport: &want, Owner: owner})
+		out.err = r.create(ctx, found.id, account.Endpoint{
+			URL:      account.ServiceExportURL(o.Name, o.Namespace, found.id).String(),
+			Bindings: []string{account.BindingClusterset}, ServiceExport: &want, Owner: owner,
+			EndpointSettings: account.EndpointSettings{Name: account.ObjectName(o.Namespace, o.Name)}})
 		return out
-	case now.ownerUID != found.uid:
+	case now.ownerUID != owner.UID:
 	case equality.Semantic.DeepEqual(now.Spec, want):
 		return out
 	default:
@@ -119,10 +122,9 @@ func (r *Reconciler) ensure(ctx context.Context, name types.NamespacedName, foun
 	return out
 }
 
-// create creates a record. Where another cluster has this cluster's id, the account is asked for
-// one export from time to time, and not for each.
-func (r *Reconciler) create(ctx context.Context, e account.Endpoint) error {
-	id := account.EndpointURL{Host: e.Host}.ClusterID()
+// create creates a record of the cluster with the id. Where another cluster has this id, the account
+// is asked for one export from time to time, and not for each.
+func (r *Reconciler) create(ctx context.Context, id string, e account.Endpoint) error {
 	if err := r.claim.refused(id, time.Now()); err != nil {
 		return err
 	}

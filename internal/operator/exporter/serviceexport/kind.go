@@ -22,6 +22,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/clusterset"
 	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/notify"
 )
 
 const (
@@ -35,7 +36,7 @@ const (
 const kindMissing = "the cluster does not have the kind ServiceExport of multicluster.x-k8s.io/v1beta1, which is " +
 	"picked up as soon as it has: " + clusterset.InstallCRDs
 
-// Informers are what makes a cache read a kind; cache.Cache has it.
+// Informers starts and returns the informer of a kind. cache.Cache implements it.
 type Informers interface {
 	GetInformer(ctx context.Context, o client.Object, opts ...cache.InformerGetOption) (cache.Informer, error)
 }
@@ -74,7 +75,7 @@ func (r *Reconciler) Start(ctx context.Context) error {
 	}
 	if toolscache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
 		r.kind.read.Store(true)
-		r.enqueueCached(ctx)
+		r.exports.changes.NotifyObjects(notify.Names(ctx, r.Client, &v1beta1.ServiceExportList{}))
 		r.Orphans.Send() // an earlier round could not tell which exports there are
 	}
 	<-ctx.Done()
@@ -129,15 +130,6 @@ func (r *Reconciler) enqueue(o any) {
 	if export, ok := o.(*v1beta1.ServiceExport); ok {
 		r.exports.changes.NotifyObject(client.ObjectKeyFromObject(export))
 	}
-}
-
-// enqueueCached requests a reconciliation of every export of the cache.
-func (r *Reconciler) enqueueCached(ctx context.Context) {
-	names, err := r.cached(ctx)
-	if err != nil {
-		return // the cache has stopped
-	}
-	r.exports.changes.NotifyObjects(names)
 }
 
 // cached returns the names of the exports that the cache has.

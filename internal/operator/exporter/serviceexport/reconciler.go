@@ -11,13 +11,18 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/fairlead-dev/fairlead/internal/agent"
@@ -35,11 +40,8 @@ const (
 	clusterTimeout = 10 * time.Second
 	// liveRetry is the pause before the API server is asked again whether an object is gone.
 	liveRetry = 5 * time.Second
-	// firstRetry and lastRetry bound the delay after a refusal, which a change elsewhere may end.
-	firstRetry = 2 * time.Second
-	lastRetry  = 5 * time.Minute
-	// unansweredRetry bounds the delay after a call that was not answered.
-	unansweredRetry = 10 * time.Second
+	// lastRetry is the longest delay after a refusal, which a change elsewhere may end.
+	lastRetry = 5 * time.Minute
 	// answerWait is how long the first status of an object waits for the answers to its binds.
 	answerWait = 2 * time.Second
 	// readyFallDelay is how long a Service must have no ready endpoint before its record says so.
@@ -113,7 +115,7 @@ type Reconciler struct {
 	records *records
 	feed    *feed
 	kind    kind
-	backoff *flowcontrol.Backoff
+	backoff accountclient.Backoff
 	claim   claim
 
 	mu      sync.Mutex
@@ -126,8 +128,8 @@ func New(o Options) *Reconciler {
 	exports := newExportNames()
 	r := &Reconciler{Options: o, exports: exports, records: newRecords(exports),
 		unready: map[types.NamespacedName]time.Time{}, failed: map[types.NamespacedName]bool{},
-		backoff: flowcontrol.NewBackOffWithJitter(firstRetry, lastRetry, 0.2)}
-	r.feed = newFeed(&o, r.records)
+		backoff: accountclient.NewBackoff(lastRetry)}
+	r.feed = &feed{options: &r.Options, records: r.records, refresh: notify.NewSignal()}
 	r.ids = &clusterID{live: o.Live, flag: o.ClusterID, exports: exports, orphans: o.Orphans, log: o.Log}
 	return r
 }
@@ -171,7 +173,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if !r.Leading() || errors.Is(r.known(), errRecordsUnknown) { // all are enqueued when that changes
 		return ctrl.Result{}, nil
 	}
-	return r.report(ctx, &o, &found, r.apply(ctx, name, &found))
+	return r.report(ctx, &o, &found, r.apply(ctx, &o, &found))
 }
 
 // missing ends an export that the cache does not have, once the API server itself says that it is
@@ -203,7 +205,7 @@ func (r *Reconciler) remove(ctx context.Context, name types.NamespacedName) (ctr
 }
 
 func (r *Reconciler) forget(name types.NamespacedName) {
-	r.backoff.DeleteEntry(name.String())
+	r.backoff.Forget(name)
 	r.exports.seen.Delete(name)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -240,3 +242,51 @@ func (e *exportNames) notify(name types.NamespacedName) {
 
 // notifyAll requests a reconciliation of every export.
 func (e *exportNames) notifyAll() { e.changes.NotifyObjects(e.all()) }
+
+// +kubebuilder:rbac:groups=multicluster.x-k8s.io,resources=serviceexports,verbs=get;list;watch
+// +kubebuilder:rbac:groups=multicluster.x-k8s.io,resources=serviceexports/status,verbs=update
+// +kubebuilder:rbac:groups=about.k8s.io,resources=clusterproperties,verbs=get
+
+// SetupWithManager adds the controller, and what reads ServiceExports. Both run on every replica.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
+	ofService := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
+		return r.ifKnown(client.ObjectKeyFromObject(o))
+	})
+	ofSlice := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
+		return r.ifKnown(types.NamespacedName{Namespace: o.GetNamespace(), Name: upstream.ServiceOf(o)})
+	})
+	err := ctrl.NewControllerManagedBy(mgr).
+		Named("serviceexport").
+		Watches(&corev1.Service{}, ofService).
+		Watches(&discoveryv1.EndpointSlice{}, ofSlice).
+		WatchesRawSource(r.exports.changes).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers, NeedLeaderElection: ptr.To(false)}).
+		Complete(r)
+	if err := errors.Join(err, mgr.Add(r)); err != nil {
+		return fmt.Errorf("adding the controller of ServiceExports: %w", err)
+	}
+	return nil
+}
+
+// ifKnown returns a request for an export that there is.
+func (r *Reconciler) ifKnown(name types.NamespacedName) []reconcile.Request {
+	if !r.exports.has(name) {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: name}}
+}
+
+// Lead reads the account's records, and writes those of this cluster, until the context ends: while
+// this replica leads.
+func (r *Reconciler) Lead(ctx context.Context) {
+	r.EnqueueAll()
+	r.feed.run(ctx)
+}
+
+// Counts returns how many exports there are, how many of them the account does not have as they
+// should be, as far as this replica knows, and whether ServiceExports are read.
+func (r *Reconciler) Counts() (exports, failed int, read bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.exports.all()), len(r.failed), r.kind.isRead()
+}

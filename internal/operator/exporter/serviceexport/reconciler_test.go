@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/operator/exporter/accountclient"
 )
 
 func TestReconcile_Exports(t *testing.T) {
@@ -146,7 +147,7 @@ func TestReconcile_EndsWithObject(t *testing.T) {
 			t.Error("while the account is away, the record is gone, or the ports are bound")
 		}
 		h.account.set(nil, nil)
-		time.Sleep(unansweredRetry * 2)
+		time.Sleep(accountclient.UnansweredRetry * 2)
 		if own := h.account.of(ownCluster, hello); len(own) > 0 {
 			t.Errorf("after the account's return: %+v of %s", own, id)
 		}

@@ -30,9 +30,8 @@ type resolution struct {
 	refused *status.Problem // refused makes Ready False: the export cannot be named.
 	// service is what the record says, without Ready; nil if invalid.
 	service *account.ServiceExport
-	id      string // of the cluster
-	uid     string // of the ServiceExport
-	ready   bool   // a carried port has a ready endpoint
+	id      string // id is the cluster's.
+	ready   bool   // ready is set when a carried port has a ready endpoint.
 	// dialing is why no port of the Service can be dialed, although it has some; "" = they can.
 	dialing string
 	ports   map[int32]agent.Endpoint // to bind
@@ -41,7 +40,6 @@ type resolution struct {
 // resolve reads the Service of an export.
 func (r *Reconciler) resolve(ctx context.Context, o *v1beta1.ServiceExport) (found resolution, err error) {
 	name := client.ObjectKeyFromObject(o)
-	found.uid = string(o.UID)
 	var service corev1.Service
 	err = r.Client.Get(ctx, name, &service)
 	switch {
@@ -119,19 +117,14 @@ func (r *Reconciler) resolvePorts(
 		found.ports[p.Port] = agent.Endpoint{
 			URL:     account.ExportedPortURL(name.Name, name.Namespace, found.id, int(p.Port)),
 			Binding: account.BindingClusterset,
-			Name:    nameOf(name), Owner: &tunnel.Owner{Kind: account.KindServiceExport, Namespace: name.Namespace,
-				Name: name.Name, UID: string(o.UID)},
+			Name:    account.ObjectName(name.Namespace, name.Name),
+			Owner: &tunnel.Owner{Kind: account.KindServiceExport, Namespace: name.Namespace, Name: name.Name,
+				UID: string(o.UID)},
 			Dial:     r.Dial,
 			Upstream: agent.Upstream{Scheme: ref.Scheme, Host: ref.Host(), Port: int(ref.Port)},
 		}
 	}
 	return nil
-}
-
-// nameOf returns an endpoint's name for people, which is shorter than an object's may be.
-func nameOf(o types.NamespacedName) string {
-	name := o.String()
-	return name[:min(len(name), account.MaxName)]
 }
 
 // exported returns what is exported of a Service.

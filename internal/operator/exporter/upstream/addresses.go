@@ -5,15 +5,119 @@ package upstream
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/status"
+	"github.com/fairlead-dev/fairlead/internal/path"
 )
+
+// Ref is a port of a Service.
+type Ref struct {
+	Scheme  string // Scheme is "http", "https" or "tcp".
+	Service types.NamespacedName
+	Port    int32
+}
+
+// Host returns the Service's name in the cluster, "<name>.<namespace>.svc": what the certificate of
+// an https upstream has to be for.
+func (r Ref) Host() string { return r.Service.Name + "." + r.Service.Namespace + ".svc" }
+
+// Rules are what upstreams may be.
+type Rules struct {
+	ClusterDomain  string // ClusterDomain is the cluster's, such as cluster.local.
+	CrossNamespace bool   // CrossNamespace admits Services of other namespaces than the object's.
+}
+
+// indexService indexes EndpointSlices by the name of their Service.
+const indexService = "fairlead.service"
+
+// IndexSlices adds the index of EndpointSlices that Lookup needs.
+func IndexSlices(ctx context.Context, indexer client.FieldIndexer) error {
+	if err := indexer.IndexField(ctx, &discoveryv1.EndpointSlice{}, indexService, func(o client.Object) []string {
+		return []string{ServiceOf(o)}
+	}); err != nil {
+		return fmt.Errorf("indexing EndpointSlices: %w", err)
+	}
+	return nil
+}
+
+// ServiceOf returns the name of an EndpointSlice's Service, "" for none.
+func ServiceOf(slice client.Object) string { return slice.GetLabels()[discoveryv1.LabelServiceName] }
+
+// Lookup returns the Ref's port of its Service and its addresses, as the cache has them.
+func (rules Rules) Lookup(ctx context.Context, cache client.Reader, ref Ref) (Addresses, *status.Problem, error) {
+	service := &corev1.Service{}
+	if err := cache.Get(ctx, ref.Service, service); apierrors.IsNotFound(err) {
+		service = nil
+	} else if err != nil {
+		return Addresses{}, nil, fmt.Errorf("reading Service %s: %w", ref.Service, err)
+	}
+	target, problem := ref.Resolve(service)
+	if problem == nil {
+		problem = rules.checkService(service, ref)
+	}
+	if problem != nil {
+		return Addresses{}, problem, nil
+	}
+	var list discoveryv1.EndpointSliceList
+	if err := cache.List(ctx, &list, client.InNamespace(ref.Service.Namespace),
+		client.MatchingFields{indexService: ref.Service.Name}, client.UnsafeDisableDeepCopy); err != nil {
+		return Addresses{}, nil, fmt.Errorf("reading EndpointSlices of %s: %w", ref.Service, err)
+	}
+	return rules.addressesOf(target, list.Items), nil, nil
+}
+
+// Target is a port of a Service as EndpointSlices have it.
+type Target struct {
+	PortName string            // PortName is that of the Service's port and of the slices'; "" for an only port.
+	Families []corev1.IPFamily // Families are those of the Service, preferred first; empty: not known.
+}
+
+// Resolve finds the Ref's port in its Service, nil where there is none.
+func (r Ref) Resolve(service *corev1.Service) (Target, *status.Problem) {
+	problem := func(reason, format string, args ...any) (Target, *status.Problem) {
+		return Target{}, status.Problemf(reason, "Service %s %s", r.Service, fmt.Sprintf(format, args...))
+	}
+	if service == nil {
+		return Target{}, status.Problemf(v1alpha1.ReasonUpstreamNotFound, path.NoService, r.Service)
+	}
+	if service.Spec.Type == corev1.ServiceTypeExternalName {
+		return problem(v1alpha1.ReasonUnsupportedService, "is of type ExternalName and has no endpoints in this "+
+			"cluster: name a Service with endpoints")
+	}
+	if len(service.Spec.Ports) == 0 {
+		return problem(v1alpha1.ReasonUnsupportedService, "has no ports: give it port %d", r.Port)
+	}
+	var tcp []string
+	for _, p := range service.Spec.Ports {
+		if p.Protocol != corev1.ProtocolTCP && p.Protocol != "" {
+			continue
+		}
+		if p.Port == r.Port {
+			return Target{PortName: p.Name, Families: service.Spec.IPFamilies}, nil
+		}
+		tcp = append(tcp, strconv.Itoa(int(p.Port)))
+	}
+	if len(tcp) == 0 {
+		return problem(v1alpha1.ReasonUnsupportedService, "has no TCP port, and others cannot be exported")
+	}
+	return problem(v1alpha1.ReasonPortNotFound, "has no TCP port %d; it has %s", r.Port,
+		strings.Join(slices.Compact(tcp), ", "))
+}
 
 // Addresses are where a Target can be dialed.
 type Addresses struct {
@@ -32,6 +136,16 @@ func (a Addresses) Usable() []netip.AddrPort {
 		return a.Ready
 	}
 	return a.Terminating
+}
+
+// ReasonOf returns the reason of the condition UpstreamReady for a Service without addresses.
+func (a Addresses) ReasonOf(ref Ref) *status.Problem {
+	p := status.Problemf(v1alpha1.ReasonNoReadyEndpoints, path.NoReadyEndpoint+" for port %d", ref.Service,
+		ref.Port)
+	if a.Unused != "" {
+		p.Message += "; " + a.Unused
+	}
+	return p
 }
 
 // addressesOf returns the addresses of the Target in the EndpointSlices of its Service that the
@@ -83,15 +197,9 @@ func (t Target) portOf(s *discoveryv1.EndpointSlice) uint16 {
 }
 
 func (a *Addresses) add(e *discoveryv1.Endpoint, port uint16, seen map[netip.AddrPort]bool) {
-	isTrue := func(b *bool, unset bool) bool {
-		if b == nil {
-			return unset
-		}
-		return *b
-	}
-	ready := isTrue(e.Conditions.Ready, true)
+	ready := ptr.Deref(e.Conditions.Ready, true)
 	// Only the first address counts, as for kube-proxy: further ones are the same endpoint.
-	if len(e.Addresses) == 0 || !ready && !isTrue(e.Conditions.Serving, false) {
+	if len(e.Addresses) == 0 || !ready && !ptr.Deref(e.Conditions.Serving, false) {
 		return
 	}
 	ip, err := netip.ParseAddr(e.Addresses[0])
@@ -107,7 +215,42 @@ func (a *Addresses) add(e *discoveryv1.Endpoint, port uint16, seen map[netip.Add
 	switch {
 	case ready:
 		a.Ready = append(a.Ready, address)
-	case isTrue(e.Conditions.Terminating, false):
+	case ptr.Deref(e.Conditions.Terminating, false):
 		a.Terminating = append(a.Terminating, address)
 	}
+}
+
+// A user who writes EndpointSlices chooses addresses that the exporter connects with from its own
+// place in the network: pods of other namespaces, nodes, the API server (CVE-2021-25740). Without
+// CrossNamespace only those count that Kubernetes' controller writes, of pods that a Service of
+// the namespace selects.
+
+// SliceController is how Kubernetes' controller of EndpointSlices marks its own.
+const SliceController = "endpointslice-controller.k8s.io"
+
+// checkService returns why the addresses of a Service are not used, or nil.
+func (rules Rules) checkService(service *corev1.Service, ref Ref) *status.Problem {
+	if rules.CrossNamespace || len(service.Spec.Selector) > 0 {
+		return nil
+	}
+	return notAllowed("Service %s has no selector: its addresses are those that were written into its "+
+		"EndpointSlices, which may lie outside of the namespace; give it a selector, or set export.crossNamespace",
+		ref.Service)
+}
+
+// checkSlice returns why the addresses of a slice are not used, or "".
+func (rules Rules) checkSlice(s *discoveryv1.EndpointSlice) string {
+	if rules.CrossNamespace || s.Labels[discoveryv1.LabelManagedBy] == SliceController {
+		return ""
+	}
+	return fmt.Sprintf("EndpointSlice %s is not of Kubernetes' own controller, and is used only with "+
+		"export.crossNamespace", s.Name)
+}
+
+// isDialable reports whether an address can be a pod's: not one of the exporter's own machine or
+// link, such as a cloud's metadata service, and not one of many machines.
+func isDialable(ip netip.Addr) bool {
+	ip = ip.Unmap()
+	return ip.IsValid() && !ip.IsUnspecified() && !ip.IsLoopback() && !ip.IsLinkLocalUnicast() && !ip.IsMulticast() &&
+		ip != netip.AddrFrom4([4]byte{255, 255, 255, 255}) && ip.Zone() == ""
 }

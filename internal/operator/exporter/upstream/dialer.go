@@ -13,12 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/fairlead-dev/fairlead/internal/operator/kube/status"
 )
 
 const (
@@ -26,45 +21,7 @@ const (
 	maxAttempts = 4
 	// attemptTimeout is how long an address may take to answer while there are others to try.
 	attemptTimeout = 2 * time.Second
-	// indexService indexes EndpointSlices by the name of their Service.
-	indexService = "fairlead.service"
 )
-
-// IndexSlices adds the index of EndpointSlices that Lookup needs.
-func IndexSlices(ctx context.Context, indexer client.FieldIndexer) error {
-	if err := indexer.IndexField(ctx, &discoveryv1.EndpointSlice{}, indexService, func(o client.Object) []string {
-		return []string{ServiceOf(o)}
-	}); err != nil {
-		return fmt.Errorf("indexing EndpointSlices: %w", err)
-	}
-	return nil
-}
-
-// ServiceOf returns the name of an EndpointSlice's Service, "" for none.
-func ServiceOf(slice client.Object) string { return slice.GetLabels()[discoveryv1.LabelServiceName] }
-
-// Lookup returns the Ref's port of its Service and its addresses, as the cache has them.
-func (rules Rules) Lookup(ctx context.Context, cache client.Reader, ref Ref) (Addresses, *status.Problem, error) {
-	service := &corev1.Service{}
-	if err := cache.Get(ctx, ref.Service, service); apierrors.IsNotFound(err) {
-		service = nil
-	} else if err != nil {
-		return Addresses{}, nil, fmt.Errorf("reading Service %s: %w", ref.Service, err)
-	}
-	target, problem := ref.Resolve(service)
-	if problem == nil {
-		problem = rules.checkService(service, ref)
-	}
-	if problem != nil {
-		return Addresses{}, problem, nil
-	}
-	var list discoveryv1.EndpointSliceList
-	if err := cache.List(ctx, &list, client.InNamespace(ref.Service.Namespace),
-		client.MatchingFields{indexService: ref.Service.Name}, client.UnsafeDisableDeepCopy); err != nil {
-		return Addresses{}, nil, fmt.Errorf("reading EndpointSlices of %s: %w", ref.Service, err)
-	}
-	return rules.addressesOf(target, list.Items), nil, nil
-}
 
 // Dialer connects with Services. It is safe for concurrent use.
 type Dialer struct {

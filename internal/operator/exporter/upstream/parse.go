@@ -17,17 +17,6 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/operator/kube/status"
 )
 
-// Ref is a port of a Service.
-type Ref struct {
-	Scheme  string // "http", "https" or "tcp"
-	Service types.NamespacedName
-	Port    int32
-}
-
-// Host returns the Service's name in the cluster, "<name>.<namespace>.svc": what the certificate of
-// an https upstream has to be for.
-func (r Ref) Host() string { return r.Service.Name + "." + r.Service.Namespace + ".svc" }
-
 // parseAddress reads "<host>:<port>" of a Ref.
 func parseAddress(address string) (Ref, bool) {
 	host, text, err := net.SplitHostPort(address)
@@ -41,12 +30,6 @@ func parseAddress(address string) (Ref, bool) {
 
 func notAllowed(format string, args ...any) *status.Problem {
 	return status.Problemf(v1alpha1.ReasonUpstreamNotAllowed, format, args...)
-}
-
-// Rules are what upstreams may be.
-type Rules struct {
-	ClusterDomain  string // such as cluster.local
-	CrossNamespace bool   // Services of other namespaces than the object's are admitted
 }
 
 // Parse reads the upstream's URL of an object in the namespace:

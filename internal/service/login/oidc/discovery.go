@@ -4,6 +4,7 @@
 package oidc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 
 	goidc "github.com/coreos/go-oidc/v3/oidc"
 	"golang.org/x/oauth2"
+
 )
 
 // Intervals of fetching a discovery document.
@@ -24,6 +26,45 @@ const (
 	discoveryRetry   = 3 * time.Second // after a failure
 	discoveryTimeout = 10 * time.Second
 )
+
+// dialect describes a provider and its differences from the OpenID Connect standard.
+type dialect struct {
+	name, url string   // for people
+	issuer    string   // where discovery begins
+	scopes    []string // by default
+	prompt    string   // makes the provider ask again, or come as close to that as it can
+	maxAge    bool     // supports max_age, and sends auth_time
+	tenants   bool     // the issuer that discovery finds may be another of the same host, or a template with {tenantid}
+	groups    []string // claims with groups
+}
+
+const (
+	google    = "https://accounts.google.com"
+	gitlab    = "https://gitlab.com"
+	microsoft = "https://login.microsoftonline.com/common/v2.0"
+)
+
+// dialectOf returns the dialect of an issuer; name is "" for the action openid-connect.
+func dialectOf(name, issuer string) dialect {
+	d := dialect{issuer: issuer, scopes: []string{"openid", "profile", "email"}, prompt: "login", maxAge: true,
+		groups: []string{"groups"}}
+	switch {
+	case name == "google" || issuer == google:
+		d.name, d.prompt, d.maxAge = "Google", "select_account", false // it refuses prompt=login
+		d.issuer = cmp.Or(d.issuer, google)
+	case name == "gitlab":
+		d.name, d.groups = "GitLab", []string{"groups", "groups_direct"}
+		d.issuer = cmp.Or(d.issuer, gitlab)
+	case name == "microsoft":
+		d.name, d.maxAge, d.tenants = "Microsoft", false, true
+		d.issuer = cmp.Or(d.issuer, microsoft)
+	}
+	d.url = d.issuer
+	if u, err := url.Parse(d.issuer); err == nil && d.name == "" {
+		d.name = u.Host
+	}
+	return d
+}
 
 // discovery reads the provider's discovery document at its first use, and again when it is old.
 // While it cannot be read again, the old one is used. It is safe for concurrent use.

@@ -11,52 +11,60 @@ import (
 // LoginIdentity holds the claims of an identity provider, for rules and upstream headers. It
 // is kept with the session, encrypted.
 type LoginIdentity struct {
-	ID             string              `json:"id"` // User.ID
+	ID             string              `json:"id"` // ID is that of the User.
 	ProviderUserID string              `json:"provider_user_id"`
 	Username       string              `json:"username,omitempty"`
-	Email          string              `json:"email,omitempty"` // "" when it is not verified
+	Email          string              `json:"email,omitempty"` // Email is "" unless the provider has verified it.
 	Name           string              `json:"name,omitempty"`
 	Groups         []string            `json:"groups,omitempty"`
 	Attributes     map[string][]string `json:"attributes,omitempty"`
 }
 
+// Authentication holds the statements of an identity provider about a person who logs in.
+type Authentication struct {
+	// Key identifies the person for ever: kind, issuer and subject, joined by NUL; never an e-mail
+	// address. The store has a keyed hash of it.
+	Key      string           `json:"key"`
+	Provider IdentityProvider `json:"provider"`
+	Identity LoginIdentity    `json:"identity"` // Identity has no ID yet.
+	// Issuer and Client are the provider's, whose back-channel logouts end the session. Without an
+	// Issuer none does.
+	Issuer    string    `json:"issuer,omitempty"`
+	Client    string    `json:"client,omitempty"`
+	Subject   string    `json:"subject,omitempty"`
+	SessionID string    `json:"session_id,omitempty"` // SessionID is the provider's sid; "" = none.
+	AuthTime  time.Time `json:"auth_time,omitzero"`   // AuthTime is when the provider asked the person; zero = unknown.
+	NotAfter  time.Time `json:"not_after,omitzero"`   // NotAfter is the latest end of the session; zero = none.
+}
+
 // NewLogin is a login that an identity provider has confirmed.
 type NewLogin struct {
-	// what the person is, for ever: kind, issuer and subject, joined by NUL; never an e-mail
-	// address. Only a keyed hash is stored
-	Key       string
-	Provider  IdentityProvider
-	Identity  LoginIdentity // ID is ignored
-	Issuer    string        // the provider's, for back-channel logout; "" = none
-	Client    string        // the provider's client; its logouts alone end the session
-	Subject   string
-	SessionID string // the provider's sid; "" = none
-
-	StartedAt   time.Time // when the browser was sent to the provider, by Logins.Time
-	AuthTime    time.Time // when the provider asked the person; zero = it does not say
-	ForceReauth bool      // the provider was told to ask, and AuthTime was checked where it tells
+	Authentication
+	StartedAt   time.Time // StartedAt is when the browser was sent to the provider, by Logins.Time.
+	ForceReauth bool      // ForceReauth: the provider was told to ask, and an AuthTime, if any, is of that.
 
 	EndpointID, URL string
-	// what the session is good for: a digest of account, URL, auth_id and the issuer, client or
-	// entity
-	Scope       string
-	TokenHash   []byte // SHA-256 of the browser's secret
-	Replaces    []byte // TokenHash of the browser's session until now, which ends if Scope is the same; nil = none
+	// Scope is where the session is valid: a digest of account, URL, auth_id and the issuer, client or
+	// entity.
+	Scope     string
+	TokenHash []byte // TokenHash is the SHA-256 hash of the browser's secret.
+	// Replaces is the TokenHash of the browser's session until now, which ends if Scope is the same;
+	// nil = none.
+	Replaces    []byte
 	Device      Device
-	MaxDuration time.Duration // longest life of the session
-	Idle        time.Duration // 0 = none
-	NotAfter    time.Time     // the session ends then at the latest; zero = none
+	MaxDuration time.Duration // MaxDuration is the longest life of the session.
+	Idle        time.Duration // Idle ends a session that is not used for as long; 0 = none does.
 }
 
 // LiveSession is the stored session of a request.
 type LiveSession struct {
-	ID, UserID, AccountID string
-	Scope                 string
-	Identity              LoginIdentity
-	Provider              IdentityProvider
-	ExpiresAt             time.Time
-	LastUse               LastUse
-	ReplacedSessionID     string // id of the session that a login has ended, of Login only; "" = none
+	ID, AccountID     string
+	Scope             string
+	Identity          LoginIdentity
+	Provider          IdentityProvider
+	ExpiresAt         time.Time
+	LastUse           LastUse
+	ReplacedSessionID string // ReplacedSessionID is the session that a Login has ended; "" = none.
 }
 
 // Logins is the store of login actions. Sessions end by the store's clock.
@@ -78,9 +86,6 @@ type Logins interface {
 	// RecordDevice records that the session, as LiveSession returned it, was used from the device. It is
 	// written later, at most once a minute; a change, see LastUse.Compare, with an audit event.
 	RecordDevice(s *LiveSession, d Device)
-	// RevokedSince returns when sessions of the person were revoked last; zero: not within the
-	// longest life of a session.
-	RevokedSince(ctx context.Context, accountID, key string) (time.Time, error)
 	// UseOnce reports whether this is the first call with the key, and remembers the key until the
 	// given time. It prevents the replay of assertions and logout tokens.
 	UseOnce(ctx context.Context, accountID, key string, until time.Time) (bool, error)

@@ -187,19 +187,18 @@ func (a *loginAction) serve(x *exchange) {
 		return
 	}
 	l := LoginRequest{Config: &a.config, Endpoint: x.conn.Endpoint, Conn: x.conn, Pages: x.forwarder}
-	logins.ServeLogin(x.w, x.r, l, func(w http.ResponseWriter, r *http.Request, found LoginResult) {
+	logins.ServeLogin(x.w, x.r, l, func(w http.ResponseWriter, r *http.Request, person *account.LoginIdentity) {
 		x.w, x.r, x.cloned = w, r, false
 		clear(x.cache)
-		a.setResults(x, found)
+		a.setResults(x, person)
 		x.next()
 	})
 }
 
 // setResults sets the results that later rules may read.
-func (a *loginAction) setResults(x *exchange, found LoginResult) {
+func (a *loginAction) setResults(x *exchange, id *account.LoginIdentity) {
 	x.setResult(a.namespace+".session_timed_out", false)
-	id := found.Identity
-	if id.ID == "" {
+	if id == nil {
 		x.setResult(a.namespace+".error.code", string(account.CodeLoginNeeded)) // a preflight request
 		return
 	}

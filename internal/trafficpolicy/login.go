@@ -75,19 +75,16 @@ type LoginRequest struct {
 	Pages    PageWriter
 }
 
-// LoginResult is what rules after a login action, and upstreams, may know of the person.
-type LoginResult struct {
-	Identity account.LoginIdentity
-	Provider account.IdentityProvider
-}
-
 // LoginHandler implements login actions. It answers a request itself (a redirect, a page, a
 // reserved path), or calls next once, with a copy of the request whose context ends with the
-// session, without the action's cookies, and with a writer that drops everything after that end.
+// session, without the action's cookies, and with a writer that drops everything after that end. The
+// person is nil for a preflight request.
 type LoginHandler interface {
-	ServeLogin(w http.ResponseWriter, r *http.Request, l LoginRequest,
-		next func(w http.ResponseWriter, r *http.Request, found LoginResult))
+	ServeLogin(w http.ResponseWriter, r *http.Request, l LoginRequest, next AdmitFunc)
 }
+
+// AdmitFunc passes a request to the rules after a login action, which may read who the person is.
+type AdmitFunc = func(w http.ResponseWriter, r *http.Request, person *account.LoginIdentity)
 
 // Limits of login actions.
 const (

@@ -169,9 +169,7 @@ func (l *logins) complete(q *request, auth *Authentication, f *Flow) error {
 	}
 	token, hash := newToken()
 	session, err := l.store.Login(q.r.Context(), q.action.AccountID, account.NewLogin{
-		Key: auth.Key, Provider: auth.Provider, Identity: auth.Identity, Issuer: auth.Issuer, Client: auth.Client,
-		Subject: auth.Subject, SessionID: auth.SessionID, AuthTime: auth.AuthTime, NotAfter: auth.NotAfter,
-		StartedAt: f.StoreTime, ForceReauth: f.ForceReauth,
+		Authentication: auth.Authentication, StartedAt: f.StoreTime, ForceReauth: f.ForceReauth,
 		EndpointID: q.Endpoint.ID, URL: q.action.EndpointURL, Scope: q.scope(),
 		TokenHash: hash, Replaces: q.sessionTokenHash(), Device: l.sessions.device(q),
 		MaxDuration: q.Config.MaxSession, Idle: q.Config.IdleSession,
@@ -193,7 +191,7 @@ func (l *logins) complete(q *request, auth *Authentication, f *Flow) error {
 		return unavailable("saving a session", err)
 	}
 	q.log.Info("person logged in", "endpoint", q.Endpoint.ID, "url", q.Endpoint.URL, "auth_id", q.Config.AuthID,
-		"user", session.UserID, "session", session.ID)
+		"user", session.Identity.ID, "session", session.ID)
 	if session.ReplacedSessionID != "" {
 		l.live.Abort([]string{session.ReplacedSessionID})
 	}

@@ -145,12 +145,10 @@ type logins struct {
 
 // unauthenticated answers a request without a session. A CORS preflight passes if the config allows
 // it, a navigation is redirected to the provider, and any other request gets CodeLoginNeeded.
-func (l *logins) unauthenticated(
-	q *request, next func(http.ResponseWriter, *http.Request, trafficpolicy.LoginResult),
-) {
+func (l *logins) unauthenticated(q *request, next trafficpolicy.AdmitFunc) {
 	switch {
 	case q.Config.AllowCORSPreflight && isPreflight(q.r):
-		next(q.w, upstreamRequest(q.r, q.Config, nil), trafficpolicy.LoginResult{})
+		next(q.w, upstreamRequest(q.r, q.Config, nil), nil)
 	case isFramed(q.r):
 		q.writeFramedPage()
 	case isNavigation(q.r):

@@ -89,8 +89,7 @@ func (h *Handler) CertificateEnd(accountID string, c *trafficpolicy.LoginConfig)
 
 // ServeLogin implements trafficpolicy.LoginHandler.
 func (h *Handler) ServeLogin(
-	w http.ResponseWriter, r *http.Request, lr trafficpolicy.LoginRequest,
-	next func(http.ResponseWriter, *http.Request, trafficpolicy.LoginResult),
+	w http.ResponseWriter, r *http.Request, lr trafficpolicy.LoginRequest, next trafficpolicy.AdmitFunc,
 ) {
 	q := &request{LoginRequest: lr, w: w, r: r, log: h.log, failures: h.failures,
 		action: Action{AccountID: lr.Endpoint.AccountID, EndpointURL: lr.Endpoint.URL, AuthID: lr.Config.AuthID}}

@@ -61,23 +61,16 @@ type Redirect struct {
 	RequestID string // SAML: the ID of the AuthnRequest, kept in the Flow
 }
 
-// Authentication holds the statements of a provider about a person.
+// Authentication holds the statements of a provider about a person, and what is checked before they
+// become a session.
 type Authentication struct {
-	Key      string                   `json:"key"` // account.NewLogin.Key
-	Provider account.IdentityProvider `json:"provider"`
-	Identity account.LoginIdentity    `json:"identity"`
-
-	Issuer    string    `json:"issuer,omitempty"` // "" = no back-channel logout
-	Client    string    `json:"client,omitempty"` // the provider's client that the person logged in to
-	Subject   string    `json:"subject,omitempty"`
-	SessionID string    `json:"session_id,omitempty"` // the provider's
-	AuthTime  time.Time `json:"auth_time,omitzero"`   // when the provider asked the person; zero = unknown
-	NotAfter  time.Time `json:"not_after,omitzero"`   // the session ends then at the latest; zero = none
+	account.Authentication
 
 	// AuthTimeRequired refuses a zero AuthTime when ForceReauth of the flow is set.
 	AuthTimeRequired bool `json:"auth_time_required,omitempty"`
 
-	InResponseTo string `json:"in_response_to,omitempty"` // SAML: Redirect.RequestID; "" = IdP-initiated
+	// InResponseTo is the Redirect.RequestID of SAML; "" for a login that began at the provider.
+	InResponseTo string `json:"in_response_to,omitempty"`
 	// Once and OnceUntil are the arguments of account.Logins.UseOnce for a SAML assertion; "" =
 	// none.
 	Once      string    `json:"once,omitempty"`

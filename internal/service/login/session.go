@@ -27,9 +27,7 @@ type sessions struct {
 
 // serve passes a request with a session on, or refuses it. It returns false, without an answer, for
 // a request that has none.
-func (s *sessions) serve(
-	q *request, next func(http.ResponseWriter, *http.Request, trafficpolicy.LoginResult),
-) bool {
+func (s *sessions) serve(q *request, next trafficpolicy.AdmitFunc) bool {
 	hash := q.sessionTokenHash()
 	if hash == nil {
 		return false
@@ -50,10 +48,8 @@ func (s *sessions) serve(
 		q.reportFailure(account.CodeLoginFailed, shown, errNoGroup)
 		q.writePage(account.CodeLoginFailed, shown)
 	default:
-		result := trafficpolicy.LoginResult{Identity: session.Identity, Provider: session.Provider}
-		result.Identity.ID = session.UserID
 		s.recordDevice(q, session)
-		next(guarded, upstreamRequest(under, q.Config, &result), result)
+		next(guarded, upstreamRequest(under, q.Config, session), &session.Identity)
 	}
 	return true
 }
@@ -138,20 +134,20 @@ const (
 const maxHeader = 4 << 10
 
 // upstreamRequest returns the request for the upstream: without login cookies and without identity
-// headers of the client, in any spelling, with headers that identify the person; result is nil for
+// headers of the client, in any spelling, with headers that identify the person; session is nil for
 // an anonymous request. It sends the groups that the config forwards.
-func upstreamRequest(r *http.Request, c *trafficpolicy.LoginConfig, result *trafficpolicy.LoginResult) *http.Request {
+func upstreamRequest(r *http.Request, c *trafficpolicy.LoginConfig, session *account.LiveSession) *http.Request {
 	r = r.WithContext(r.Context())
 	r.Header = r.Header.Clone()
 	maps.DeleteFunc(r.Header, func(name string, _ []string) bool { return account.IsReservedHeader(name) })
 	removeReservedConnectionTokens(r.Header)
 	trafficpolicy.DropLoginCookies(r.Header)
-	if result == nil {
+	if session == nil {
 		return r
 	}
-	id := &result.Identity
+	id := &session.Identity
 	for name, text := range map[string]string{headerUserID: id.ID, headerEmail: id.Email, headerName: id.Name,
-		headerProvider: result.Provider.Name} {
+		headerProvider: session.Provider.Name} {
 		if text = escapeHeader(text, ""); text != "" && len(text) <= maxHeader {
 			r.Header[name] = []string{text}
 		}

@@ -137,7 +137,7 @@ func (as *UserSessions) liveRow(ctx context.Context, accountID string, tokenHash
 	r := &liveRow{session: account.LiveSession{AccountID: accountID}}
 	l := &r.session
 	found, err := as.db.Row(ctx, selectLive, sqldb.NotNil(tokenHash), accountID).Find(
-		&l.ID, &l.UserID, &l.Scope, &r.url, &r.sealed, &r.life.lastActive, &r.life.endsAt, &r.life.idle,
+		&l.ID, &l.Identity.ID, &l.Scope, &r.url, &r.sealed, &r.life.lastActive, &r.life.endsAt, &r.life.idle,
 		&l.Provider.Name, &l.Provider.URL, &r.lastDevice, &r.lastDeviceAt, &r.deviceChangedAt)
 	if err == nil && !found {
 		return nil, errNoSession()
@@ -163,13 +163,13 @@ func (as *UserSessions) LiveSession(
 			continue
 		}
 		l := &r.session
-		if l.Identity, err = as.openIdentity(r.sealed, l.ID, l.UserID); err != nil {
+		if err = as.openIdentity(r.sealed, l); err != nil {
 			return nil, as.db.MapError("reading a session", err)
 		}
 		if l.LastUse, err = lastUse(r.lastDevice, r.lastDeviceAt, r.deviceChangedAt); err != nil {
 			return nil, as.db.MapError("reading the last device of a session", err)
 		}
-		as.uses.record(l.ID, use{userID: l.UserID, url: r.url, at: sqldb.Micros(now), written: written,
+		as.uses.record(l.ID, use{userID: l.Identity.ID, url: r.url, at: sqldb.Micros(now), written: written,
 			idle: r.life.idle})
 		r.life.lastActive = max(r.life.lastActive, sqldb.Micros(now))
 		l.ExpiresAt = sqldb.FromMicros(r.life.expires())
@@ -181,20 +181,21 @@ func errNoSession() error {
 	return account.Errorf(account.CodeNotFound, "there is no such session, or it is over")
 }
 
-func (as *UserSessions) openIdentity(sealed []byte, sessionID, userID string) (account.LoginIdentity, error) {
-	var identity account.LoginIdentity
+// openIdentity reads the identity of the session, but for its ID, which has a column.
+func (as *UserSessions) openIdentity(sealed []byte, l *account.LiveSession) error {
 	if as.key == nil {
-		return identity, errNoKey
+		return errNoKey
 	}
-	text, err := as.key.Unseal(sealed, sessionID)
+	text, err := as.key.Unseal(sealed, l.ID)
 	if err != nil {
-		return identity, fmt.Errorf("opening the identity of session %s: %w", sessionID, err)
+		return fmt.Errorf("opening the identity of session %s: %w", l.ID, err)
 	}
-	if err := json.Unmarshal([]byte(text), &identity); err != nil {
-		return identity, fmt.Errorf("decoding the identity of session %s: %w", sessionID, err)
+	userID := l.Identity.ID
+	if err := json.Unmarshal([]byte(text), &l.Identity); err != nil {
+		return fmt.Errorf("decoding the identity of session %s: %w", l.ID, err)
 	}
-	identity.ID = userID
-	return identity, nil
+	l.Identity.ID = userID
+	return nil
 }
 
 // LiveSessionIDs implements account.Logins.
@@ -235,9 +236,9 @@ func (as *UserSessions) create(
 		return nil, account.Errorf(account.CodeLoginFailed,
 			"what the identity provider confirmed has expired already; sign in again")
 	}
-	live := account.LiveSession{ID: account.NewID(account.PrefixAppSession, t.now), UserID: l.Identity.ID,
-		AccountID: accountID, Scope: l.Scope,
-		Identity: l.Identity, Provider: l.Provider, ExpiresAt: sqldb.FromMicros(life.expires()),
+	userID := l.Identity.ID
+	live := account.LiveSession{ID: account.NewID(account.PrefixAppSession, t.now), AccountID: accountID,
+		Scope: l.Scope, Identity: l.Identity, Provider: l.Provider, ExpiresAt: sqldb.FromMicros(life.expires()),
 		LastUse: account.LastUse{Device: l.Device}}
 	if err := as.endLeastUsed(t, accountID, l); err != nil {
 		return nil, err
@@ -247,20 +248,20 @@ func (as *UserSessions) create(
 		`INSERT INTO app_sessions (id, account_id, user_id, token_hash, bound, endpoint_id, url, issuer, subject,
 		provider_session, identity, device, last_device, search, created_at, last_active, idle, ends_at, expires_at)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $12, $13, $14, $14, $15, $16, $17)`,
-		live.ID, accountID, live.UserID, l.TokenHash, l.Scope, l.EndpointID, l.URL, issuer, subject, providerSession,
+		live.ID, accountID, userID, l.TokenHash, l.Scope, l.EndpointID, l.URL, issuer, subject, providerSession,
 		as.key.Seal(string(identity), live.ID), device,
 		searchable(l.URL, l.Device.IPAddress), sqldb.Micros(t.now), life.idle, life.endsAt, life.expires())
 	if err != nil {
 		return nil, err
 	}
-	t.audit(account.Caller{AccountID: accountID, PrincipalID: live.UserID}, account.AuditAppSessionCreated, live.ID,
+	t.audit(account.Caller{AccountID: accountID, PrincipalID: userID}, account.AuditAppSessionCreated, live.ID,
 		map[string]string{
-			"user_id": live.UserID, "url": l.URL, "provider": providerText(l.Provider.Name),
+			"user_id": userID, "url": l.URL, "provider": providerText(l.Provider.Name),
 			"provider_user_id": providerText(l.Identity.ProviderUserID), "ip": l.Device.IPAddress})
 	return &live,
 		t.Exec(`INSERT INTO app_accesses (user_id, url, endpoint_id, first_at, last_at) VALUES ($1, $2, $3, $4, $4)
 		ON CONFLICT (user_id, url) DO UPDATE SET endpoint_id = excluded.endpoint_id, last_at = excluded.last_at`,
-			live.UserID, l.URL, l.EndpointID, sqldb.Micros(t.now))
+			userID, l.URL, l.EndpointID, sqldb.Micros(t.now))
 }
 
 // sessionEnd returns when the session ends, whether it is used or not.

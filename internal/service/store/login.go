@@ -140,16 +140,6 @@ func (ls *Logins) Time(ctx context.Context) (time.Time, error) {
 	return result(ctx, ls.db, "reading the store's clock", (*tx).clock)
 }
 
-// RevokedSince implements account.Logins.
-func (ls *Logins) RevokedSince(ctx context.Context, accountID, key string) (time.Time, error) {
-	if ls.key == nil {
-		return time.Time{}, ls.db.MapError("looking for a revocation", errNoKey)
-	}
-	return result(ctx, ls.db, "looking for a revocation", func(t *tx) (time.Time, error) {
-		return ls.tombstone(t, accountID, ls.people.identityKey(accountID, key))
-	})
-}
-
 // sweep writes when sessions were used, and drops what is over. Nothing reads a session
 // that is over; its row stays a minute longer, for uses that are still to be written.
 func (ls *Logins) sweep(ctx context.Context) error {

@@ -17,7 +17,6 @@ import (
 
 	goidc "github.com/coreos/go-oidc/v3/oidc"
 	"golang.org/x/oauth2"
-
 )
 
 // Intervals of fetching a discovery document.

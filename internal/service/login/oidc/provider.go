@@ -262,13 +262,13 @@ func (p *provider) authentication(id *goidc.IDToken, claims *personClaims) (*log
 	if configured := p.config.RequireAuthTime; configured != nil {
 		required = *configured
 	}
-	return &login.Authentication{
+	return &login.Authentication{AuthTimeRequired: required, Authentication: account.Authentication{
 		Key:      strings.Join([]string{"oidc", id.Issuer, id.Subject}, "\x00"),
 		Provider: account.IdentityProvider{Name: p.dialect.name, URL: p.dialect.url},
 		Identity: identity,
 		Issuer:   id.Issuer, Client: p.config.ClientID, Subject: id.Subject, SessionID: claims.SessionID,
-		AuthTime: claims.authTime(), AuthTimeRequired: required,
-	}, nil
+		AuthTime: claims.authTime(),
+	}}, nil
 }
 
 // VerifyLogout implements login.LogoutVerifier.

@@ -110,11 +110,11 @@ func (p *Provider) authenticate(a *assertion, idp *entity) (*login.Authenticatio
 				Cause: fmt.Errorf("the person has the groups %.512q", id.Groups)})
 	}
 	return &login.Authentication{
-		Key:          strings.Join([]string{"saml", idp.id, a.format, a.nameID}, "\x00"),
-		Provider:     account.IdentityProvider{Name: idp.id, URL: providerURL(idp)},
-		Identity:     id,
-		AuthTime:     a.authnInstant,
-		NotAfter:     a.sessionEnd,
+		Authentication: account.Authentication{
+			Key:      strings.Join([]string{"saml", idp.id, a.format, a.nameID}, "\x00"),
+			Provider: account.IdentityProvider{Name: idp.id, URL: providerURL(idp)}, Identity: id,
+			AuthTime: a.authnInstant, NotAfter: a.sessionEnd,
+		},
 		InResponseTo: a.inResponseTo,
 		Once:         "saml\x00" + idp.id + "\x00" + a.id,
 		OnceUntil:    a.validUntil.Add(login.ClockSkew),

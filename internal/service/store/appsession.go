@@ -10,7 +10,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -281,7 +280,7 @@ func (as *UserSessions) endReplaced(t *tx, accountID string, l account.NewLogin)
 	}
 	var done account.Revocation
 	by := account.Caller{AccountID: accountID, PrincipalID: l.Identity.ID}
-	err = as.revoke(t, &done, by, account.RevokedByNewLogin,
+	err = endSessions(t, &done, by, account.RevokedByNewLogin,
 		`s.token_hash = $1 AND s.account_id = $2 AND s.bound = $3`, l.Replaces, accountID, l.Scope)
 	if err != nil || len(done.SessionIDs) == 0 {
 		return "", err
@@ -293,33 +292,6 @@ func (as *UserSessions) endReplaced(t *tx, accountID string, l account.NewLogin)
 // l.Identity.ID is the user's.
 func (as *UserSessions) endLeastUsed(t *tx, accountID string, l account.NewLogin) error {
 	by := account.Caller{AccountID: accountID, PrincipalID: l.Identity.ID}
-	return as.revoke(t, &account.Revocation{}, by, account.RevokedByLimit, `s.id IN (SELECT id FROM app_sessions
+	return endSessions(t, &account.Revocation{}, by, account.RevokedByLimit, `s.id IN (SELECT id FROM app_sessions
 		WHERE user_id = $1 ORDER BY last_active DESC, id DESC LIMIT $2 OFFSET $3)`, by.PrincipalID, 10*as.max, as.max-1)
-}
-
-// end deletes the sessions s that the condition selects.
-func (as *UserSessions) end(t *tx, done *account.Revocation, condition string, args ...any) error {
-	ended, err := sqldb.Values[string](t.Tx, `DELETE FROM app_sessions AS s WHERE `+condition+` RETURNING id`, args...)
-	done.SessionIDs = append(done.SessionIDs, ended...)
-	return err
-}
-
-// revoke deletes the sessions s that the condition selects, each with an audit event.
-func (as *UserSessions) revoke(
-	t *tx, done *account.Revocation, by account.Caller, reason, condition string, args ...any,
-) error {
-	type session struct{ id, userID, url, provider, providerUserID string }
-	ended, err := sqldb.List(t.Tx, func(s *session) []any {
-		return []any{&s.id, &s.userID, &s.url, &s.provider, &s.providerUserID}
-	}, `DELETE FROM app_sessions AS s WHERE `+condition+` RETURNING id, user_id, url,
-		(SELECT u.provider_name FROM app_users AS u WHERE u.id = user_id),
-		(SELECT u.provider_user_id FROM app_users AS u WHERE u.id = user_id)`, args...)
-	slices.SortFunc(ended, func(a, b session) int { return cmp.Compare(a.id, b.id) })
-	for _, s := range ended {
-		done.SessionIDs = append(done.SessionIDs, s.id)
-		t.audit(by, account.AuditAppSessionRevoked, s.id, map[string]string{
-			"reason": reason, "sessions": "1", "user_id": s.userID, "url": s.url, "provider": s.provider,
-			"provider_user_id": s.providerUserID})
-	}
-	return err
 }

@@ -123,18 +123,6 @@ func (ls *Logins) tombstone(t *tx, accountID, key string) (time.Time, error) {
 	return sqldb.FromMicros(at), err
 }
 
-// writeTombstone records a revocation, as the last thing of the transaction, so that its time is
-// not before anything that the transaction has waited for.
-func (ls *Logins) writeTombstone(t *tx, accountID, key string) error {
-	now, err := t.clock()
-	if err != nil {
-		return err
-	}
-	return t.Exec(`INSERT INTO login_tombstones (account_id, identity_key, revoked_at, until) VALUES ($1, $2, $3, $4)
-		ON CONFLICT (account_id, identity_key) DO UPDATE SET revoked_at = excluded.revoked_at, until = excluded.until`,
-		accountID, key, sqldb.Micros(now), sqldb.Micros(now.Add(account.MaxSessionDuration)))
-}
-
 // Time implements account.Logins.
 func (ls *Logins) Time(ctx context.Context) (time.Time, error) {
 	return result(ctx, ls.db, "reading the store's clock", (*tx).clock)

@@ -8,9 +8,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -20,11 +18,9 @@ import (
 
 // People are the users of applications: those who have logged in to an endpoint.
 type People struct {
-	db       *database
-	key      *seal.Key
-	sessions *UserSessions
-	max      int           // max bounds the users of an account.
-	keep     time.Duration // keep is how long users are kept after they were last active; 0 = for ever.
+	db  *database
+	key *seal.Key
+	max int // max bounds the users of an account.
 }
 
 const userColumns = `id, provider_name, provider_url, provider_user_id, username, email, name, created_at, last_active,
@@ -181,54 +177,4 @@ func (ps *People) save(t *tx, accountID string, l account.NewLogin) (id string, 
 // identityKey is the keyed digest under which a person is known.
 func (ps *People) identityKey(accountID, key string) string {
 	return ps.key.Digest("identity\x00" + accountID + "\x00" + key)
-}
-
-// delete deletes the user, their sessions and where they have been, and returns what they are
-// known by.
-func (ps *People) delete(
-	t *tx, done *account.Revocation, by account.Caller, userID, reason string,
-) (identityKey string, err error) {
-	if err := ps.sessions.end(t, done, `account_id = $1 AND user_id = $2`, by.AccountID, userID); err != nil {
-		return "", err
-	}
-	var provider, providerID string
-	err = t.Row(`DELETE FROM app_users WHERE account_id = $1 AND id = $2
-		RETURNING identity_key, provider_name, provider_user_id`, by.AccountID, userID).
-		Require(notFound("application user", userID), &identityKey, &provider, &providerID)
-	if err != nil {
-		return "", err
-	}
-	done.UserIDs = append(done.UserIDs, userID)
-	t.audit(by, account.AuditAppUserRevoked, userID, map[string]string{
-		"reason": reason, "sessions": strconv.Itoa(len(done.SessionIDs)), "provider": provider,
-		"provider_user_id": providerID})
-	return identityKey, nil
-}
-
-// sweep deletes the users that were inactive for longer than they are kept. It leaves no
-// tombstones: their next login needs no reauthentication.
-func (ps *People) sweep(ctx context.Context) error {
-	if ps.keep <= 0 {
-		return nil
-	}
-	before := sqldb.Micros(ps.db.Now().Add(-ps.keep))
-	return ps.db.writeWhile(ctx, "deleting application users that were away for long",
-		func(t *tx) error { return ps.deleteBefore(t, before) },
-		`SELECT 1 FROM app_users WHERE last_active <= $1 LIMIT 1`, before)
-}
-
-func (ps *People) deleteBefore(t *tx, before int64) error {
-	type who struct{ accountID, id string }
-	gone, err := sqldb.List(t.Tx, func(w *who) []any { return []any{&w.accountID, &w.id} }, `SELECT account_id, id
-		FROM app_users WHERE last_active <= $1 ORDER BY last_active, id LIMIT $2`, before, sweepBatch)
-	if err != nil {
-		return err
-	}
-	for _, w := range gone {
-		if _, err := ps.delete(t, &account.Revocation{}, account.Caller{AccountID: w.accountID}, w.id,
-			account.RevokedByRetention); err != nil {
-			return fmt.Errorf("deleting application user %s: %w", w.id, err)
-		}
-	}
-	return nil
 }

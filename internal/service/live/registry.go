@@ -93,7 +93,7 @@ func (e *Entry) SetSession(sessionID string) (ok bool) {
 }
 
 // MissedComparison reports whether a comparison with the store began between Register and
-// SetSession of a registry with a lease. It did not see the request's session, which may have ended
+// SetSession of a registry with a lease. It left out the request's session, which may have ended
 // since it was read: it has to be read again.
 func (e *Entry) MissedComparison() bool { return e.registry.lease != nil && e.unlisted }
 
@@ -208,7 +208,8 @@ func (r *Registry) Counts() (sessions, requests int) {
 	return len(r.sessions), requests
 }
 
-// leaseInterval is the time between two checks of the lease by Run: how late it aborts idle requests.
+// leaseInterval is the time between two checks of the lease by Run: how late it aborts idle
+// requests.
 const leaseInterval = 250 * time.Millisecond
 
 // Run aborts all requests while the lease is not valid, also those that pass nothing on, until ctx

@@ -19,7 +19,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )
 
-// flows keeps the logins under way in cookies of the browser, encrypted. It is safe for concurrent
+// flows stores the logins under way in cookies of the browser, encrypted. It is safe for concurrent
 // use.
 type flows struct{ key *seal.Key }
 
@@ -69,7 +69,7 @@ func (s flows) open(q *request, value string) *Flow {
 // storedFlow is a flow that the browser has a cookie of.
 type storedFlow struct {
 	cookieName string
-	flow       *Flow // nil = unreadable
+	flow       *Flow // flow is nil if the cookie cannot be read.
 }
 
 // read returns the flows of this action that the browser has cookies of, the oldest first.
@@ -133,8 +133,8 @@ func (s flows) returnPath(q *request, state string) string {
 	return returnPath(s.unseal(suffix, "return\x00"+q.scope()))
 }
 
-// logins takes people through a login at the provider of an action: it starts flows, and makes the
-// sessions of those that the provider confirms. It is safe for concurrent use.
+// logins serves the steps of a login at the provider of an action: it starts flows, and makes the
+// sessions of the people that the provider confirms. It is safe for concurrent use.
 type logins struct {
 	store     account.Logins
 	live      *live.Registry
@@ -199,7 +199,7 @@ func (l *logins) start(q *request, returnTo string, restarts int) error {
 	return nil
 }
 
-// maxReturnPath is the length in bytes of the longest path that a flow's cookie keeps, so that
+// maxReturnPath is the length in bytes of the longest path that a flow's cookie has, so that
 // browsers store the cookie. With a longer path, the login ends at /.
 const maxReturnPath = 1800
 
@@ -218,7 +218,7 @@ func returnPath(given string) string {
 	if err != nil || u.Scheme != "" || u.Host != "" || u.User != nil || isReserved(u.Path) {
 		return "/"
 	}
-	target, _, _ := strings.Cut(given, "#") // a browser keeps its own fragment
+	target, _, _ := strings.Cut(given, "#") // a browser adds the fragment that it had
 	return target
 }
 

@@ -24,16 +24,16 @@ import (
 // Options configure a Handler.
 type Options struct {
 	Store     account.Logins
-	Revoker   account.Revoker // ends sessions at a logout
+	Revoker   account.Revoker // Revoker ends sessions at a logout.
 	Live      *live.Registry
-	Key       *seal.Key                           // seals what browsers carry
-	Locations *geo.Databases                      // where browsers are; nil = not looked up
-	Providers map[trafficpolicy.LoginKind]Factory // a kind without one is refused
-	Allow     []backend.Allowed                   // private networks that identity providers may be in
+	Key       *seal.Key                           // Key seals the cookies and states of flows.
+	Locations *geo.Databases                      // Locations are those of browsers; nil = not looked up.
+	Providers map[trafficpolicy.LoginKind]Factory // Providers has no factory of the kinds that are refused.
+	Allow     []backend.Allowed                   // Allow has the private networks of identity providers.
 	Logger    *slog.Logger
 
 	ClockChecker ClockChecker
-	Failures     FailureRecorder // nil = none
+	Failures     FailureRecorder // Failures may be nil.
 
 	// Rate and Burst limit each step of a login for each client; 0 = 10 a second, and 100.
 	Rate  rate.Limit
@@ -77,8 +77,8 @@ func New(o Options) *Handler {
 func (h *Handler) Close() { h.providers.client.CloseIdleConnections() }
 
 // CertificateEnd returns the name of the config's provider, and when its last certificate or its
-// metadata expires. The time is zero for a provider without certificates, and while its metadata has
-// not been fetched from the URL.
+// metadata expires. The time is zero for a provider without certificates, and while its metadata
+// has not been fetched from the URL.
 func (h *Handler) CertificateEnd(accountID string, c *trafficpolicy.LoginConfig) (name string, end time.Time) {
 	p, err := h.providers.get(accountID, c, false)
 	if certified, ok := p.(CertifiedProvider); ok && err == nil {
@@ -137,16 +137,16 @@ func (h *Handler) serveReserved(q *request, name string) {
 	}
 }
 
-// ClockChecker knows the clocks of the other servers.
+// ClockChecker compares clocks of servers.
 type ClockChecker interface {
-	// CheckClock returns an error while this machine's clock is too far from theirs, and logins are
-	// refused.
+	// CheckClock returns an error while this machine's clock is too far from those of the other
+	// servers, and logins are refused.
 	CheckClock() error
 }
 
-// admission decides whether a step of a login may be taken now. It is safe for concurrent use.
+// admission decides whether a step of a login may be done now. It is safe for concurrent use.
 type admission struct {
-	limits map[string]*clientlimit.Rate // by the name of the step
+	limits map[string]*clientlimit.Rate // limits are those of each step, by its name.
 	clock  ClockChecker
 }
 
@@ -158,7 +158,7 @@ func newAdmission(o *Options) *admission {
 	return a
 }
 
-// checkRateLimit reports whether the client may take the step now, and answers the request when
+// checkRateLimit reports whether the client may do the step now, and answers the request when
 // not.
 func (a *admission) checkRateLimit(q *request, step string) bool {
 	if a.limits[step].Allow(q.Conn.ClientIP, time.Now()) {

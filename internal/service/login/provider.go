@@ -20,12 +20,12 @@ import (
 type Flow struct {
 	State       string    `json:"s"`
 	Nonce       string    `json:"n,omitempty"`
-	Verifier    string    `json:"v,omitempty"` // PKCE code verifier
-	RequestID   string    `json:"i,omitempty"` // ID of the SAML AuthnRequest
-	ReturnTo    string    `json:"r"`           // path and query of the endpoint's host
-	StartedAt   time.Time `json:"t"`           // by this server's clock
-	StoreTime   time.Time `json:"c"`           // when it began, by the store's clock
-	ForceReauth bool      `json:"f,omitempty"` // the provider must ask the person again
+	Verifier    string    `json:"v,omitempty"` // Verifier is the code verifier of PKCE.
+	RequestID   string    `json:"i,omitempty"` // RequestID is that of the AuthnRequest of SAML.
+	ReturnTo    string    `json:"r"`           // ReturnTo has path and query of the endpoint's host.
+	StartedAt   time.Time `json:"t"`           // StartedAt is a time of this server's clock.
+	StoreTime   time.Time `json:"c"`           // StoreTime is the same by the store's clock.
+	ForceReauth bool      `json:"f,omitempty"` // ForceReauth makes the provider ask the person again.
 	// Restarts counts restarts of this login because of revocations.
 	Restarts int `json:"a,omitempty"`
 }
@@ -34,7 +34,7 @@ type Flow struct {
 // endpoint's URL, never from Host.
 type Action struct {
 	AccountID   string
-	EndpointURL string // in normal form
+	EndpointURL string // EndpointURL is in normal form.
 	AuthID      string
 }
 
@@ -58,7 +58,7 @@ func (a Action) path(name string) string { return trafficpolicy.LoginPath(a.Auth
 // Redirect is the URL that the browser is sent to.
 type Redirect struct {
 	URL       string
-	RequestID string // SAML: the ID of the AuthnRequest, kept in the Flow
+	RequestID string // RequestID is that of the AuthnRequest of SAML, for the Flow.
 }
 
 // Authentication holds the statements of a provider about a person, and what is checked before they
@@ -107,16 +107,16 @@ type PostProvider interface {
 // CertifiedProvider is a provider whose logins fail once its certificates have expired.
 type CertifiedProvider interface {
 	Provider
-	// CertificateEnd returns the provider's name, and when the last of its certificates expires or its
-	// metadata does; zero while that is unknown. It makes no request.
+	// CertificateEnd returns the provider's name, and when the last of its certificates expires or
+	// its metadata does; zero while that is unknown. It makes no request.
 	CertificateEnd() (name string, end time.Time)
 }
 
 // LogoutToken is a verified logout token.
 type LogoutToken struct {
-	Issuer, Client     string // the sessions that end are those of this client
-	Subject, SessionID string // one of them may be ""
-	ID                 string // jti
+	Issuer, Client     string // Issuer and Client are those of the sessions that end.
+	Subject, SessionID string // Subject or SessionID may be "".
+	ID                 string // ID is the token's jti.
 	Expires            time.Time
 }
 
@@ -139,8 +139,8 @@ type providerCache struct {
 	client    *http.Client
 
 	mu    sync.Mutex
-	byKey map[providerKey]*list.Element // the values are *providerEntry
-	lru   list.List                     // the last used in front
+	byKey map[providerKey]*list.Element // byKey has elements of lru.
+	lru   list.List                     // lru has *providerEntry values, the last used in front.
 }
 
 type providerKey struct{ accountID, digest string }
@@ -166,7 +166,8 @@ func (c *providerCache) newProvider(config *trafficpolicy.LoginConfig) (Provider
 	return provider, nil
 }
 
-// get returns the provider of a config. One that is not used is not cached, and does not stay longer.
+// get returns the provider of a config. One that is not used is not cached, and does not stay
+// longer.
 func (c *providerCache) get(accountID string, config *trafficpolicy.LoginConfig, used bool) (Provider, error) {
 	key := providerKey{accountID, config.Digest}
 	c.mu.Lock()

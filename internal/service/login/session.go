@@ -18,11 +18,11 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )
 
-// sessions passes requests of people on who are logged in. It is safe for concurrent use.
+// sessions passes on the requests of people who are logged in. It is safe for concurrent use.
 type sessions struct {
 	store     account.Logins
 	live      *live.Registry
-	locations *geo.Databases // nil = not looked up
+	locations *geo.Databases // locations is nil if no addresses are looked up.
 }
 
 // serve passes a request with a session on, or refuses it. It returns false, without an answer, for
@@ -126,7 +126,7 @@ const (
 	headerName      = "Fairlead-Auth-Name"
 	headerProvider  = "Fairlead-Auth-Provider"
 	headerGroups    = "Fairlead-Auth-Groups"
-	headerTruncated = "Fairlead-Auth-Groups-Truncated" // the number of missing groups; absent for 0
+	headerTruncated = "Fairlead-Auth-Groups-Truncated" // the number of groups that did not fit; absent for 0
 )
 
 // maxHeader is the size in bytes of the largest identity header. Groups that do not fit are left
@@ -162,8 +162,8 @@ func upstreamRequest(r *http.Request, c *trafficpolicy.LoginConfig, session *acc
 	return r
 }
 
-// removeReservedConnectionTokens keeps a client from declaring identity headers hop-by-hop, which
-// would remove them.
+// removeReservedConnectionTokens removes identity headers from Connection: as hop-by-hop headers
+// they would not reach the upstream.
 func removeReservedConnectionTokens(h http.Header) {
 	lines := h["Connection"]
 	for i, line := range lines {

@@ -28,13 +28,15 @@ const (
 
 // dialect describes a provider and its differences from the OpenID Connect standard.
 type dialect struct {
-	name, url string   // for people
-	issuer    string   // where discovery begins
-	scopes    []string // by default
-	prompt    string   // makes the provider ask again, or come as close to that as it can
-	maxAge    bool     // supports max_age, and sends auth_time
-	tenants   bool     // the issuer that discovery finds may be another of the same host, or a template with {tenantid}
-	groups    []string // claims with groups
+	name, url string   // name and url are for people.
+	issuer    string   // issuer is the URL at which discovery begins.
+	scopes    []string // scopes are the default ones.
+	prompt    string   // prompt makes the provider ask again, or come as close to that as it can.
+	maxAge    bool     // maxAge is set if the provider supports max_age, and sends auth_time.
+	// tenants is set if the issuer that discovery finds may be another of the same host, or a
+	// template with {tenantid}.
+	tenants bool
+	groups  []string // groups are the names of claims with groups.
 }
 
 const (
@@ -75,18 +77,18 @@ type discovery struct {
 	mu   sync.Mutex
 	info *providerInfo
 	err  error
-	next time.Time     // the earliest time of the next fetch
-	busy chan struct{} // closed when the current fetch has ended; nil = none
+	next time.Time     // next is the earliest time of the next fetch.
+	busy chan struct{} // busy is closed when the current fetch has ended; nil = there is none.
 }
 
 // providerInfo is the content of a discovery document.
 type providerInfo struct {
 	*goidc.Provider
-	issuer   string // may be a template
+	issuer   string // issuer may be a template.
 	endpoint oauth2.Endpoint
-	issParam bool // callbacks have the parameter iss
+	issParam bool // issParam is set if callbacks have the parameter iss.
 	keys     *keySet
-	signing  []string // algorithms of signatures
+	signing  []string // signing has the algorithms of signatures.
 }
 
 // verifier returns the verifier of a client's tokens, and the keys that it verifies one token with.

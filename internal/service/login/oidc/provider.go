@@ -337,8 +337,8 @@ func errorCodeSuffix(code string) string {
 	return " (" + code + ")"
 }
 
-// exchangeError makes the error of a code that was not exchanged. Of the response it keeps the
-// error only: whole responses may repeat secrets.
+// exchangeError makes the error of a code that was not exchanged. It has the error of the
+// response only: whole responses may repeat secrets.
 func exchangeError(err error) error {
 	var answer *oauth2.RetrieveError
 	if !errors.As(err, &answer) {

@@ -4,7 +4,6 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -21,7 +20,6 @@ import (
 type UserSessions struct {
 	db      *database
 	key     *seal.Key // key seals identities; nil for commands.
-	max     int       // max bounds the sessions of a user.
 	uses    sessionUses
 	devices lastDevices
 }
@@ -213,85 +211,4 @@ func (as *UserSessions) LiveSessionIDs(ctx context.Context, ids []string) (map[s
 			return err
 		}, `SELECT id, last_active, ends_at, idle FROM app_sessions WHERE ends_at > $1 AND id IN IDS`)
 	})
-}
-
-// create makes the session. From here on its row is updated or deleted, and never made again.
-func (as *UserSessions) create(
-	t *tx, accountID string, l account.NewLogin, device string,
-) (*account.LiveSession, error) {
-	identity, err := json.Marshal(l.Identity)
-	if err != nil {
-		return nil, fmt.Errorf("encoding an identity: %w", err)
-	}
-	if len(identity) > account.MaxIdentity {
-		return nil, account.Errorf(account.CodeLoginFailed,
-			"the identity provider sends %d bytes about this person; at most %d are stored; let it send fewer "+
-				"groups or "+
-				"attributes", len(identity), account.MaxIdentity)
-	}
-	life := lifetime{lastActive: sqldb.Micros(t.now), endsAt: sqldb.Micros(sessionEnd(l, t.now)),
-		idle: l.Idle.Microseconds()}
-	if life.expires() <= sqldb.Micros(t.now) {
-		return nil, account.Errorf(account.CodeLoginFailed,
-			"what the identity provider confirmed has expired already; sign in again")
-	}
-	userID := l.Identity.ID
-	live := account.LiveSession{ID: account.NewID(account.PrefixAppSession, t.now), AccountID: accountID,
-		Scope: l.Scope, Identity: l.Identity, Provider: l.Provider, ExpiresAt: sqldb.FromMicros(life.expires()),
-		LastUse: account.LastUse{Device: l.Device}}
-	if err := as.endLeastUsed(t, accountID, l); err != nil {
-		return nil, err
-	}
-	issuer, subject, providerSession := audience(l.Issuer, l.Client), l.Subject, l.SessionID
-	err = t.Exec(
-		`INSERT INTO app_sessions (id, account_id, user_id, token_hash, bound, endpoint_id, url, issuer, subject,
-		provider_session, identity, device, last_device, search, created_at, last_active, idle, ends_at, expires_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $12, $13, $14, $14, $15, $16, $17)`,
-		live.ID, accountID, userID, l.TokenHash, l.Scope, l.EndpointID, l.URL, issuer, subject, providerSession,
-		as.key.Seal(string(identity), live.ID), device,
-		searchable(l.URL, l.Device.IPAddress), sqldb.Micros(t.now), life.idle, life.endsAt, life.expires())
-	if err != nil {
-		return nil, err
-	}
-	t.audit(account.Caller{AccountID: accountID, PrincipalID: userID}, account.AuditAppSessionCreated, live.ID,
-		map[string]string{
-			"user_id": userID, "url": l.URL, "provider": providerText(l.Provider.Name),
-			"provider_user_id": providerText(l.Identity.ProviderUserID), "ip": l.Device.IPAddress})
-	return &live,
-		t.Exec(`INSERT INTO app_accesses (user_id, url, endpoint_id, first_at, last_at) VALUES ($1, $2, $3, $4, $4)
-		ON CONFLICT (user_id, url) DO UPDATE SET endpoint_id = excluded.endpoint_id, last_at = excluded.last_at`,
-			userID, l.URL, l.EndpointID, sqldb.Micros(t.now))
-}
-
-// sessionEnd returns when the session ends, whether it is used or not.
-func sessionEnd(l account.NewLogin, now time.Time) time.Time {
-	ends := now.Add(min(cmp.Or(l.MaxDuration, account.DefaultSessionDuration), account.MaxSessionDuration))
-	if !l.NotAfter.IsZero() && l.NotAfter.Before(ends) {
-		return l.NotAfter
-	}
-	return ends
-}
-
-// endReplaced ends the session that the login replaces, if there is one, and returns its id.
-// l.Identity.ID is the user's.
-func (as *UserSessions) endReplaced(t *tx, accountID string, l account.NewLogin) (id string, err error) {
-	if len(l.Replaces) == 0 {
-		return "", nil
-	}
-	var done account.Revocation
-	by := account.Caller{AccountID: accountID, PrincipalID: l.Identity.ID}
-	err = endSessions(t, &done, by, account.RevokedByNewLogin,
-		`s.token_hash = $1 AND s.account_id = $2 AND s.bound = $3`, l.Replaces, accountID, l.Scope)
-	if err != nil || len(done.SessionIDs) == 0 {
-		return "", err
-	}
-	return done.SessionIDs[0], nil
-}
-
-// endLeastUsed ends the user's least recently used sessions until one more is within the limit.
-// l.Identity.ID is the user's.
-func (as *UserSessions) endLeastUsed(t *tx, accountID string, l account.NewLogin) error {
-	by := account.Caller{AccountID: accountID, PrincipalID: l.Identity.ID}
-	return endSessions(t, &account.Revocation{}, by, account.RevokedByLimit, `s.id IN (SELECT id FROM app_sessions
-		WHERE user_id = $1 ORDER BY last_active DESC, id DESC LIMIT $2 OFFSET $3)`, by.PrincipalID, 10*as.max, as.max-1)
 }

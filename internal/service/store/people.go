@@ -8,19 +8,14 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"strings"
-	"unicode/utf8"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/service/seal"
 	"github.com/fairlead-dev/fairlead/internal/service/sqldb"
 )
 
 // People are the users of applications: those who have logged in to an endpoint.
 type People struct {
-	db  *database
-	key *seal.Key
-	max int // max bounds the users of an account.
+	db *database
 }
 
 const userColumns = `id, provider_name, provider_url, provider_user_id, username, email, name, created_at, last_active,
@@ -129,52 +124,4 @@ func (ps *People) AccessChoices(ctx context.Context, accountID string) (*account
 			AS c WHERE country IS NOT NULL ORDER BY country`, accountID, sqldb.Micros(t.now))
 		return choices, err
 	})
-}
-
-// maxProviderText bounds a text of an identity provider in characters.
-const maxProviderText = 255
-
-// providerText makes a text of an identity provider fit to be stored and listed.
-func providerText(text string) string {
-	text = strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
-	if utf8.RuneCountInString(text) > maxProviderText {
-		text = string([]rune(text)[:maxProviderText])
-	}
-	return text
-}
-
-// save makes the user at the first login, and updates what the provider reports.
-func (ps *People) save(t *tx, accountID string, l account.NewLogin) (id string, err error) {
-	key, who := ps.identityKey(accountID, l.Key), l.Identity
-	name, url, providerID := providerText(l.Provider.Name), providerText(l.Provider.URL),
-		providerText(who.ProviderUserID)
-	username, email, fullName := providerText(who.Username), providerText(who.Email), providerText(who.Name)
-	known, err := t.Row(`SELECT id FROM app_users WHERE account_id = $1 AND identity_key = $2`, accountID, key).
-		Find(&id)
-	switch {
-	case err == nil && !known:
-		if err := t.checkLimit("app_users", "application users", accountID, ps.max, deleteUnused); err != nil {
-			return "", err
-		}
-		id = account.NewID(account.PrefixUser, t.now)
-		err = t.Exec(
-			`INSERT INTO app_users (id, account_id, identity_key, provider_name, provider_url, provider_user_id,
-			username, email, name, search, provider_search, created_at, last_active, last_login)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $12, $12)`,
-			id, accountID, key, name, url, providerID,
-			username, email, fullName, userSearch(id, name, providerID, username, email, fullName), searchable(name),
-			sqldb.Micros(t.now))
-	case err == nil:
-		err = t.Exec(
-			`UPDATE app_users SET provider_name = $1, provider_url = $2, provider_user_id = $3, username = $4,
-			email = $5, name = $6, search = $7, provider_search = $8, last_active = $9, last_login = $9 WHERE id = $10`,
-			name, url, providerID, username, email, fullName,
-			userSearch(id, name, providerID, username, email, fullName), searchable(name), sqldb.Micros(t.now), id)
-	}
-	return id, err
-}
-
-// identityKey is the keyed digest under which a person is known.
-func (ps *People) identityKey(accountID, key string) string {
-	return ps.key.Digest("identity\x00" + accountID + "\x00" + key)
 }

@@ -200,9 +200,9 @@ func newStore(db *database, opt *Options) *Store {
 	s.TunnelSessions = &TunnelSessions{db, s.Endpoints, opt.MaxEndpoints}
 	s.Members = membership.New(db.DB, db, s.TunnelSessions, membership.Options{Replica: opt.Replica, Lock: opt.Lock,
 		Times: opt.BeatTimes, Lease: opt.Lease, AnyMode: opt.anyMode})
-	s.UserSessions = &UserSessions{db: db, key: opt.Key, max: opt.MaxUserSessions}
-	s.People = &People{db, opt.Key, opt.MaxUsers}
-	s.Logins = &Logins{db, opt.Key, s.People, s.UserSessions}
+	s.UserSessions = &UserSessions{db: db, key: opt.Key}
+	s.People = &People{db}
+	s.Logins = &Logins{db, opt.Key, s.UserSessions, opt.MaxUsers, opt.MaxUserSessions}
 	s.Revocations = &Revocations{db, s.Logins, opt.KeepUsers}
 	return s
 }

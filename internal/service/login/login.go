@@ -46,7 +46,7 @@ const (
 	maxRestarts     = 3                // restarts of a login, because of revocations during it
 	maxFlows        = 5                // logins under way per browser and action
 	providerTimeout = 20 * time.Second // limit for all requests to a provider in one step
-	maxPost         = 512 << 10        // bytes of a post to acs
+	maxPost         = 512 << 10        // bytes of a post to acs: a response in base64 and percent signs
 	maxLogoutPost   = 16 << 10         // bytes of a post to logout
 )
 

@@ -98,7 +98,8 @@ type CallbackProvider interface {
 type PostProvider interface {
 	Provider
 	// ConsumeResponse checks the response, except for its flow: the caller finds that by
-	// InResponseTo, and refuses an IdP-initiated login that the config does not allow.
+	// InResponseTo, and refuses an IdP-initiated login that the config does not allow. The caller
+	// bounds the body, too.
 	ConsumeResponse(ctx context.Context, r *http.Request, action Action) (*Authentication, error)
 	// Metadata returns the body of GET …/metadata.
 	Metadata(ctx context.Context, action Action) ([]byte, error)

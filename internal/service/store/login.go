@@ -168,7 +168,8 @@ func (ls *Logins) endReplaced(t *tx, accountID string, l account.NewLogin) (id s
 func (ls *Logins) endLeastUsed(t *tx, accountID string, l account.NewLogin) error {
 	by := account.Caller{AccountID: accountID, PrincipalID: l.Identity.ID}
 	return endSessions(t, &account.Revocation{}, by, account.RevokedByLimit, `s.id IN (SELECT id FROM app_sessions
-		WHERE user_id = $1 ORDER BY last_active DESC, id DESC LIMIT $2 OFFSET $3)`, by.PrincipalID, 10*ls.maxSessions, ls.maxSessions-1)
+		WHERE user_id = $1 ORDER BY last_active DESC, id DESC LIMIT $2 OFFSET $3)`,
+		by.PrincipalID, 10*ls.maxSessions, ls.maxSessions-1)
 }
 
 // writeSealed is writeResult for what needs the secret key.

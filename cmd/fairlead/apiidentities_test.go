@@ -23,7 +23,7 @@ func (a *accountAPI) people() (alice, session string) {
 		l.URL, l.Device.IPAddress = "https://wiki.example.com", "2001:db8::7"
 	})
 	a.Login("bob", "s3", func(l *account.NewLogin) { l.Provider.Name = "GitHub" })
-	return live.UserID, live.ID
+	return live.Identity.ID, live.ID
 }
 
 func TestIdentities_Commands(t *testing.T) {

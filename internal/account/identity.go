@@ -8,12 +8,6 @@ import (
 	"time"
 )
 
-// IdentityProvider is the provider that authenticated a user.
-type IdentityProvider struct {
-	Name string `json:"name"` // "Google", "GitHub", the host of an issuer, a SAML entity id
-	URL  string `json:"url"`
-}
-
 // User is a person who logged in through a login action of a traffic policy: an identity, or
 // application user. Names and addresses are those of the last login.
 // Times are UTC. The JSON is that of /app/users.
@@ -29,39 +23,7 @@ type User struct {
 	LastActive     time.Time        `json:"last_active"` // exact to a minute
 	LastLogin      time.Time        `json:"last_login"`
 
-	Sessions int `json:"-"` // live sessions
-}
-
-// UserAgent is a parsed User-Agent header.
-type UserAgent struct {
-	Raw            string `json:"raw"`
-	BrowserName    string `json:"browser_name"`
-	BrowserVersion string `json:"browser_version"`
-	DeviceType     string `json:"device_type"` // Desktop, Mobile, Tablet, Bot, Unknown
-	OSName         string `json:"os_name"`
-	OSVersion      string `json:"os_version"`
-}
-
-// Location is where an address is thought to be. Members are nil where the database does not know.
-type Location struct {
-	CountryCode *string  `json:"country_code"`
-	Latitude    *float64 `json:"latitude"`
-	Longitude   *float64 `json:"longitude"`
-	RadiusKM    *int     `json:"lat_long_radius_km"`
-}
-
-// Network is the autonomous system of an address.
-type Network struct {
-	ASN          int    `json:"asn"`
-	Organization string `json:"organization"`
-}
-
-// Device is the browser of a session and where it was when it logged in.
-type Device struct {
-	UserAgent UserAgent `json:"user_agent"`
-	IPAddress string    `json:"ip_address"`
-	Location  *Location `json:"location"` // nil without a database, or when it does not know
-	Network   *Network  `json:"network"`  // the same
+	Sessions int `json:"-"` // Sessions counts the live ones.
 }
 
 // AppSession is one login of a user at one endpoint with one browser: an application session. The
@@ -98,14 +60,16 @@ type UserFilter struct {
 	// Query holds words. Each is a part of user name, e-mail, name, the provider's name, its id of
 	// the user, or id, whatever their case and accents.
 	Query    string
-	Provider string // the provider's name, or a part of it, likewise
+	Provider string // Provider is the provider's name, or a part of it, likewise.
 	UserID   string
 	// AccessFilter selects users by a live session; with Endpoint alone, by every endpoint that
 	// they have accessed.
 	AccessFilter
 
-	ByActivity   bool      // the most recently active first, and not the newest
-	ActiveBefore time.Time // with ByActivity: LastActive of the user Page.BeforeID, after which the page begins
+	ByActivity bool // ByActivity lists the most recently active first, and not the newest.
+	// ActiveBefore is, with ByActivity, the LastActive of the user Page.BeforeID, after which the
+	// page begins.
+	ActiveBefore time.Time
 }
 
 // AppSessionFilter narrows a list of sessions; empty fields match everything.
@@ -146,11 +110,12 @@ type Identities interface {
 // RevokeSelector selects the sessions that end. Exactly one of UserID, SessionsOf, SessionID and
 // Issuer is set.
 type RevokeSelector struct {
-	UserID     string // the user goes too, with all that is known of them
-	SessionsOf string // all sessions of the user with this id, who stays
+	UserID     string // UserID is a user who is deleted, too, with all data about them.
+	SessionsOf string // SessionsOf is a user who stays: all of their sessions end.
 	SessionID  string
 
-	// Of a back-channel logout: the sessions of the issuer's client with its sid, or its sub.
+	// Fields of a back-channel logout: the sessions of the issuer's client with its sid, or its
+	// sub.
 	Issuer, Client, ProviderSession, Subject string
 	// ReplayKey identifies the logout token; it is remembered until ReplayUntil. CodeLoginFailed
 	// when it was used before or is too old. It counts as used only once the sessions have ended,
@@ -166,8 +131,8 @@ const (
 	RevokedByBackChannel = "back-channel logout" // by the identity provider
 	RevokedByRetention   = "retention"           // inactive for longer than users are kept
 	RevokedByNewLogin    = "new login"           // in the same browser at the same endpoint
-	// at a login of one session more than a user may have; it was the one that was used least
-	// recently
+	// RevokedByLimit is the reason at a login of one session more than a user may have: the one
+	// that was used least recently ends.
 	RevokedByLimit = "session limit"
 )
 
@@ -175,8 +140,8 @@ const (
 type Revocation struct {
 	UserIDs    []string
 	SessionIDs []string
-	At         time.Time // when it was committed
-	Streams    int       // streams that the edge cut
+	At         time.Time // At is when it was committed.
+	Streams    int       // Streams counts those that the edge cut.
 }
 
 // Revoker ends sessions. When Revoke of the service returns, nothing of the sessions is served any

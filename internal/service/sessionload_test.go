@@ -83,8 +83,9 @@ func (c *sessionLoad) addSession(user, url string, change ...func(*account.NewLo
 	raw := make([]byte, 32)
 	_, _ = rand.Read(raw)
 	hash := sha256.Sum256(raw)
-	l := account.NewLogin{Key: "oidc\x00test\x00" + user, Provider: account.IdentityProvider{Name: "test"},
-		Identity:  account.LoginIdentity{ProviderUserID: user, Email: user + "@example.com"},
+	l := account.NewLogin{Authentication: account.Authentication{Key: "oidc\x00test\x00" + user,
+		Provider: account.IdentityProvider{Name: "test"},
+		Identity: account.LoginIdentity{ProviderUserID: user, Email: user + "@example.com"}},
 		StartedAt: time.Now(), URL: url, Scope: c.scope[url], TokenHash: hash[:], MaxDuration: time.Hour}
 	for _, f := range change {
 		f(&l)
@@ -93,7 +94,7 @@ func (c *sessionLoad) addSession(user, url string, change ...func(*account.NewLo
 	if err != nil {
 		c.T.Fatal(err)
 	}
-	return loadSession{s.UserID, s.ID, loadCookie + "=" + base64.RawURLEncoding.EncodeToString(raw), url}
+	return loadSession{s.Identity.ID, s.ID, loadCookie + "=" + base64.RawURLEncoding.EncodeToString(raw), url}
 }
 
 // heldRequest is a request at the upstream.

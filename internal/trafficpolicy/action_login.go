@@ -11,12 +11,85 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-
-	celast "github.com/google/cel-go/common/ast"
-	"go.yaml.in/yaml/v3"
+	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
+
+// LoginKind is the type of a login action.
+type LoginKind string
+
+// The kinds.
+const (
+	LoginOAuth LoginKind = "oauth"
+	LoginOIDC  LoginKind = "openid-connect"
+	LoginSAML  LoginKind = "saml"
+)
+
+// LoginConfig is the config of a login action, checked as far as that takes no request. It holds
+// secrets: never log it.
+type LoginConfig struct {
+	Kind LoginKind
+	// AuthID distinguishes the login actions of one host in cookies and paths: 1-64 of a-z, 0-9,
+	// "-" and "_".
+	AuthID             string
+	MaxSession         time.Duration
+	IdleSession        time.Duration // IdleSession ends a session that is not used for as long; 0 = none.
+	AllowCORSPreflight bool          // AllowCORSPreflight passes OPTIONS requests of CORS without a login.
+	// UpstreamGroups are the groups that are sent to the upstream: names, or beginnings before a final
+	// "*"; nil = all.
+	UpstreamGroups []string
+	// Digest is the same for equal configs. It is not for people, who could guess secrets with it.
+	Digest string
+
+	// Fields of oauth and openid-connect.
+	Provider string // Provider is that of oauth: github, gitlab, google or microsoft.
+	// IssuerURL is the issuer of openid-connect, or the URL of an oauth provider that is not at its
+	// usual one.
+	IssuerURL      string
+	ClientID       string
+	ClientSecret   string
+	Scopes         []string
+	AuthzURLParams map[string]string
+	// RequireAuthTime requires the provider's auth_time for a login after a revocation. nil = if
+	// the provider was asked for it.
+	RequireAuthTime *bool
+
+	// Fields of saml. One of the first two is set.
+	IdPMetadata       string //nolint:revive // SAML's own spelling
+	IdPMetadataURL    string //nolint:revive // as above
+	ForceAuthn        bool
+	AllowIdPInitiated bool //nolint:revive // as above
+	AuthorizedGroups  []string
+	NameIDFormat      string // NameIDFormat is a URN.
+}
+
+// ForwardsGroup reports whether the group is sent to the upstream.
+func (l *LoginConfig) ForwardsGroup(group string) bool {
+	return l.UpstreamGroups == nil || slices.ContainsFunc(l.UpstreamGroups, func(of string) bool {
+		prefix, many := strings.CutSuffix(of, "*")
+		return of == group || many && strings.HasPrefix(group, prefix)
+	})
+}
+
+// LoginRequest is a request at a login action.
+type LoginRequest struct {
+	Config   *LoginConfig
+	Endpoint *account.Endpoint
+	Conn     *Conn
+	Pages    PageWriter
+}
+
+// LoginHandler implements login actions. It answers a request itself (a redirect, a page, a
+// reserved path), or calls next once, with a copy of the request whose context ends with the
+// session, without the action's cookies, and with a writer that drops everything after that end. The
+// person is nil for a preflight request.
+type LoginHandler interface {
+	ServeLogin(w http.ResponseWriter, r *http.Request, l LoginRequest, next AdmitFunc)
+}
+
+// AdmitFunc passes a request to the rules after a login action, which may read who the person is.
+type AdmitFunc = func(w http.ResponseWriter, r *http.Request, person *account.LoginIdentity)
 
 // LoginPath returns the prefix of an action's reserved paths: /_fairlead/{auth_id}/.
 func LoginPath(authID string) string { return account.ReservedPath + authID + "/" }
@@ -34,7 +107,7 @@ func ClientRequestURI(r *http.Request) string {
 // rest.
 type loginAction struct {
 	config    LoginConfig
-	namespace string // the namespace of its findings
+	namespace string // namespace is that of the action's results below "actions".
 }
 
 // loginNamespaces are the names below "actions" of the results of logins.
@@ -103,51 +176,6 @@ func (c *compiler) checkLogin(a *config) {
 	c.loginNode = a.node
 }
 
-// resultRead is where an expression reads a result of a login.
-type resultRead struct {
-	namespace, name string
-	line, column    int
-}
-
-// resultReads are what the expressions of a document read of logins.
-type resultReads []resultRead
-
-// record records what a checked expression reads of logins. Its text begins at the character offset
-// of n's value.
-func (reads *resultReads) record(l lines, n *yaml.Node, offset int, text string, a *celast.AST) {
-	celast.PreOrderVisit(a.Expr(), celast.NewExprVisitor(func(e celast.Expr) {
-		read, ok := a.ReferenceMap()[e.ID()]
-		if !ok {
-			return
-		}
-		name := strings.TrimPrefix(read.Name, presencePrefix)
-		rest, ok := strings.CutPrefix(name, "actions.")
-		family, _, _ := strings.Cut(strings.TrimPrefix(rest, "ngrok."), ".")
-		if !ok || !slices.Contains(loginNamespaces, family) {
-			return
-		}
-		start := a.SourceInfo().GetStartLocation(e.ID())
-		line, column := l.position(n, offset+runeOffset(text, start.Line(), start.Column()))
-		*reads = append(*reads, resultRead{family, name, line, column})
-	}))
-}
-
-// check returns problems for reads of results that no action of the policy sets. namespace and login
-// are those of its login action.
-func (reads resultReads) check(namespace string, login *yaml.Node) (problems []Problem) {
-	for _, f := range reads {
-		why := "the policy has no login action"
-		switch {
-		case f.namespace == namespace:
-			continue
-		case namespace != "":
-			why = fmt.Sprintf("what the login action on line %d finds out is in actions.%s", login.Line, namespace)
-		}
-		problems = append(problems, Problem{f.line, f.column, f.name, f.name + " is never known: " + why})
-	}
-	return problems
-}
-
 const maxAuthID = 64
 
 func (a *loginAction) authID(c *config) string {
@@ -187,19 +215,18 @@ func (a *loginAction) serve(x *exchange) {
 		return
 	}
 	l := LoginRequest{Config: &a.config, Endpoint: x.conn.Endpoint, Conn: x.conn, Pages: x.forwarder}
-	logins.ServeLogin(x.w, x.r, l, func(w http.ResponseWriter, r *http.Request, found LoginResult) {
+	logins.ServeLogin(x.w, x.r, l, func(w http.ResponseWriter, r *http.Request, person *account.LoginIdentity) {
 		x.w, x.r, x.cloned = w, r, false
 		clear(x.cache)
-		a.setResults(x, found)
+		a.setResults(x, person)
 		x.next()
 	})
 }
 
 // setResults sets the results that later rules may read.
-func (a *loginAction) setResults(x *exchange, found LoginResult) {
+func (a *loginAction) setResults(x *exchange, id *account.LoginIdentity) {
 	x.setResult(a.namespace+".session_timed_out", false)
-	id := found.Identity
-	if id.ID == "" {
+	if id == nil {
 		x.setResult(a.namespace+".error.code", string(account.CodeLoginNeeded)) // a preflight request
 		return
 	}

@@ -19,21 +19,21 @@ import (
 type fakeLogins struct{ asked []LoginRequest }
 
 func (d *fakeLogins) ServeLogin(
-	w http.ResponseWriter, r *http.Request, l LoginRequest, next func(http.ResponseWriter, *http.Request, LoginResult),
+	w http.ResponseWriter, r *http.Request, l LoginRequest, next AdmitFunc,
 ) {
 	d.asked = append(d.asked, l)
 	switch {
 	case strings.HasPrefix(ClientRequestURI(r), LoginPath(l.Config.AuthID)):
 		_, _ = io.WriteString(w, "own path")
 	case r.Method == http.MethodOptions:
-		next(w, r, LoginResult{})
+		next(w, r, nil)
 	case r.Header.Get("Person") == "":
 		l.Pages.WritePage(w, r, http.StatusUnauthorized, account.CodeLoginNeeded, "log in")
 	default:
 		r = r.Clone(r.Context())
 		r.Header.Del("Person")
-		next(w, r, LoginResult{Identity: account.LoginIdentity{ID: "au-1", Name: r.Header.Get("Name"),
-			Groups: []string{"staff"}, Attributes: map[string][]string{"team": {"a", "b"}}}})
+		next(w, r, &account.LoginIdentity{ID: "au-1", Name: r.Header.Get("Name"),
+			Groups: []string{"staff"}, Attributes: map[string][]string{"team": {"a", "b"}}})
 	}
 }
 

@@ -29,7 +29,7 @@ func (a *api) login(who string) (userID, sessionID string) {
 				RadiusKM: &radius},
 			Network: &account.Network{ASN: 64500, Organization: "Example"}}
 	})
-	return live.UserID, live.ID
+	return live.Identity.ID, live.ID
 }
 
 // same fails unless the answer is the JSON, whatever the order of its fields.
@@ -211,7 +211,7 @@ func TestIdentities_FiltersAndOrder(t *testing.T) {
 	a := newAPI(t)
 	alice, _ := a.login("alice")
 	a.Clock.Step(time.Second)
-	bob := a.Login("bob", "s2").UserID
+	bob := a.Login("bob", "s2").Identity.ID
 	a.Clock.Step(time.Minute)
 	a.Login("alice", "s3")
 	for query, want := range map[string]string{

@@ -52,7 +52,7 @@ func isolatedAccount(t *testing.T) (a *api, ids map[string]string, theirs string
 			Labels: map[string]string{"app": "mine"}}, account.TunnelResume{})
 	storetest.Must(t, err)
 	login := a.Login("mine", "secret", func(l *account.NewLogin) { l.Provider.Name = "mine" })
-	ids["tunnels"], ids["app/users"], ids["app/sessions"] = tunnel.ID, login.UserID, login.ID
+	ids["tunnels"], ids["app/users"], ids["app/sessions"] = tunnel.ID, login.Identity.ID, login.ID
 	ids["events"] = into[auditPage](a.get("/events").want(200)).Events[0].ID
 	return a, ids, a.key(other, account.ScopeAdmin)
 }

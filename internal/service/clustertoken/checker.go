@@ -21,10 +21,10 @@ type Checker struct {
 // Options configure a Checker; all fields but Issuers and Clock are required.
 type Options struct {
 	Store   account.ClusterTokens
-	Issuers *Issuers // nil = no keys are read from issuers
-	BaseURL string   // the service's base URL, with which audiences begin
+	Issuers *Issuers // Issuers reads the keys that issuers publish; nil = none are read.
+	BaseURL string   // BaseURL is the service's, with which audiences begin.
 	Logger  *slog.Logger
-	Clock   func() time.Time // default time.Now
+	Clock   func() time.Time // Clock has the default time.Now.
 }
 
 // New returns a Checker.
@@ -88,7 +88,7 @@ func (c *Checker) clusterOf(ctx context.Context, t *token) (*account.Cluster, er
 	if account.CodeOf(err) != account.CodeUnknownKey || c.opt.Issuers == nil {
 		return cluster, err
 	}
-	read, failure := c.opt.Issuers.learn(ctx, t, c.opt.Clock())
+	read, failure := c.opt.Issuers.readFor(ctx, t, c.opt.Clock())
 	switch {
 	case failure != nil:
 		c.refused.log.Warn("the keys of a token's issuer could not be read", "account", t.accountID,

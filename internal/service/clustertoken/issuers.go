@@ -31,12 +31,12 @@ const (
 // OpenID Connect Discovery 1.0. It is safe for concurrent use.
 type Issuers struct {
 	store  account.IssuerKeys
-	client *http.Client // checks the addresses that it connects to, and bounds answers
+	client *http.Client // client checks the addresses that it connects to, and bounds answers.
 	log    *slog.Logger
 
-	reading singleflight.Group // by cluster ID
+	reading singleflight.Group // reading merges the readings of one cluster's issuer, by the cluster's ID.
 	mu      sync.Mutex
-	next    map[string]time.Time // by cluster ID, of the next reading for an unknown key
+	next    map[string]time.Time // next is the time of the next reading for an unknown key, by cluster ID.
 }
 
 // NewIssuers returns Issuers that read with the client.
@@ -67,9 +67,9 @@ func (i *Issuers) Run(ctx context.Context) {
 	}
 }
 
-// learn reads the keys of the clusters that a token with an unknown key may be of, and reports
+// readFor reads the keys of the clusters that a token with an unknown key may be of, and reports
 // whether there is any such cluster. The error says why the keys could not be read.
-func (i *Issuers) learn(ctx context.Context, t *token, now time.Time) (bool, error) {
+func (i *Issuers) readFor(ctx context.Context, t *token, now time.Time) (bool, error) {
 	clusters, err := i.store.IssuerClusters(ctx, t.accountID, t.claims.Issuer)
 	if err != nil || len(clusters) == 0 {
 		return false, err
@@ -129,8 +129,8 @@ func (i *Issuers) read(ctx context.Context, c *account.Cluster) error {
 	return i.store.LearnPublished(ctx, c, keys)
 }
 
-// download reads the keys at a jwks_uri. Those that ServiceAccounts' tokens are not accepted with
-// make the whole set invalid, as they do where an administrator gives it.
+// download reads the keys at a jwks_uri. A key with which no ServiceAccount's token is accepted
+// makes the whole set invalid, as in a set that an administrator gives.
 func (i *Issuers) download(ctx context.Context, uri string) (account.KeySet, error) {
 	if !strings.HasPrefix(uri, "https://") {
 		return account.KeySet{}, fmt.Errorf("the issuer's jwks_uri is %q, which is no https URL", account.Shorten(uri))

@@ -31,12 +31,12 @@ type refusals struct {
 	log   *slog.Logger
 
 	mu       sync.Mutex
-	accounts map[string]*accountRefusals // by account id; existing accounts only
+	accounts map[string]*accountRefusals // accounts has existing accounts only, by their ids.
 }
 
 type accountRefusals struct {
 	limit   *rate.Limiter
-	skipped int // since the last event
+	skipped int // skipped counts the refusals without an event since the last one.
 }
 
 // record writes that the token was refused with err, unless err is one of the store. cluster is nil

@@ -27,7 +27,7 @@ const (
 // token is a token that is not verified until verify has returned nil.
 type token struct {
 	raw       string
-	accountID string // the account that the audience names
+	accountID string // accountID is that of the account that the audience names.
 	keyID     string
 	header    map[string]json.RawMessage
 	claims    claims

@@ -28,20 +28,20 @@ const (
 	maxField = 64
 )
 
-// FromRequest describes the browser that sent r from ip, whose location is where.
-func FromRequest(r *http.Request, ip netip.Addr, where geo.Location) account.Device {
+// FromRequest describes the browser that sent r from the address with the location.
+func FromRequest(r *http.Request, ip netip.Addr, at geo.Location) account.Device {
 	d := account.Device{UserAgent: parseUserAgent(r.UserAgent())}
 	if ip.IsValid() {
 		d.IPAddress = ip.Unmap().WithZone("").String()
 	}
-	if where.CountryCode != "" || where.Latitude != nil {
-		d.Location = &account.Location{Latitude: where.Latitude, Longitude: where.Longitude, RadiusKM: where.RadiusKM}
-		if where.CountryCode != "" {
-			d.Location.CountryCode = &where.CountryCode
+	if at.CountryCode != "" || at.Latitude != nil {
+		d.Location = &account.Location{Latitude: at.Latitude, Longitude: at.Longitude, RadiusKM: at.RadiusKM}
+		if at.CountryCode != "" {
+			d.Location.CountryCode = &at.CountryCode
 		}
 	}
-	if where.ASN != 0 {
-		d.Network = &account.Network{ASN: where.ASN, Organization: where.Organization}
+	if at.ASN != 0 {
+		d.Network = &account.Network{ASN: at.ASN, Organization: at.Organization}
 	}
 	return d
 }

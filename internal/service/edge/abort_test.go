@@ -21,14 +21,13 @@ import (
 type cutting struct{ *live.Registry }
 
 func (c cutting) ServeLogin(
-	w http.ResponseWriter, r *http.Request, l trafficpolicy.LoginRequest,
-	next func(http.ResponseWriter, *http.Request, trafficpolicy.LoginResult),
+	w http.ResponseWriter, r *http.Request, l trafficpolicy.LoginRequest, next trafficpolicy.AdmitFunc,
 ) {
 	guarded, under, cut := live.Abortable(w, r, l.Conn.Aborter, nil)
 	e := c.Register(cut)
 	defer e.Done()
 	e.SetSession("session")
-	next(guarded, under, trafficpolicy.LoginResult{Identity: account.LoginIdentity{ID: "au_1"}})
+	next(guarded, under, &account.LoginIdentity{ID: "au_1"})
 }
 
 // counter counts aborts.

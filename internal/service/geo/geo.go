@@ -37,13 +37,13 @@ const (
 
 // Location is the location and network of an address; empty and nil fields are unknown.
 type Location struct {
-	CountryCode string // two letters
-	Country     string // in English
+	CountryCode string // CountryCode has two letters.
+	Country     string // Country is the English name.
 	Subdivision string
 	City        string
 	Latitude    *float64
 	Longitude   *float64
-	RadiusKM    *int // around them, in which the address is likely to be
+	RadiusKM    *int // RadiusKM is the radius around them in which the address is likely to be.
 
 	ASN          int
 	Organization string
@@ -59,9 +59,9 @@ type Databases struct {
 type file struct {
 	path       string
 	reader     atomic.Pointer[maxminddb.Reader]
-	loaded     fileVersion // the version of the content that was read last
-	contentErr error       // the content's error; nil when it is a database
-	lastLogged string      // error
+	loaded     fileVersion // loaded is the version of the content that was read last.
+	contentErr error       // contentErr is that of the content; nil when it is a database.
+	lastLogged string      // lastLogged is the text of the error that was logged last.
 }
 
 // fileVersion is the size and modification time of a file's content.

@@ -5,10 +5,13 @@ package live
 
 import (
 	"container/list"
+	"context"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
+	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
 	"github.com/fairlead-dev/fairlead/internal/service/lease"
 )
 
@@ -18,16 +21,16 @@ import (
 //
 // With a lease, requests are served only while it is valid.
 type Registry struct {
-	lease *lease.Lease // nil = always valid
+	lease *lease.Lease // lease bounds the serving of sessions; nil = it is always valid.
 
 	mu         sync.Mutex
-	abortCount uint64 // calls of Abort
-	listCount  uint64 // calls of Sessions
-	leaseEnded int    // requests that ended with the lease, and that Run has not reported yet
+	abortCount uint64 // abortCount counts the calls of Abort.
+	listCount  uint64 // listCount counts the calls of Sessions.
+	leaseEnded int    // leaseEnded counts the requests that ended with the lease since Run reported them last.
 	sessions   map[string]map[*Entry]struct{}
-	pending    list.List         // *Entry values without a session yet, the oldest in front
-	aborts     []abortRecord     // the oldest in front
-	abortedAt  map[string]uint64 // the abortCount of each id's latest record
+	pending    list.List         // pending has the *Entry values without a session, the oldest in front.
+	aborts     []abortRecord     // aborts begins with the oldest record.
+	abortedAt  map[string]uint64 // abortedAt is the abortCount of the latest record of each session.
 }
 
 // abortRecord is an ended session and the abortCount of its abort.
@@ -47,15 +50,15 @@ func (r *Registry) Lease() *lease.Lease { return r.lease }
 // Entry is one request that is being served. Its methods must not be called concurrently.
 type Entry struct {
 	registry *Registry
-	since    uint64        // the registry's abortCount at Register
-	listed   uint64        // the registry's listCount at Register
-	element  *list.Element // in pending; nil once the session is named
+	since    uint64        // since is the registry's abortCount at Register.
+	listed   uint64        // listed is the registry's listCount at Register.
+	element  *list.Element // element is in the registry's pending; nil once the session is named.
 	session  string
-	unlisted bool // Sessions was called between Register and SetSession
-	counted  bool // in leaseEnded
+	unlisted bool // unlisted is set if Sessions was called between Register and SetSession.
+	counted  bool // counted is set once leaseEnded counts the request.
 
-	mu      sync.Mutex // held during Abort, so that Done waits for it
-	request Aborter    // nil once it was aborted
+	mu      sync.Mutex // mu is held during Abort, so that Done waits for it.
+	request Aborter    // request is nil once it was aborted.
 	done    bool
 }
 
@@ -69,7 +72,7 @@ func (r *Registry) Register(request Aborter) *Entry {
 	return e
 }
 
-// SetSession names the request's session, once. It returns false when that session was aborted
+// SetSession sets the request's session, once. It returns false when that session was aborted
 // since Register: the request must not go on.
 func (e *Entry) SetSession(sessionID string) (ok bool) {
 	r := e.registry
@@ -90,7 +93,7 @@ func (e *Entry) SetSession(sessionID string) (ok bool) {
 }
 
 // MissedComparison reports whether a comparison with the store began between Register and
-// SetSession of a registry with a lease. It did not see the request's session, which may have ended
+// SetSession of a registry with a lease. It left out the request's session, which may have ended
 // since it was read: it has to be read again.
 func (e *Entry) MissedComparison() bool { return e.registry.lease != nil && e.unlisted }
 
@@ -203,4 +206,68 @@ func (r *Registry) Counts() (sessions, requests int) {
 		requests += len(all)
 	}
 	return len(r.sessions), requests
+}
+
+// leaseInterval is the time between two checks of the lease by Run: how late it aborts idle
+// requests.
+const leaseInterval = 250 * time.Millisecond
+
+// Run aborts all requests while the lease is not valid, also those that pass nothing on, until ctx
+// is done. It returns at once without a lease. ended is called after requests have ended with the
+// lease, with their number; first is true for the first time since the lease was valid.
+func (r *Registry) Run(ctx context.Context, ended func(requests int, first bool)) {
+	if r.lease == nil {
+		return
+	}
+	first := true
+	for timer.Sleep(ctx, r.untilLeaseCheck()) {
+		valid := r.lease.Valid()
+		if !valid {
+			r.abortLeaseEnded()
+		}
+		if n := r.resetLeaseEnded(); n > 0 {
+			ended(n, first)
+			first = false
+		}
+		first = first || valid
+	}
+}
+
+// untilLeaseCheck returns the time until Run has to check the lease.
+func (r *Registry) untilLeaseCheck() time.Duration {
+	if left := r.lease.Remaining(); left > 0 {
+		return min(left, leaseInterval)
+	}
+	return leaseInterval
+}
+
+// abortLeaseEnded aborts all requests that have a session. It is no end of the sessions: a request
+// that has not named its session goes on.
+func (r *Registry) abortLeaseEnded() {
+	var all []*Entry
+	r.mu.Lock()
+	for _, entries := range r.sessions {
+		for e := range entries {
+			r.countLeaseEnded(e)
+			all = append(all, e)
+		}
+	}
+	r.mu.Unlock()
+	abortAll(all)
+}
+
+// countLeaseEnded counts a request that ends, once, if the lease is not valid; mu must be held.
+func (r *Registry) countLeaseEnded(e *Entry) {
+	if !e.counted && !r.lease.Valid() {
+		e.counted = true
+		r.leaseEnded++
+	}
+}
+
+// resetLeaseEnded returns the number of requests that Run reports next, and sets it to 0.
+func (r *Registry) resetLeaseEnded() (requests int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	requests, r.leaseEnded = r.leaseEnded, 0
+	return requests
 }

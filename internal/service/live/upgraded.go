@@ -56,8 +56,8 @@ func (c *upgradedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// CloseWrite half-closes the connection. It fails after the session's end: the client must not take
-// what it got for complete.
+// CloseWrite half-closes the connection. It fails after the session's end: to the client, what it
+// got must not look complete.
 func (c *halfCloseConn) CloseWrite() error {
 	if err := c.guard.check(); err != nil {
 		return err

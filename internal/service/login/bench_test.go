@@ -37,7 +37,7 @@ func BenchmarkSession(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		w.handler.ServeLogin(discardResponse{http.Header{}}, r, q,
-			func(w http.ResponseWriter, _ *http.Request, _ trafficpolicy.LoginResult) {
+			func(w http.ResponseWriter, _ *http.Request, _ *account.LoginIdentity) {
 				served++
 				_, _ = io.WriteString(w, "upstream")
 			})

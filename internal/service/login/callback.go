@@ -36,7 +36,7 @@ func (l *logins) handleCallback(q *request) error {
 
 // refuseStale answers a provider's response that belongs to no flow of this browser: never started
 // here, expired, or already finished, by this tab or another. It makes no session; a browser that
-// has one goes on to returnTo, where the session is checked like any other.
+// has one goes on to returnTo, which checks the session.
 func (l *logins) refuseStale(q *request, what, returnTo string) error {
 	q.returnTo = returnTo
 	if hash := q.sessionTokenHash(); hash != nil && isNavigation(q.r) {
@@ -60,10 +60,10 @@ type finishTicket struct {
 	Authentication *Authentication `json:"confirmed"`
 	Scope          string          `json:"bound"`
 	ReturnTo       string          `json:"return_to"`
-	ReceivedAt     time.Time       `json:"came"` // by the store's clock
+	ReceivedAt     time.Time       `json:"came"` // ReceivedAt is a time of the store's clock.
 }
 
-// ticketLifetime is how long a browser may take from the POST to the GET.
+// ticketLifetime is the longest time between the POST and the GET of a browser.
 const ticketLifetime = time.Minute
 
 // handleACS handles the provider's response that the browser posts. handleFinish finds the flow
@@ -169,9 +169,7 @@ func (l *logins) complete(q *request, auth *Authentication, f *Flow) error {
 	}
 	token, hash := newToken()
 	session, err := l.store.Login(q.r.Context(), q.action.AccountID, account.NewLogin{
-		Key: auth.Key, Provider: auth.Provider, Identity: auth.Identity, Issuer: auth.Issuer, Client: auth.Client,
-		Subject: auth.Subject, SessionID: auth.SessionID, AuthTime: auth.AuthTime, NotAfter: auth.NotAfter,
-		StartedAt: f.StoreTime, ForceReauth: f.ForceReauth,
+		Authentication: auth.Authentication, StartedAt: f.StoreTime, ForceReauth: f.ForceReauth,
 		EndpointID: q.Endpoint.ID, URL: q.action.EndpointURL, Scope: q.scope(),
 		TokenHash: hash, Replaces: q.sessionTokenHash(), Device: l.sessions.device(q),
 		MaxDuration: q.Config.MaxSession, Idle: q.Config.IdleSession,
@@ -193,7 +191,7 @@ func (l *logins) complete(q *request, auth *Authentication, f *Flow) error {
 		return unavailable("saving a session", err)
 	}
 	q.log.Info("person logged in", "endpoint", q.Endpoint.ID, "url", q.Endpoint.URL, "auth_id", q.Config.AuthID,
-		"user", session.UserID, "session", session.ID)
+		"user", session.Identity.ID, "session", session.ID)
 	if session.ReplacedSessionID != "" {
 		l.live.Abort([]string{session.ReplacedSessionID})
 	}

@@ -25,7 +25,7 @@ const (
 )
 
 // metadataServices are the addresses at which clouds give credentials to their machines. They are
-// forbidden even where an allow list has them.
+// forbidden even if an allow list has them.
 var metadataServices = []netip.Prefix{
 	netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("fd00:ec2::/32"),
 	netip.MustParsePrefix("100.100.100.200/32"), netip.MustParsePrefix("192.0.0.192/32"),
@@ -34,7 +34,7 @@ var metadataServices = []netip.Prefix{
 
 // NewClient returns the client for URLs that tenants configure. It checks every address when it
 // connects: private ones need an entry in allow. It follows redirects of GET within the same host
-// only, takes 10 s and 1 MiB at most, and uses no proxy.
+// only, waits 10 s and reads 1 MiB at most, and uses no proxy.
 func NewClient(allow []backend.Allowed) *http.Client {
 	guard := &backend.Guard{Allow: allow, Deny: metadataServices, Flag: "--login-allow"}
 	t := &http.Transport{

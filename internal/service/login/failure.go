@@ -20,7 +20,7 @@ import (
 // stepSession is the step of a request that is not to a reserved path.
 const stepSession = "session"
 
-// FailureRecorder keeps failed logins for the owners of endpoints. It does not block.
+// FailureRecorder records failed logins for the owners of endpoints. It does not block.
 // *traffic.Recorder implements it.
 type FailureRecorder interface {
 	LoginFailed(accountID string, f traffic.LoginFailure)
@@ -29,8 +29,8 @@ type FailureRecorder interface {
 // PersonalError is a cause that lists claims of a provider about a person. That is for the server's
 // log only.
 type PersonalError struct {
-	Public string                // without what is personal
-	Person account.LoginIdentity // the person whom the provider confirmed
+	Public string                // Public is the cause without personal details.
+	Person account.LoginIdentity // Person is the one that the provider confirmed.
 	Cause  error
 }
 
@@ -62,7 +62,7 @@ func (q *request) reportFailure(code account.Code, shown string, cause error) {
 		Shown: shown, Reason: reason})
 }
 
-// personName returns what the provider calls a person, with the id that tells namesakes apart.
+// personName returns what the provider calls a person, with the id that distinguishes namesakes.
 func personName(id account.LoginIdentity) string {
 	name := cmp.Or(id.Email, id.Username, id.Name)
 	if name == "" || id.ProviderUserID == "" || name == id.ProviderUserID {
@@ -106,8 +106,8 @@ func userMessage(err error) string {
 // maxLoggedCause is the limit of a logged cause in bytes.
 const maxLoggedCause = 500
 
-// logText returns the text of an error for the log and the endpoint's owner, without tokens and words
-// of Go: its cause alone if the message is for the person.
+// logText returns the text of an error for the log and the endpoint's owner, without tokens and
+// words of Go: its cause alone if the message is for the person.
 func logText(err error) string {
 	var e *account.Error
 	if errors.As(err, &e) && e.Cause != nil &&

@@ -72,8 +72,8 @@ func (m *fakeStore) Login(_ context.Context, accountID string, l account.NewLogi
 		delete(m.sessions, string(l.Replaces))
 	}
 	s := &account.LiveSession{ReplacedSessionID: replaced, ID: "as-" + string(rune('0'+len(m.logins))),
-		UserID: "au-" + l.Identity.ProviderUserID, AccountID: accountID, Scope: l.Scope, Identity: l.Identity,
-		Provider: l.Provider}
+		AccountID: accountID, Scope: l.Scope, Identity: l.Identity, Provider: l.Provider}
+	s.Identity.ID = "au-" + l.Identity.ProviderUserID
 	m.sessions[string(l.TokenHash)] = s
 	return s, nil
 }
@@ -99,10 +99,6 @@ func (m *fakeStore) RecordDevice(s *account.LiveSession, d account.Device) {
 	defer m.mu.Unlock()
 	m.devices = append(m.devices, s.ID+" "+d.IPAddress+" "+d.UserAgent.Raw)
 	s.LastUse.Device = d
-}
-
-func (m *fakeStore) RevokedSince(context.Context, string, string) (time.Time, error) {
-	return time.Time{}, nil
 }
 
 func (m *fakeStore) UseOnce(_ context.Context, _, key string, _ time.Time) (bool, error) {
@@ -235,8 +231,9 @@ func newHarness(t testing.TB, change ...func(*harness)) *harness {
 		idp: &fakeProvider{scope: "issuer and client"},
 		config: trafficpolicy.LoginConfig{Kind: trafficpolicy.LoginOIDC, AuthID: "staff", MaxSession: time.Hour,
 			Digest: "d"}}
-	w.idp.authentication = Authentication{Key: "k", Identity: account.LoginIdentity{ProviderUserID: "ann", Name: "Ann",
-		Groups: []string{"staff"}}, Provider: account.IdentityProvider{Name: "IdP"}}
+	w.idp.authentication = Authentication{Authentication: account.Authentication{Key: "k",
+		Identity: account.LoginIdentity{ProviderUserID: "ann", Name: "Ann", Groups: []string{"staff"}},
+		Provider: account.IdentityProvider{Name: "IdP"}}}
 	for _, f := range change {
 		f(w)
 	}
@@ -274,7 +271,7 @@ func (plainPages) WritePage(w http.ResponseWriter, _ *http.Request, status int, 
 type response struct {
 	*httptest.ResponseRecorder
 	upstream *http.Request // nil = none
-	login    trafficpolicy.LoginResult
+	person   *account.LoginIdentity
 }
 
 func (b *browser) do(r *http.Request) response {
@@ -289,11 +286,11 @@ func (b *browser) do(r *http.Request) response {
 		Conn:  &trafficpolicy.Conn{ClientIP: netip.MustParseAddr("192.0.2.7"), TLS: true},
 		Pages: plainPages{}}
 	b.h.handler.ServeLogin(res.ResponseRecorder, r, q,
-		func(w http.ResponseWriter, r *http.Request, found trafficpolicy.LoginResult) {
+		func(w http.ResponseWriter, r *http.Request, person *account.LoginIdentity) {
 			if res.upstream != nil {
 				b.h.t.Error("next was called twice")
 			}
-			res.upstream, res.login = r, found
+			res.upstream, res.person = r, person
 			_, _ = io.WriteString(w, "upstream")
 		})
 	for _, c := range res.Result().Cookies() { //nolint:bodyclose // of a recorder

@@ -62,8 +62,8 @@ func TestJoinGroups_CountsTruncated(t *testing.T) {
 		b := w.browser()
 		b.login("/")
 		in := b.get("/", headerTruncated, "0")
-		if in.upstream == nil || len(in.login.Identity.Groups) != len(groups) {
-			t.Fatalf("%s: %d, rules have %d groups", name, in.Code, len(in.login.Identity.Groups))
+		if in.upstream == nil || len(in.person.Groups) != len(groups) {
+			t.Fatalf("%s: %d, rules have %d groups", name, in.Code, len(in.person.Groups))
 		}
 		named := 0
 		if value := in.upstream.Header.Get(headerGroups); value != "" {

@@ -4,6 +4,7 @@
 package login
 
 import (
+	"cmp"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/backend"
+	"github.com/fairlead-dev/fairlead/internal/service/clientlimit"
 	"github.com/fairlead-dev/fairlead/internal/service/geo"
 	"github.com/fairlead-dev/fairlead/internal/service/live"
 	"github.com/fairlead-dev/fairlead/internal/service/seal"
@@ -22,16 +24,16 @@ import (
 // Options configure a Handler.
 type Options struct {
 	Store     account.Logins
-	Revoker   account.Revoker // ends sessions at a logout
+	Revoker   account.Revoker // Revoker ends sessions at a logout.
 	Live      *live.Registry
-	Key       *seal.Key                           // seals what browsers carry
-	Locations *geo.Databases                      // where browsers are; nil = not looked up
-	Providers map[trafficpolicy.LoginKind]Factory // a kind without one is refused
-	Allow     []backend.Allowed                   // private networks that identity providers may be in
+	Key       *seal.Key                           // Key seals the cookies and states of flows.
+	Locations *geo.Databases                      // Locations are those of browsers; nil = not looked up.
+	Providers map[trafficpolicy.LoginKind]Factory // Providers has no factory of the kinds that are refused.
+	Allow     []backend.Allowed                   // Allow has the private networks of identity providers.
 	Logger    *slog.Logger
 
 	ClockChecker ClockChecker
-	Failures     FailureRecorder // nil = none
+	Failures     FailureRecorder // Failures may be nil.
 
 	// Rate and Burst limit each step of a login for each client; 0 = 10 a second, and 100.
 	Rate  rate.Limit
@@ -44,7 +46,7 @@ const (
 	maxRestarts     = 3                // restarts of a login, because of revocations during it
 	maxFlows        = 5                // logins under way per browser and action
 	providerTimeout = 20 * time.Second // limit for all requests to a provider in one step
-	maxPost         = 512 << 10        // bytes of a post to acs
+	maxPost         = 512 << 10        // bytes of a post to acs: a response in base64 and percent signs
 	maxLogoutPost   = 16 << 10         // bytes of a post to logout
 )
 
@@ -75,8 +77,8 @@ func New(o Options) *Handler {
 func (h *Handler) Close() { h.providers.client.CloseIdleConnections() }
 
 // CertificateEnd returns the name of the config's provider, and when its last certificate or its
-// metadata expires. The time is zero for a provider without certificates, and while its metadata has
-// not been fetched from the URL.
+// metadata expires. The time is zero for a provider without certificates, and while its metadata
+// has not been fetched from the URL.
 func (h *Handler) CertificateEnd(accountID string, c *trafficpolicy.LoginConfig) (name string, end time.Time) {
 	p, err := h.providers.get(accountID, c, false)
 	if certified, ok := p.(CertifiedProvider); ok && err == nil {
@@ -87,8 +89,7 @@ func (h *Handler) CertificateEnd(accountID string, c *trafficpolicy.LoginConfig)
 
 // ServeLogin implements trafficpolicy.LoginHandler.
 func (h *Handler) ServeLogin(
-	w http.ResponseWriter, r *http.Request, lr trafficpolicy.LoginRequest,
-	next func(http.ResponseWriter, *http.Request, trafficpolicy.LoginResult),
+	w http.ResponseWriter, r *http.Request, lr trafficpolicy.LoginRequest, next trafficpolicy.AdmitFunc,
 ) {
 	q := &request{LoginRequest: lr, w: w, r: r, log: h.log, failures: h.failures,
 		action: Action{AccountID: lr.Endpoint.AccountID, EndpointURL: lr.Endpoint.URL, AuthID: lr.Config.AuthID}}
@@ -134,4 +135,59 @@ func (h *Handler) serveReserved(q *request, name string) {
 			q.writeError(err)
 		}
 	}
+}
+
+// ClockChecker compares clocks of servers.
+type ClockChecker interface {
+	// CheckClock returns an error while this machine's clock is too far from those of the other
+	// servers, and logins are refused.
+	CheckClock() error
+}
+
+// admission decides whether a step of a login may be done now. It is safe for concurrent use.
+type admission struct {
+	limits map[string]*clientlimit.Rate // limits are those of each step, by its name.
+	clock  ClockChecker
+}
+
+func newAdmission(o *Options) *admission {
+	a := &admission{limits: map[string]*clientlimit.Rate{}, clock: o.ClockChecker}
+	for _, step := range []string{PathLogin, PathCallback, PathACS, PathLogout, PathMetadata} {
+		a.limits[step] = clientlimit.NewRate(cmp.Or(o.Rate, 10), cmp.Or(o.Burst, 100))
+	}
+	return a
+}
+
+// checkRateLimit reports whether the client may do the step now, and answers the request when
+// not.
+func (a *admission) checkRateLimit(q *request, step string) bool {
+	if a.limits[step].Allow(q.Conn.ClientIP, time.Now()) {
+		return true
+	}
+	q.writeRateLimited()
+	return false
+}
+
+// checkClock reports whether a login may go on by this server's clock, and answers the request when
+// not. Whether a revocation came before or after the begin of a login is judged by the store's
+// clock. All else is judged by this server's: the times of ID tokens and assertions, of which a
+// clock that is behind admits expired ones; the age of a flow, which another server may have begun;
+// and when the session ends, which then holds with all servers. Sessions that exist were judged
+// before, so they are served.
+//
+// A step checks the clock before it uses anything up, so that the browser may repeat it later, or
+// at another server.
+func (a *admission) checkClock(q *request) bool {
+	err := a.clock.CheckClock()
+	if err == nil {
+		return true
+	}
+	q.log.Warn("login refused", "endpoint", q.Endpoint.ID, "url", q.Endpoint.URL, "auth_id", q.Config.AuthID,
+		"err", err)
+	const shown = "You cannot log in through this server at the moment, because its clock is wrong. " +
+		"Try again in a moment."
+	q.reportFailure(account.CodeUnavailable, shown, err)
+	q.w.Header().Set("Retry-After", "2")
+	q.writePage(account.CodeUnavailable, shown)
+	return false
 }

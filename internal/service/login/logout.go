@@ -53,7 +53,7 @@ func (l *logouts) handle(q *request) error {
 		session, err := l.sessions.find(q, hash)
 		if err == nil && session != nil {
 			_, err = l.revoker.Revoke(r.Context(),
-				account.Caller{AccountID: q.action.AccountID, PrincipalID: session.UserID},
+				account.Caller{AccountID: q.action.AccountID, PrincipalID: session.Identity.ID},
 				account.RevokeSelector{SessionID: session.ID}, account.RevokedByLogout)
 		}
 		if err != nil && account.CodeOf(err) != account.CodeNotFound {

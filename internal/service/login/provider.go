@@ -4,9 +4,12 @@
 package login
 
 import (
+	"container/list"
 	"context"
+	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -17,12 +20,12 @@ import (
 type Flow struct {
 	State       string    `json:"s"`
 	Nonce       string    `json:"n,omitempty"`
-	Verifier    string    `json:"v,omitempty"` // PKCE code verifier
-	RequestID   string    `json:"i,omitempty"` // ID of the SAML AuthnRequest
-	ReturnTo    string    `json:"r"`           // path and query of the endpoint's host
-	StartedAt   time.Time `json:"t"`           // by this server's clock
-	StoreTime   time.Time `json:"c"`           // when it began, by the store's clock
-	ForceReauth bool      `json:"f,omitempty"` // the provider must ask the person again
+	Verifier    string    `json:"v,omitempty"` // Verifier is the code verifier of PKCE.
+	RequestID   string    `json:"i,omitempty"` // RequestID is that of the AuthnRequest of SAML.
+	ReturnTo    string    `json:"r"`           // ReturnTo has path and query of the endpoint's host.
+	StartedAt   time.Time `json:"t"`           // StartedAt is a time of this server's clock.
+	StoreTime   time.Time `json:"c"`           // StoreTime is the same by the store's clock.
+	ForceReauth bool      `json:"f,omitempty"` // ForceReauth makes the provider ask the person again.
 	// Restarts counts restarts of this login because of revocations.
 	Restarts int `json:"a,omitempty"`
 }
@@ -31,7 +34,7 @@ type Flow struct {
 // endpoint's URL, never from Host.
 type Action struct {
 	AccountID   string
-	EndpointURL string // in normal form
+	EndpointURL string // EndpointURL is in normal form.
 	AuthID      string
 }
 
@@ -55,26 +58,19 @@ func (a Action) path(name string) string { return trafficpolicy.LoginPath(a.Auth
 // Redirect is the URL that the browser is sent to.
 type Redirect struct {
 	URL       string
-	RequestID string // SAML: the ID of the AuthnRequest, kept in the Flow
+	RequestID string // RequestID is that of the AuthnRequest of SAML, for the Flow.
 }
 
-// Authentication holds the statements of a provider about a person.
+// Authentication holds the statements of a provider about a person, and what is checked before they
+// become a session.
 type Authentication struct {
-	Key      string                   `json:"key"` // account.NewLogin.Key
-	Provider account.IdentityProvider `json:"provider"`
-	Identity account.LoginIdentity    `json:"identity"`
-
-	Issuer    string    `json:"issuer,omitempty"` // "" = no back-channel logout
-	Client    string    `json:"client,omitempty"` // the provider's client that the person logged in to
-	Subject   string    `json:"subject,omitempty"`
-	SessionID string    `json:"session_id,omitempty"` // the provider's
-	AuthTime  time.Time `json:"auth_time,omitzero"`   // when the provider asked the person; zero = unknown
-	NotAfter  time.Time `json:"not_after,omitzero"`   // the session ends then at the latest; zero = none
+	account.Authentication
 
 	// AuthTimeRequired refuses a zero AuthTime when ForceReauth of the flow is set.
 	AuthTimeRequired bool `json:"auth_time_required,omitempty"`
 
-	InResponseTo string `json:"in_response_to,omitempty"` // SAML: Redirect.RequestID; "" = IdP-initiated
+	// InResponseTo is the Redirect.RequestID of SAML; "" for a login that began at the provider.
+	InResponseTo string `json:"in_response_to,omitempty"`
 	// Once and OnceUntil are the arguments of account.Logins.UseOnce for a SAML assertion; "" =
 	// none.
 	Once      string    `json:"once,omitempty"`
@@ -102,7 +98,8 @@ type CallbackProvider interface {
 type PostProvider interface {
 	Provider
 	// ConsumeResponse checks the response, except for its flow: the caller finds that by
-	// InResponseTo, and refuses an IdP-initiated login that the config does not allow.
+	// InResponseTo, and refuses an IdP-initiated login that the config does not allow. The caller
+	// bounds the body, too.
 	ConsumeResponse(ctx context.Context, r *http.Request, action Action) (*Authentication, error)
 	// Metadata returns the body of GET …/metadata.
 	Metadata(ctx context.Context, action Action) ([]byte, error)
@@ -111,16 +108,16 @@ type PostProvider interface {
 // CertifiedProvider is a provider whose logins fail once its certificates have expired.
 type CertifiedProvider interface {
 	Provider
-	// CertificateEnd returns the provider's name, and when the last of its certificates expires or its
-	// metadata does; zero while that is unknown. It makes no request.
+	// CertificateEnd returns the provider's name, and when the last of its certificates expires or
+	// its metadata does; zero while that is unknown. It makes no request.
 	CertificateEnd() (name string, end time.Time)
 }
 
 // LogoutToken is a verified logout token.
 type LogoutToken struct {
-	Issuer, Client     string // the sessions that end are those of this client
-	Subject, SessionID string // one of them may be ""
-	ID                 string // jti
+	Issuer, Client     string // Issuer and Client are those of the sessions that end.
+	Subject, SessionID string // Subject or SessionID may be "".
+	ID                 string // ID is the token's jti.
 	Expires            time.Time
 }
 
@@ -132,3 +129,64 @@ type LogoutVerifier interface {
 // Factory makes the Provider of a config without any request. The client is that of NewClient:
 // every request to a tenant's URL goes through it.
 type Factory func(c *trafficpolicy.LoginConfig, client *http.Client) (Provider, error)
+
+// maxProviders is how many providers are cached, with their keys; the least recently used is
+// evicted.
+const maxProviders = 1024
+
+// providerCache makes a provider once for each account and config. It is safe for concurrent use.
+type providerCache struct {
+	factories map[trafficpolicy.LoginKind]Factory
+	client    *http.Client
+
+	mu    sync.Mutex
+	byKey map[providerKey]*list.Element // byKey has elements of lru.
+	lru   list.List                     // lru has *providerEntry values, the last used in front.
+}
+
+type providerKey struct{ accountID, digest string }
+
+type providerEntry struct {
+	key      providerKey
+	provider Provider
+}
+
+func newProviderCache(factories map[trafficpolicy.LoginKind]Factory, client *http.Client) *providerCache {
+	return &providerCache{factories: factories, client: client, byKey: make(map[providerKey]*list.Element)}
+}
+
+func (c *providerCache) newProvider(config *trafficpolicy.LoginConfig) (Provider, error) {
+	factory := c.factories[config.Kind]
+	if factory == nil {
+		return nil, ProviderError(fmt.Errorf("this server has no provider for %s", config.Kind))
+	}
+	provider, err := factory(config, c.client)
+	if err != nil {
+		return nil, ProviderError(fmt.Errorf("setting up the provider: %w", err))
+	}
+	return provider, nil
+}
+
+// get returns the provider of a config. One that is not used is not cached, and does not stay
+// longer.
+func (c *providerCache) get(accountID string, config *trafficpolicy.LoginConfig, used bool) (Provider, error) {
+	key := providerKey{accountID, config.Digest}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e := c.byKey[key]; e != nil {
+		if used {
+			c.lru.MoveToFront(e)
+		}
+		return e.Value.(*providerEntry).provider, nil
+	}
+	provider, err := c.newProvider(config)
+	if err != nil || !used {
+		return provider, err
+	}
+	c.byKey[key] = c.lru.PushFront(&providerEntry{key, provider})
+	if c.lru.Len() > maxProviders {
+		oldest := c.lru.Remove(c.lru.Back()).(*providerEntry)
+		delete(c.byKey, oldest.key)
+	}
+	return provider, nil
+}

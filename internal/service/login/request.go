@@ -30,14 +30,14 @@ type request struct {
 	action   Action
 	provider Provider
 	log      *slog.Logger
-	failures FailureRecorder // nil = none
-	step     string          // current step of the login; "" = stepSession
-	returnTo string          // the path at which the login began; "" = unknown
-	// person is whom the provider has confirmed, for reports of failures.
+	failures FailureRecorder // failures may be nil.
+	step     string          // step is the current one of the login; "" = stepSession.
+	returnTo string          // returnTo is the path at which the login began; "" = unknown.
+	// person is the one that the provider has confirmed, for reports of failures.
 	person account.LoginIdentity
 }
 
-// scope digests account, URL, auth_id and provider: where a session is valid.
+// scope returns a digest of account, URL, auth_id and provider: a session is valid there only.
 func (q *request) scope() string {
 	parts := []string{q.action.AccountID, q.action.EndpointURL, q.action.AuthID, q.provider.Scope()}
 	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
@@ -238,8 +238,8 @@ button { font: inherit; padding: .4rem 1rem }
 // writeLogoutPage writes a logout page, which cannot be framed and runs no script.
 func (q *request) writeLogoutPage(p logoutPage) { q.writeOwnPage(http.StatusOK, "'none'", p) }
 
-// writeFramedPage answers a frame within another page, in which no identity provider shows its login.
-// The page may be framed: it has a link and nothing that a click could change.
+// writeFramedPage answers a frame within another page, in which no identity provider shows its
+// login. The page may be framed: it has a link and nothing that a click could change.
 func (q *request) writeFramedPage() {
 	path := returnPath(trafficpolicy.ClientRequestURI(q.r))
 	q.w.Header().Set(account.CodeHeader, string(account.CodeLoginNeeded))

@@ -5,8 +5,11 @@ package login
 
 import (
 	"errors"
+	"maps"
 	"net/http"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/device"
@@ -15,18 +18,16 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )
 
-// sessions passes requests of people on who are logged in. It is safe for concurrent use.
+// sessions passes on the requests of people who are logged in. It is safe for concurrent use.
 type sessions struct {
 	store     account.Logins
 	live      *live.Registry
-	locations *geo.Databases // nil = not looked up
+	locations *geo.Databases // locations is nil if no addresses are looked up.
 }
 
 // serve passes a request with a session on, or refuses it. It returns false, without an answer, for
 // a request that has none.
-func (s *sessions) serve(
-	q *request, next func(http.ResponseWriter, *http.Request, trafficpolicy.LoginResult),
-) bool {
+func (s *sessions) serve(q *request, next trafficpolicy.AdmitFunc) bool {
 	hash := q.sessionTokenHash()
 	if hash == nil {
 		return false
@@ -47,10 +48,8 @@ func (s *sessions) serve(
 		q.reportFailure(account.CodeLoginFailed, shown, errNoGroup)
 		q.writePage(account.CodeLoginFailed, shown)
 	default:
-		result := trafficpolicy.LoginResult{Identity: session.Identity, Provider: session.Provider}
-		result.Identity.ID = session.UserID
 		s.recordDevice(q, session)
-		next(guarded, upstreamRequest(under, q.Config, &result), result)
+		next(guarded, upstreamRequest(under, q.Config, session), &session.Identity)
 	}
 	return true
 }
@@ -118,4 +117,105 @@ var errNoGroup = errors.New("the person is in none of the groups of authorized_g
 func InAuthorizedGroup(c *trafficpolicy.LoginConfig, groups []string) bool {
 	allowed := c.AuthorizedGroups
 	return len(allowed) == 0 || slices.ContainsFunc(groups, func(g string) bool { return slices.Contains(allowed, g) })
+}
+
+// Identity headers of upstream requests.
+const (
+	headerUserID    = "Fairlead-Auth-User-Id"
+	headerEmail     = "Fairlead-Auth-Email"
+	headerName      = "Fairlead-Auth-Name"
+	headerProvider  = "Fairlead-Auth-Provider"
+	headerGroups    = "Fairlead-Auth-Groups"
+	headerTruncated = "Fairlead-Auth-Groups-Truncated" // the number of groups that did not fit; absent for 0
+)
+
+// maxHeader is the size in bytes of the largest identity header. Groups that do not fit are left
+// out, each as a whole, and counted.
+const maxHeader = 4 << 10
+
+// upstreamRequest returns the request for the upstream: without login cookies and without identity
+// headers of the client, in any spelling, with headers that identify the person; session is nil for
+// an anonymous request. It sends the groups that the config forwards.
+func upstreamRequest(r *http.Request, c *trafficpolicy.LoginConfig, session *account.LiveSession) *http.Request {
+	r = r.WithContext(r.Context())
+	r.Header = r.Header.Clone()
+	maps.DeleteFunc(r.Header, func(name string, _ []string) bool { return account.IsReservedHeader(name) })
+	removeReservedConnectionTokens(r.Header)
+	trafficpolicy.DropLoginCookies(r.Header)
+	if session == nil {
+		return r
+	}
+	id := &session.Identity
+	for name, text := range map[string]string{headerUserID: id.ID, headerEmail: id.Email, headerName: id.Name,
+		headerProvider: session.Provider.Name} {
+		if text = escapeHeader(text, ""); text != "" && len(text) <= maxHeader {
+			r.Header[name] = []string{text}
+		}
+	}
+	groups, missing := joinGroups(id.Groups, c.ForwardsGroup)
+	if groups != "" {
+		r.Header[headerGroups] = []string{groups}
+	}
+	if missing > 0 {
+		r.Header[headerTruncated] = []string{strconv.Itoa(missing)}
+	}
+	return r
+}
+
+// removeReservedConnectionTokens removes identity headers from Connection: as hop-by-hop headers
+// they would not reach the upstream.
+func removeReservedConnectionTokens(h http.Header) {
+	lines := h["Connection"]
+	for i, line := range lines {
+		if !strings.Contains(strings.ToLower(line), "fairlead") {
+			continue
+		}
+		var kept []string
+		for token := range strings.SplitSeq(line, ",") {
+			if token = strings.TrimSpace(token); token != "" && !account.IsReservedHeader(token) {
+				kept = append(kept, token)
+			}
+		}
+		lines[i] = strings.Join(kept, ", ")
+	}
+}
+
+// joinGroups joins the groups that are forwarded by commas, and returns how many of them did not
+// fit.
+func joinGroups(groups []string, forwards func(string) bool) (joined string, truncated int) {
+	var b strings.Builder
+	for _, g := range groups {
+		if g == "" || !forwards(g) {
+			continue
+		}
+		g = escapeHeader(g, ",")
+		if b.Len()+1+len(g) > maxHeader {
+			truncated++
+			continue
+		}
+		if b.Len() > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(g)
+	}
+	return b.String(), truncated
+}
+
+// escapeHeader percent-encodes everything but printable ASCII, "%" and the characters in extra.
+// Leading and trailing spaces are encoded too: headers lose them.
+func escapeHeader(text, extra string) string {
+	const hex = "0123456789ABCDEF"
+	var b strings.Builder
+	for i := range len(text) {
+		c := text[i]
+		edge := c == ' ' && (i == 0 || i == len(text)-1)
+		if c < ' ' || c > '~' || c == '%' || edge || strings.IndexByte(extra, c) >= 0 {
+			b.WriteByte('%')
+			b.WriteByte(hex[c>>4])
+			b.WriteByte(hex[c&15])
+			continue
+		}
+		b.WriteByte(c)
+	}
+	return b.String()
 }

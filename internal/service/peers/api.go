@@ -12,6 +12,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"time"
 )
 
 // The paths of the HTTP API between replicas.
@@ -73,25 +74,6 @@ func (pr *peer) askHolders(ctx context.Context, q Query) ([]Holder, error) {
 	return decodeHolders(answer)
 }
 
-// sendChange returns nil when the peer has applied the change.
-func (pr *peer) sendChange(ctx context.Context, c Change) error {
-	parts := slices.Collect(slices.Chunk(c.IDs, maxChangeIDs))
-	if len(parts) == 0 {
-		parts = [][]string{nil}
-	}
-	for _, ids := range parts {
-		c.IDs = ids
-		b, err := json.Marshal(c)
-		if err != nil {
-			return fmt.Errorf("encoding a change: %w", err)
-		}
-		if err := pr.call(ctx, http.MethodPost, pathChanges, b, nil); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // api answers the questions and changes of peers, whose certificates have been verified.
 type api struct{ peers *Peers }
 
@@ -123,25 +105,6 @@ func (a api) serveTraffic(w http.ResponseWriter, r *http.Request) {
 	answer(w, r, func(b []byte) ([]byte, error) { return b, nil }, a.peers.opt.Local.AnswerTraffic)
 }
 
-func (a api) serveChange(w http.ResponseWriter, r *http.Request) {
-	p := a.peers
-	c, err := readBody(w, r, maxChangeSize, decodeChange)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
-		return
-	}
-	ctx, cancel := context.WithTimeout(r.Context(), p.opt.Lease+publishGrace)
-	defer cancel()
-	err = p.opt.Local.Apply(ctx, c)
-	p.forget(c)
-	if err != nil {
-		p.log.Warn("a replica's change could not be applied", "kind", c.Kind, "account", c.AccountID, "err", err)
-		http.Error(w, "the change could not be applied", http.StatusServiceUnavailable)
-		return
-	}
-	w.WriteHeader(http.StatusNoContent)
-}
-
 // answer reads a question of another replica and writes the reply to it. An error is one of the
 // question.
 func answer[Q any](
@@ -168,4 +131,81 @@ func readBody[T any](w http.ResponseWriter, r *http.Request, limit int64, decode
 		return none, fmt.Errorf("reading the request: %w", err)
 	}
 	return decode(b)
+}
+
+// Limits of what peers send each other.
+const (
+	maxHolders      = 64       // holders in an answer: those of the fewest connections
+	maxQuestionSize = 64 << 10 // bytes
+	maxAnswerSize   = 16 << 20
+	maxChangeSize   = 1 << 20
+	maxChangeIDs    = 10_000 // ids in one message; a change of more is sent as several
+)
+
+// holderMessage is a Holder as it is sent. The API's form of an endpoint leaves out some fields.
+type holderMessage struct {
+	Holder
+
+	AccountID string `json:"account_id"`
+	HostMode  string `json:"host_mode"`
+}
+
+type holdersMessage struct {
+	Holders []holderMessage `json:"holders"`
+}
+
+func encodeHolders(all []Holder) ([]byte, error) {
+	m := holdersMessage{Holders: make([]holderMessage, 0, len(all))}
+	for i := range all {
+		m.Holders = append(m.Holders, holderMessage{all[i], all[i].Endpoint.AccountID, all[i].Endpoint.HostMode})
+	}
+	b, err := json.Marshal(m)
+	if err != nil {
+		return nil, fmt.Errorf("encoding holders: %w", err)
+	}
+	return b, nil
+}
+
+func decodeHolders(b []byte) ([]Holder, error) {
+	m, err := decode[holdersMessage](b, "holders")
+	if err != nil {
+		return nil, err
+	}
+	if len(m.Holders) > maxHolders {
+		return nil, fmt.Errorf("decoding holders: %d of them, at most %d are allowed", len(m.Holders), maxHolders)
+	}
+	all := make([]Holder, 0, len(m.Holders))
+	for i := range m.Holders {
+		h := &m.Holders[i]
+		if h.Endpoint.ID == "" || h.AccountID == "" {
+			return nil, fmt.Errorf("decoding holders: holder %d has no endpoint id or no account id", i)
+		}
+		h.Endpoint.AccountID, h.Endpoint.HostMode = h.AccountID, h.HostMode
+		all = append(all, h.Holder)
+	}
+	return all, nil
+}
+
+// pingMessage is the answer to a ping.
+type pingMessage struct {
+	StoreAge int64 `json:"store_age_ms"`
+}
+
+// decodePing returns the age in an answer; -1 for one of a version that does not state it.
+func decodePing(b []byte) time.Duration {
+	m := pingMessage{StoreAge: -1}
+	if json.Unmarshal(b, &m) != nil || m.StoreAge < 0 {
+		return -1
+	}
+	return time.Duration(m.StoreAge) * time.Millisecond
+}
+
+func decodeQuery(b []byte) (Query, error) { return decode[Query](b, "a question") }
+
+// decode returns what a peer has sent. The error names what that was.
+func decode[T any](b []byte, what string) (m T, err error) {
+	if err = json.Unmarshal(b, &m); err != nil {
+		err = fmt.Errorf("decoding %s: %w", what, err)
+	}
+	return m, err
 }

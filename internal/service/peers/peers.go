@@ -111,34 +111,6 @@ type Holder struct {
 	Asked        time.Time        `json:"asked"`                  // when the bind was asked of the store
 }
 
-// ChangeKind is what a Change is about.
-type ChangeKind string
-
-// The kinds of changes.
-const (
-	ChangePeople   ChangeKind = "people"   // IDs are sessions of people that are over
-	ChangeSessions ChangeKind = "sessions" // IDs are tunnel sessions to compare with the store
-	// ChangeAccess: authtokens, operators, domains and API keys of the account are to be compared
-	// with the store. IDs are endpoints and backends to read again, if the change is about these alone.
-	ChangeAccess ChangeKind = "access"
-)
-
-// Change tells the other replicas what a commit has ended.
-type Change struct {
-	Kind      ChangeKind `json:"kind"`
-	AccountID string     `json:"account_id,omitempty"`
-	IDs       []string   `json:"ids,omitempty"`
-	// the accounts of the sessions, in ChangeSessions, which has no AccountID; empty if it is about
-	// all accounts
-	AccountIDs []string `json:"account_ids,omitempty"`
-	// what a client whose session is over is told, in ChangeSessions
-	Code    tunnel.Code `json:"code,omitempty"`
-	Message string      `json:"message,omitempty"`
-	// StoreAnswers is set when the replica failed to apply the change, and the store has answered the
-	// one that tells it since: a replica that cannot read what has changed must not serve it.
-	StoreAnswers bool `json:"store_answers,omitempty"`
-}
-
 // pollInterval is the time between two reads of the registry.
 const pollInterval = time.Second
 

@@ -21,7 +21,7 @@ import (
 // goroutine at a time.
 type filePair struct {
 	certFile, keyFile     string
-	loadedCert, loadedKey []byte // contents of current
+	loadedCert, loadedKey []byte // loadedCert and loadedKey are the contents of the current certificate.
 }
 
 // next returns current until the files change. A half-replaced pair (the

@@ -27,9 +27,9 @@ const leafFile = "server.pem"
 
 const leafLife = 90 * 24 * time.Hour
 
-// leafStore issues the leaf and keeps it in the data directory, or in memory.
+// leafStore issues the leaf and stores it in the data directory, or in memory.
 type leafStore struct {
-	dir       string // "" = in memory
+	dir       string // dir is "" for a leaf in memory only.
 	authority *authority
 	names     []string
 }
@@ -115,7 +115,7 @@ func (l *leafStore) save(leaf *x509.Certificate, key *ecdsa.PrivateKey) error {
 	return writeFile(filepath.Join(l.dir, leafFile), file, 0o600)
 }
 
-// normalise lower-cases, sorts and removes duplicates; IP addresses take their usual spelling.
+// normalise lower-cases, sorts and removes duplicates; IP addresses get their usual spelling.
 func normalise(names []string) []string {
 	out := make([]string, 0, len(names))
 	for _, n := range names {

@@ -18,15 +18,15 @@ const (
 	filesEvery = 10 * time.Second
 )
 
-// Options say where the certificate comes from. Either Dir and Names, or CertFile and KeyFile.
+// Options name the source of the certificate: either Dir and Names, or CertFile and KeyFile.
 type Options struct {
-	Dir string // the data directory, for the service's own CA and leaf
-	// keeps the CA in place of Dir, and the leaf stays in memory; nil = Dir. A CA that Dir has is
-	// imported.
+	Dir string // Dir is the data directory, for the service's own CA and leaf.
+	// Store has the CA in place of Dir, and the leaf is in memory only; nil = Dir has both. A CA
+	// that Dir has is imported.
 	Store    AuthorityStore
-	Names    []string // host names and IP addresses for the leaf; order and duplicates do not matter
-	CertFile string   // PEM chain, leaf first
-	KeyFile  string   // PEM private key of the leaf
+	Names    []string // Names has host names and IP addresses for the leaf, in any order.
+	CertFile string   // CertFile has the PEM chain, leaf first.
+	KeyFile  string   // KeyFile has the leaf's private key in PEM.
 	Logger   *slog.Logger
 }
 
@@ -35,7 +35,7 @@ type Source struct {
 	log     *slog.Logger
 	every   time.Duration
 	current atomic.Pointer[tls.Certificate]
-	ca      *x509.Certificate // nil with files
+	ca      *x509.Certificate // ca is nil with files.
 	leaves  leaves
 }
 
@@ -45,7 +45,7 @@ type leaves interface {
 	next(now time.Time, current *tls.Certificate) (*tls.Certificate, error)
 }
 
-// Open loads the certificate or makes it: a CA where there is none, and a leaf. Errors name the
+// Open loads the certificate or makes it: a CA if there is none, and a leaf. Errors name the
 // file, the store or the option, and what to do.
 func Open(ctx context.Context, o Options) (*Source, error) {
 	s := &Source{log: o.Logger}

@@ -15,10 +15,10 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/trust"
 )
 
-// AuthorityStore keeps the CA where every server of the service finds it. Certificates are DER,
-// keys PKCS #8.
+// AuthorityStore is the store of the CA that all servers of the service share. Certificates are
+// DER, keys PKCS #8.
 type AuthorityStore interface {
-	// DisplayName returns where the store is, for messages.
+	// DisplayName returns the place of the store, for messages.
 	DisplayName() string
 	// Authority returns the CA; nil when there is none.
 	Authority(ctx context.Context) (certificate, key []byte, err error)

@@ -1,10 +1,10 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package seal owns the server's secret key: what it encrypts at rest, and the digests and further
+// Package seal has the server's secret key: what it encrypts at rest, and the digests and further
 // keys that only the key can make.
 //
-// What comes in: the file that holds the key, which is made when it is missing, and texts of
+// What comes in: the file that holds the key, which is made if there is none, and texts of
 // internal/service/store and internal/service. What goes out: sealed bytes, which the caller
 // stores.
 package seal
@@ -82,7 +82,7 @@ func (k *Key) Unseal(sealed []byte, owner string) (string, error) {
 	return string(text), nil
 }
 
-// RedactionMark returns what stands for a secret where it must not be shown: RedactionPrefix and 8
+// RedactionMark returns the text that is shown in place of a secret: RedactionPrefix and 8
 // hexadecimal digits, the same for the same owner and secret.
 func (k *Key) RedactionMark(owner, secret string) string {
 	return RedactionPrefix + keyed(k.mark, owner+"\x00"+secret)[:8]

@@ -4,13 +4,11 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -22,7 +20,6 @@ import (
 type UserSessions struct {
 	db      *database
 	key     *seal.Key // key seals identities; nil for commands.
-	max     int       // max bounds the sessions of a user.
 	uses    sessionUses
 	devices lastDevices
 }
@@ -137,7 +134,7 @@ func (as *UserSessions) liveRow(ctx context.Context, accountID string, tokenHash
 	r := &liveRow{session: account.LiveSession{AccountID: accountID}}
 	l := &r.session
 	found, err := as.db.Row(ctx, selectLive, sqldb.NotNil(tokenHash), accountID).Find(
-		&l.ID, &l.UserID, &l.Scope, &r.url, &r.sealed, &r.life.lastActive, &r.life.endsAt, &r.life.idle,
+		&l.ID, &l.Identity.ID, &l.Scope, &r.url, &r.sealed, &r.life.lastActive, &r.life.endsAt, &r.life.idle,
 		&l.Provider.Name, &l.Provider.URL, &r.lastDevice, &r.lastDeviceAt, &r.deviceChangedAt)
 	if err == nil && !found {
 		return nil, errNoSession()
@@ -163,13 +160,13 @@ func (as *UserSessions) LiveSession(
 			continue
 		}
 		l := &r.session
-		if l.Identity, err = as.openIdentity(r.sealed, l.ID, l.UserID); err != nil {
+		if err = as.openIdentity(r.sealed, l); err != nil {
 			return nil, as.db.MapError("reading a session", err)
 		}
 		if l.LastUse, err = lastUse(r.lastDevice, r.lastDeviceAt, r.deviceChangedAt); err != nil {
 			return nil, as.db.MapError("reading the last device of a session", err)
 		}
-		as.uses.record(l.ID, use{userID: l.UserID, url: r.url, at: sqldb.Micros(now), written: written,
+		as.uses.record(l.ID, use{userID: l.Identity.ID, url: r.url, at: sqldb.Micros(now), written: written,
 			idle: r.life.idle})
 		r.life.lastActive = max(r.life.lastActive, sqldb.Micros(now))
 		l.ExpiresAt = sqldb.FromMicros(r.life.expires())
@@ -181,20 +178,21 @@ func errNoSession() error {
 	return account.Errorf(account.CodeNotFound, "there is no such session, or it is over")
 }
 
-func (as *UserSessions) openIdentity(sealed []byte, sessionID, userID string) (account.LoginIdentity, error) {
-	var identity account.LoginIdentity
+// openIdentity reads the identity of the session, but for its ID, which has a column.
+func (as *UserSessions) openIdentity(sealed []byte, l *account.LiveSession) error {
 	if as.key == nil {
-		return identity, errNoKey
+		return errNoKey
 	}
-	text, err := as.key.Unseal(sealed, sessionID)
+	text, err := as.key.Unseal(sealed, l.ID)
 	if err != nil {
-		return identity, fmt.Errorf("opening the identity of session %s: %w", sessionID, err)
+		return fmt.Errorf("opening the identity of session %s: %w", l.ID, err)
 	}
-	if err := json.Unmarshal([]byte(text), &identity); err != nil {
-		return identity, fmt.Errorf("decoding the identity of session %s: %w", sessionID, err)
+	userID := l.Identity.ID
+	if err := json.Unmarshal([]byte(text), &l.Identity); err != nil {
+		return fmt.Errorf("decoding the identity of session %s: %w", l.ID, err)
 	}
-	identity.ID = userID
-	return identity, nil
+	l.Identity.ID = userID
+	return nil
 }
 
 // LiveSessionIDs implements account.Logins.
@@ -213,112 +211,4 @@ func (as *UserSessions) LiveSessionIDs(ctx context.Context, ids []string) (map[s
 			return err
 		}, `SELECT id, last_active, ends_at, idle FROM app_sessions WHERE ends_at > $1 AND id IN IDS`)
 	})
-}
-
-// create makes the session. From here on its row is updated or deleted, and never made again.
-func (as *UserSessions) create(
-	t *tx, accountID string, l account.NewLogin, device string,
-) (*account.LiveSession, error) {
-	identity, err := json.Marshal(l.Identity)
-	if err != nil {
-		return nil, fmt.Errorf("encoding an identity: %w", err)
-	}
-	if len(identity) > account.MaxIdentity {
-		return nil, account.Errorf(account.CodeLoginFailed,
-			"the identity provider sends %d bytes about this person; at most %d are stored; let it send fewer "+
-				"groups or "+
-				"attributes", len(identity), account.MaxIdentity)
-	}
-	life := lifetime{lastActive: sqldb.Micros(t.now), endsAt: sqldb.Micros(sessionEnd(l, t.now)),
-		idle: l.Idle.Microseconds()}
-	if life.expires() <= sqldb.Micros(t.now) {
-		return nil, account.Errorf(account.CodeLoginFailed,
-			"what the identity provider confirmed has expired already; sign in again")
-	}
-	live := account.LiveSession{ID: account.NewID(account.PrefixAppSession, t.now), UserID: l.Identity.ID,
-		AccountID: accountID, Scope: l.Scope,
-		Identity: l.Identity, Provider: l.Provider, ExpiresAt: sqldb.FromMicros(life.expires()),
-		LastUse: account.LastUse{Device: l.Device}}
-	if err := as.endLeastUsed(t, accountID, l); err != nil {
-		return nil, err
-	}
-	issuer, subject, providerSession := audience(l.Issuer, l.Client), l.Subject, l.SessionID
-	err = t.Exec(
-		`INSERT INTO app_sessions (id, account_id, user_id, token_hash, bound, endpoint_id, url, issuer, subject,
-		provider_session, identity, device, last_device, search, created_at, last_active, idle, ends_at, expires_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $12, $13, $14, $14, $15, $16, $17)`,
-		live.ID, accountID, live.UserID, l.TokenHash, l.Scope, l.EndpointID, l.URL, issuer, subject, providerSession,
-		as.key.Seal(string(identity), live.ID), device,
-		searchable(l.URL, l.Device.IPAddress), sqldb.Micros(t.now), life.idle, life.endsAt, life.expires())
-	if err != nil {
-		return nil, err
-	}
-	t.audit(account.Caller{AccountID: accountID, PrincipalID: live.UserID}, account.AuditAppSessionCreated, live.ID,
-		map[string]string{
-			"user_id": live.UserID, "url": l.URL, "provider": providerText(l.Provider.Name),
-			"provider_user_id": providerText(l.Identity.ProviderUserID), "ip": l.Device.IPAddress})
-	return &live,
-		t.Exec(`INSERT INTO app_accesses (user_id, url, endpoint_id, first_at, last_at) VALUES ($1, $2, $3, $4, $4)
-		ON CONFLICT (user_id, url) DO UPDATE SET endpoint_id = excluded.endpoint_id, last_at = excluded.last_at`,
-			live.UserID, l.URL, l.EndpointID, sqldb.Micros(t.now))
-}
-
-// sessionEnd returns when the session ends, whether it is used or not.
-func sessionEnd(l account.NewLogin, now time.Time) time.Time {
-	ends := now.Add(min(cmp.Or(l.MaxDuration, account.DefaultSessionDuration), account.MaxSessionDuration))
-	if !l.NotAfter.IsZero() && l.NotAfter.Before(ends) {
-		return l.NotAfter
-	}
-	return ends
-}
-
-// endReplaced ends the session that the login replaces, if there is one, and returns its id.
-// l.Identity.ID is the user's.
-func (as *UserSessions) endReplaced(t *tx, accountID string, l account.NewLogin) (id string, err error) {
-	if len(l.Replaces) == 0 {
-		return "", nil
-	}
-	var done account.Revocation
-	by := account.Caller{AccountID: accountID, PrincipalID: l.Identity.ID}
-	err = as.revoke(t, &done, by, account.RevokedByNewLogin,
-		`s.token_hash = $1 AND s.account_id = $2 AND s.bound = $3`, l.Replaces, accountID, l.Scope)
-	if err != nil || len(done.SessionIDs) == 0 {
-		return "", err
-	}
-	return done.SessionIDs[0], nil
-}
-
-// endLeastUsed ends the user's least recently used sessions until one more is within the limit.
-// l.Identity.ID is the user's.
-func (as *UserSessions) endLeastUsed(t *tx, accountID string, l account.NewLogin) error {
-	by := account.Caller{AccountID: accountID, PrincipalID: l.Identity.ID}
-	return as.revoke(t, &account.Revocation{}, by, account.RevokedByLimit, `s.id IN (SELECT id FROM app_sessions
-		WHERE user_id = $1 ORDER BY last_active DESC, id DESC LIMIT $2 OFFSET $3)`, by.PrincipalID, 10*as.max, as.max-1)
-}
-
-// end deletes the sessions s that the condition selects.
-func (as *UserSessions) end(t *tx, done *account.Revocation, condition string, args ...any) error {
-	ended, err := sqldb.Values[string](t.Tx, `DELETE FROM app_sessions AS s WHERE `+condition+` RETURNING id`, args...)
-	done.SessionIDs = append(done.SessionIDs, ended...)
-	return err
-}
-
-// revoke deletes the sessions s that the condition selects, each with an audit event.
-func (as *UserSessions) revoke(
-	t *tx, done *account.Revocation, by account.Caller, reason, condition string, args ...any,
-) error {
-	type session struct{ id, userID, url, provider, providerUserID string }
-	ended, err := sqldb.List(t.Tx, func(s *session) []any {
-		return []any{&s.id, &s.userID, &s.url, &s.provider, &s.providerUserID}
-	}, `DELETE FROM app_sessions AS s WHERE `+condition+` RETURNING id, user_id, url,
-		(SELECT u.provider_name FROM app_users AS u WHERE u.id = user_id),
-		(SELECT u.provider_user_id FROM app_users AS u WHERE u.id = user_id)`, args...)
-	slices.SortFunc(ended, func(a, b session) int { return cmp.Compare(a.id, b.id) })
-	for _, s := range ended {
-		done.SessionIDs = append(done.SessionIDs, s.id)
-		t.audit(by, account.AuditAppSessionRevoked, s.id, map[string]string{
-			"reason": reason, "sessions": "1", "user_id": s.userID, "url": s.url, "provider": s.provider,
-			"provider_user_id": s.providerUserID})
-	}
-	return err
 }

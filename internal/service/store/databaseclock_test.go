@@ -37,8 +37,9 @@ func TestRevoke_ByDatabaseClock(t *testing.T) {
 	made, err := s.CreateAccount(t.Context(), "first")
 	storetest.Must(t, err)
 	login := func(secret string, began time.Time) (*account.LiveSession, error) {
-		return s.Login(t.Context(), made.ID, account.NewLogin{Key: "ann", TokenHash: []byte(secret), StartedAt: began,
-			ForceReauth: true, URL: "https://app.example.com", MaxDuration: time.Hour})
+		return s.Login(t.Context(), made.ID, account.NewLogin{Authentication: account.Authentication{Key: "ann"},
+			TokenHash: []byte(secret), StartedAt: began, ForceReauth: true,
+			URL: "https://app.example.com", MaxDuration: time.Hour})
 	}
 	before, err := s.Time(t.Context())
 	storetest.Must(t, err)

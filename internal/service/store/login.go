@@ -4,24 +4,29 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/seal"
 	"github.com/fairlead-dev/fairlead/internal/service/sqldb"
 )
 
-// Logins makes sessions of people, unless they were revoked.
+// Logins makes the users of applications, at their first login, and their sessions, unless they were
+// revoked.
 type Logins struct {
-	db       *database
-	key      *seal.Key
-	people   *People
-	sessions *UserSessions
+	db          *database
+	key         *seal.Key
+	sessions    *UserSessions
+	maxUsers    int // maxUsers bounds the users of an account.
+	maxSessions int // maxSessions bounds the sessions of a user.
 }
 
 // Login implements account.Logins.
@@ -37,21 +42,134 @@ func (ls *Logins) Login(ctx context.Context, accountID string, l account.NewLogi
 		if err := ls.mayLogIn(t, accountID, l); err != nil {
 			return nil, err
 		}
-		userID, err := ls.people.save(t, accountID, l)
+		userID, err := ls.saveUser(t, accountID, l)
 		if err != nil {
 			return nil, err
 		}
 		l.Identity.ID = userID
-		replaced, err := ls.sessions.endReplaced(t, accountID, l)
+		replaced, err := ls.endReplaced(t, accountID, l)
 		if err != nil {
 			return nil, err
 		}
-		session, err := ls.sessions.create(t, accountID, l, string(device))
+		session, err := ls.createSession(t, accountID, l, string(device))
 		if err == nil {
 			session.ReplacedSessionID = replaced
 		}
 		return session, err
 	})
+}
+
+// saveUser makes the user at the first login, and updates what the provider reports.
+func (ls *Logins) saveUser(t *tx, accountID string, l account.NewLogin) (id string, err error) {
+	key, who := ls.identityKey(accountID, l.Key), l.Identity
+	name, url, providerID := providerText(l.Provider.Name), providerText(l.Provider.URL),
+		providerText(who.ProviderUserID)
+	username, email, fullName := providerText(who.Username), providerText(who.Email), providerText(who.Name)
+	known, err := t.Row(`SELECT id FROM app_users WHERE account_id = $1 AND identity_key = $2`, accountID, key).
+		Find(&id)
+	switch {
+	case err == nil && !known:
+		if err := t.checkLimit("app_users", "application users", accountID, ls.maxUsers, deleteUnused); err != nil {
+			return "", err
+		}
+		id = account.NewID(account.PrefixUser, t.now)
+		err = t.Exec(
+			`INSERT INTO app_users (id, account_id, identity_key, provider_name, provider_url, provider_user_id,
+			username, email, name, search, provider_search, created_at, last_active, last_login)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $12, $12)`,
+			id, accountID, key, name, url, providerID,
+			username, email, fullName, userSearch(id, name, providerID, username, email, fullName), searchable(name),
+			sqldb.Micros(t.now))
+	case err == nil:
+		err = t.Exec(
+			`UPDATE app_users SET provider_name = $1, provider_url = $2, provider_user_id = $3, username = $4,
+			email = $5, name = $6, search = $7, provider_search = $8, last_active = $9, last_login = $9 WHERE id = $10`,
+			name, url, providerID, username, email, fullName,
+			userSearch(id, name, providerID, username, email, fullName), searchable(name), sqldb.Micros(t.now), id)
+	}
+	return id, err
+}
+
+// createSession makes the session. From here on its row is updated or deleted, and never made again.
+func (ls *Logins) createSession(
+	t *tx, accountID string, l account.NewLogin, device string,
+) (*account.LiveSession, error) {
+	identity, err := json.Marshal(l.Identity)
+	if err != nil {
+		return nil, fmt.Errorf("encoding an identity: %w", err)
+	}
+	if len(identity) > account.MaxIdentity {
+		return nil, account.Errorf(account.CodeLoginFailed,
+			"the identity provider sends %d bytes about this person; at most %d are stored; let it send fewer "+
+				"groups or "+
+				"attributes", len(identity), account.MaxIdentity)
+	}
+	life := lifetime{lastActive: sqldb.Micros(t.now), endsAt: sqldb.Micros(sessionEnd(l, t.now)),
+		idle: l.Idle.Microseconds()}
+	if life.expires() <= sqldb.Micros(t.now) {
+		return nil, account.Errorf(account.CodeLoginFailed,
+			"what the identity provider confirmed has expired already; sign in again")
+	}
+	userID := l.Identity.ID
+	live := account.LiveSession{ID: account.NewID(account.PrefixAppSession, t.now), AccountID: accountID,
+		Scope: l.Scope, Identity: l.Identity, Provider: l.Provider, ExpiresAt: sqldb.FromMicros(life.expires()),
+		LastUse: account.LastUse{Device: l.Device}}
+	if err := ls.endLeastUsed(t, accountID, l); err != nil {
+		return nil, err
+	}
+	issuer, subject, providerSession := audience(l.Issuer, l.Client), l.Subject, l.SessionID
+	err = t.Exec(
+		`INSERT INTO app_sessions (id, account_id, user_id, token_hash, bound, endpoint_id, url, issuer, subject,
+		provider_session, identity, device, last_device, search, created_at, last_active, idle, ends_at, expires_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $12, $13, $14, $14, $15, $16, $17)`,
+		live.ID, accountID, userID, l.TokenHash, l.Scope, l.EndpointID, l.URL, issuer, subject, providerSession,
+		ls.key.Seal(string(identity), live.ID), device,
+		searchable(l.URL, l.Device.IPAddress), sqldb.Micros(t.now), life.idle, life.endsAt, life.expires())
+	if err != nil {
+		return nil, err
+	}
+	t.audit(account.Caller{AccountID: accountID, PrincipalID: userID}, account.AuditAppSessionCreated, live.ID,
+		map[string]string{
+			"user_id": userID, "url": l.URL, "provider": providerText(l.Provider.Name),
+			"provider_user_id": providerText(l.Identity.ProviderUserID), "ip": l.Device.IPAddress})
+	return &live,
+		t.Exec(`INSERT INTO app_accesses (user_id, url, endpoint_id, first_at, last_at) VALUES ($1, $2, $3, $4, $4)
+		ON CONFLICT (user_id, url) DO UPDATE SET endpoint_id = excluded.endpoint_id, last_at = excluded.last_at`,
+			userID, l.URL, l.EndpointID, sqldb.Micros(t.now))
+}
+
+// sessionEnd returns when the session ends, whether it is used or not.
+func sessionEnd(l account.NewLogin, now time.Time) time.Time {
+	ends := now.Add(min(cmp.Or(l.MaxDuration, account.DefaultSessionDuration), account.MaxSessionDuration))
+	if !l.NotAfter.IsZero() && l.NotAfter.Before(ends) {
+		return l.NotAfter
+	}
+	return ends
+}
+
+// endReplaced ends the session that the login replaces, if there is one, and returns its id.
+// l.Identity.ID is the user's.
+func (ls *Logins) endReplaced(t *tx, accountID string, l account.NewLogin) (id string, err error) {
+	if len(l.Replaces) == 0 {
+		return "", nil
+	}
+	var done account.Revocation
+	by := account.Caller{AccountID: accountID, PrincipalID: l.Identity.ID}
+	err = endSessions(t, &done, by, account.RevokedByNewLogin,
+		`s.token_hash = $1 AND s.account_id = $2 AND s.bound = $3`, l.Replaces, accountID, l.Scope)
+	if err != nil || len(done.SessionIDs) == 0 {
+		return "", err
+	}
+	return done.SessionIDs[0], nil
+}
+
+// endLeastUsed ends the user's least recently used sessions until one more is within the limit.
+// l.Identity.ID is the user's.
+func (ls *Logins) endLeastUsed(t *tx, accountID string, l account.NewLogin) error {
+	by := account.Caller{AccountID: accountID, PrincipalID: l.Identity.ID}
+	return endSessions(t, &account.Revocation{}, by, account.RevokedByLimit, `s.id IN (SELECT id FROM app_sessions
+		WHERE user_id = $1 ORDER BY last_active DESC, id DESC LIMIT $2 OFFSET $3)`,
+		by.PrincipalID, 10*ls.maxSessions, ls.maxSessions-1)
 }
 
 // writeSealed is writeResult for what needs the secret key.
@@ -96,7 +214,7 @@ func (ls *Logins) logoutKeys(accountID, issuer, providerSession, subject string)
 func (ls *Logins) mayLogIn(t *tx, accountID string, l account.NewLogin) error {
 	again := account.Errorf(account.CodeLoginAgain,
 		"sessions of this person were revoked; the identity provider has to ask again")
-	revoked, err := ls.tombstone(t, accountID, ls.people.identityKey(accountID, l.Key))
+	revoked, err := ls.tombstone(t, accountID, ls.identityKey(accountID, l.Key))
 	if err != nil {
 		return err
 	}
@@ -123,31 +241,26 @@ func (ls *Logins) tombstone(t *tx, accountID, key string) (time.Time, error) {
 	return sqldb.FromMicros(at), err
 }
 
-// writeTombstone records a revocation, as the last thing of the transaction, so that its time is
-// not before anything that the transaction has waited for.
-func (ls *Logins) writeTombstone(t *tx, accountID, key string) error {
-	now, err := t.clock()
-	if err != nil {
-		return err
-	}
-	return t.Exec(`INSERT INTO login_tombstones (account_id, identity_key, revoked_at, until) VALUES ($1, $2, $3, $4)
-		ON CONFLICT (account_id, identity_key) DO UPDATE SET revoked_at = excluded.revoked_at, until = excluded.until`,
-		accountID, key, sqldb.Micros(now), sqldb.Micros(now.Add(account.MaxSessionDuration)))
-}
-
 // Time implements account.Logins.
 func (ls *Logins) Time(ctx context.Context) (time.Time, error) {
 	return result(ctx, ls.db, "reading the store's clock", (*tx).clock)
 }
 
-// RevokedSince implements account.Logins.
-func (ls *Logins) RevokedSince(ctx context.Context, accountID, key string) (time.Time, error) {
-	if ls.key == nil {
-		return time.Time{}, ls.db.MapError("looking for a revocation", errNoKey)
+// identityKey is the keyed digest under which a person is known.
+func (ls *Logins) identityKey(accountID, key string) string {
+	return ls.key.Digest("identity\x00" + accountID + "\x00" + key)
+}
+
+// maxProviderText bounds a text of an identity provider in characters.
+const maxProviderText = 255
+
+// providerText makes a text of an identity provider fit to be stored and listed.
+func providerText(text string) string {
+	text = strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
+	if utf8.RuneCountInString(text) > maxProviderText {
+		text = string([]rune(text)[:maxProviderText])
 	}
-	return result(ctx, ls.db, "looking for a revocation", func(t *tx) (time.Time, error) {
-		return ls.tombstone(t, accountID, ls.people.identityKey(accountID, key))
-	})
+	return text
 }
 
 // sweep writes when sessions were used, and drops what is over. Nothing reads a session

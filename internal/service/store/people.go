@@ -8,23 +8,14 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
-	"time"
-	"unicode/utf8"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/service/seal"
 	"github.com/fairlead-dev/fairlead/internal/service/sqldb"
 )
 
 // People are the users of applications: those who have logged in to an endpoint.
 type People struct {
-	db       *database
-	key      *seal.Key
-	sessions *UserSessions
-	max      int           // max bounds the users of an account.
-	keep     time.Duration // keep is how long users are kept after they were last active; 0 = for ever.
+	db *database
 }
 
 const userColumns = `id, provider_name, provider_url, provider_user_id, username, email, name, created_at, last_active,
@@ -133,102 +124,4 @@ func (ps *People) AccessChoices(ctx context.Context, accountID string) (*account
 			AS c WHERE country IS NOT NULL ORDER BY country`, accountID, sqldb.Micros(t.now))
 		return choices, err
 	})
-}
-
-// maxProviderText bounds a text of an identity provider in characters.
-const maxProviderText = 255
-
-// providerText makes a text of an identity provider fit to be stored and listed.
-func providerText(text string) string {
-	text = strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
-	if utf8.RuneCountInString(text) > maxProviderText {
-		text = string([]rune(text)[:maxProviderText])
-	}
-	return text
-}
-
-// save makes the user at the first login, and updates what the provider reports.
-func (ps *People) save(t *tx, accountID string, l account.NewLogin) (id string, err error) {
-	key, who := ps.identityKey(accountID, l.Key), l.Identity
-	name, url, providerID := providerText(l.Provider.Name), providerText(l.Provider.URL),
-		providerText(who.ProviderUserID)
-	username, email, fullName := providerText(who.Username), providerText(who.Email), providerText(who.Name)
-	known, err := t.Row(`SELECT id FROM app_users WHERE account_id = $1 AND identity_key = $2`, accountID, key).
-		Find(&id)
-	switch {
-	case err == nil && !known:
-		if err := t.checkLimit("app_users", "application users", accountID, ps.max, deleteUnused); err != nil {
-			return "", err
-		}
-		id = account.NewID(account.PrefixUser, t.now)
-		err = t.Exec(
-			`INSERT INTO app_users (id, account_id, identity_key, provider_name, provider_url, provider_user_id,
-			username, email, name, search, provider_search, created_at, last_active, last_login)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $12, $12)`,
-			id, accountID, key, name, url, providerID,
-			username, email, fullName, userSearch(id, name, providerID, username, email, fullName), searchable(name),
-			sqldb.Micros(t.now))
-	case err == nil:
-		err = t.Exec(
-			`UPDATE app_users SET provider_name = $1, provider_url = $2, provider_user_id = $3, username = $4,
-			email = $5, name = $6, search = $7, provider_search = $8, last_active = $9, last_login = $9 WHERE id = $10`,
-			name, url, providerID, username, email, fullName,
-			userSearch(id, name, providerID, username, email, fullName), searchable(name), sqldb.Micros(t.now), id)
-	}
-	return id, err
-}
-
-// identityKey is the keyed digest under which a person is known.
-func (ps *People) identityKey(accountID, key string) string {
-	return ps.key.Digest("identity\x00" + accountID + "\x00" + key)
-}
-
-// delete deletes the user, their sessions and where they have been, and returns what they are
-// known by.
-func (ps *People) delete(
-	t *tx, done *account.Revocation, by account.Caller, userID, reason string,
-) (identityKey string, err error) {
-	if err := ps.sessions.end(t, done, `account_id = $1 AND user_id = $2`, by.AccountID, userID); err != nil {
-		return "", err
-	}
-	var provider, providerID string
-	err = t.Row(`DELETE FROM app_users WHERE account_id = $1 AND id = $2
-		RETURNING identity_key, provider_name, provider_user_id`, by.AccountID, userID).
-		Require(notFound("application user", userID), &identityKey, &provider, &providerID)
-	if err != nil {
-		return "", err
-	}
-	done.UserIDs = append(done.UserIDs, userID)
-	t.audit(by, account.AuditAppUserRevoked, userID, map[string]string{
-		"reason": reason, "sessions": strconv.Itoa(len(done.SessionIDs)), "provider": provider,
-		"provider_user_id": providerID})
-	return identityKey, nil
-}
-
-// sweep deletes the users that were inactive for longer than they are kept. It leaves no
-// tombstones: their next login needs no reauthentication.
-func (ps *People) sweep(ctx context.Context) error {
-	if ps.keep <= 0 {
-		return nil
-	}
-	before := sqldb.Micros(ps.db.Now().Add(-ps.keep))
-	return ps.db.writeWhile(ctx, "deleting application users that were away for long",
-		func(t *tx) error { return ps.deleteBefore(t, before) },
-		`SELECT 1 FROM app_users WHERE last_active <= $1 LIMIT 1`, before)
-}
-
-func (ps *People) deleteBefore(t *tx, before int64) error {
-	type who struct{ accountID, id string }
-	gone, err := sqldb.List(t.Tx, func(w *who) []any { return []any{&w.accountID, &w.id} }, `SELECT account_id, id
-		FROM app_users WHERE last_active <= $1 ORDER BY last_active, id LIMIT $2`, before, sweepBatch)
-	if err != nil {
-		return err
-	}
-	for _, w := range gone {
-		if _, err := ps.delete(t, &account.Revocation{}, account.Caller{AccountID: w.accountID}, w.id,
-			account.RevokedByRetention); err != nil {
-			return fmt.Errorf("deleting application user %s: %w", w.id, err)
-		}
-	}
-	return nil
 }

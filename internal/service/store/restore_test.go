@@ -267,7 +267,7 @@ func TestRestore_EndsSessions(t *testing.T) {
 			storetest.MustCode(t, err, account.CodeUnknownCredential)
 			_, err = f.Store.RedeemTicket(t.Context(), f.AccountID, storetest.TokenHash("ticket"))
 			storetest.MustCode(t, err, account.CodeNotFound)
-			accessed, err := f.Store.AccessedEndpoints(t.Context(), f.AccountID, live.UserID) // users stay
+			accessed, err := f.Store.AccessedEndpoints(t.Context(), f.AccountID, live.Identity.ID) // users stay
 			storetest.Must(t, err)
 			storetest.Equal(t, "accessed", len(accessed), 1)
 			f.Clock.Step(time.Second)

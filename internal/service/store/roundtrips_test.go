@@ -49,7 +49,7 @@ func TestWrites_RoundTrips(t *testing.T) {
 		who := fmt.Sprintf("person%d", round)
 		login, err := f.Store.Login(ctx, f.AccountID, f.NewLogin(who, who))
 		step("login", 12, err)
-		_, err = f.Store.Revoke(ctx, by, account.RevokeSelector{UserID: login.UserID}, account.RevokedByAdmin)
+		_, err = f.Store.Revoke(ctx, by, account.RevokeSelector{UserID: login.Identity.ID}, account.RevokedByAdmin)
 		step("revocation", 7, err)
 	}
 }

@@ -200,10 +200,10 @@ func newStore(db *database, opt *Options) *Store {
 	s.TunnelSessions = &TunnelSessions{db, s.Endpoints, opt.MaxEndpoints}
 	s.Members = membership.New(db.DB, db, s.TunnelSessions, membership.Options{Replica: opt.Replica, Lock: opt.Lock,
 		Times: opt.BeatTimes, Lease: opt.Lease, AnyMode: opt.anyMode})
-	s.UserSessions = &UserSessions{db: db, key: opt.Key, max: opt.MaxUserSessions}
-	s.People = &People{db, opt.Key, s.UserSessions, opt.MaxUsers, opt.KeepUsers}
-	s.Logins = &Logins{db, opt.Key, s.People, s.UserSessions}
-	s.Revocations = &Revocations{db, s.People, s.UserSessions, s.Logins}
+	s.UserSessions = &UserSessions{db: db, key: opt.Key}
+	s.People = &People{db}
+	s.Logins = &Logins{db, opt.Key, s.UserSessions, opt.MaxUsers, opt.MaxUserSessions}
+	s.Revocations = &Revocations{db, s.Logins, opt.KeepUsers}
 	return s
 }
 
@@ -287,5 +287,5 @@ func (s *Store) Sweep(ctx context.Context) error {
 	}
 	return errors.Join(s.sweepLost(ctx), s.sweepGrace(ctx), s.sweepOwned(ctx), s.clusterIDs.sweep(ctx),
 		s.EventLog.sweep(ctx), s.AuditLog.sweep(ctx), s.sweepReservations(ctx), s.lastUsed.flush(ctx, false),
-		s.Logins.sweep(ctx), s.People.sweep(ctx), s.Operators.sweep(ctx))
+		s.Logins.sweep(ctx), s.Revocations.sweep(ctx), s.Operators.sweep(ctx))
 }

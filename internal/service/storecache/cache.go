@@ -12,13 +12,13 @@ import (
 )
 
 const (
-	// maxWait is how long a caller waits for the store where there is an older answer.
+	// maxWait bounds the wait of a caller for the store if there is an older answer.
 	maxWait = 200 * time.Millisecond
 	// readTimeout bounds one read, and the wait of callers for which there is no other answer.
 	readTimeout = 3 * time.Second
 	// retryAfter is the pause after a read that the store did not answer.
 	retryAfter = time.Second
-	// maxFailures bounds the keys for which the pause is kept.
+	// maxFailures bounds the keys with a pause.
 	maxFailures = 4096
 	// evictionSample is how many answers are compared to evict the oldest of them.
 	evictionSample = 8
@@ -29,15 +29,15 @@ type Options[K comparable, V any] struct {
 	// Read asks the store. Its context ends after readTimeout.
 	Read func(context.Context, K) (V, error)
 	// TTL is how long an answer is used without asking again; 0 = each call asks, and the answers
-	// are kept for outages only.
+	// are for outages only.
 	TTL        time.Duration
-	MaxEntries int // answers; the bound of memory also during an outage
+	MaxEntries int // MaxEntries bounds the answers, and so the memory, also during an outage.
 	// CacheMissing makes CodeNotFound an answer like others. It is for keys that clients do not
 	// choose.
 	CacheMissing bool
-	// Held returns what this process knows of the key without the store, and since when: the store
-	// agreed to it then. ok is false when that is nothing. It is asked only where the store does
-	// not answer, and must not block. nil = nothing is held.
+	// Held returns the value that this process has for the key without the store, and when the
+	// store agreed to it; ok is false without one. It is called only if the store does not answer,
+	// and must not block. nil = nothing is held.
 	Held func(K) (value V, since time.Time, ok bool)
 }
 
@@ -46,17 +46,17 @@ type Cache[K comparable, V any] struct {
 	opt Options[K, V]
 
 	mu       sync.Mutex
-	answers  map[K]*answer[V] // never changed, only replaced
-	reads    map[K]*read[V]   // in progress
-	failures map[K]failure    // the last read of the key had no answer
+	answers  map[K]*answer[V] // answers has values that are replaced, never changed.
+	reads    map[K]*read[V]   // reads are those in progress.
+	failures map[K]failure    // failures has the keys whose last read had no answer.
 }
 
 // answer is an answer of the store.
 type answer[V any] struct {
 	value V
-	err   error     // CodeNotFound, or nil
-	at    time.Time // when its read began
-	// expired: the store may have another answer by now
+	err   error     // err is CodeNotFound, or nil.
+	at    time.Time // at is when its read began.
+	// expired is set if the store may have another answer by now.
 	expired bool
 }
 
@@ -82,12 +82,12 @@ func (c *Cache[K, V]) Get(ctx context.Context, key K) (V, error) {
 	return c.get(ctx, key, fallback[V]{})
 }
 
-// GetOr is like Get, and returns other where the store does not answer and never did.
+// GetOr is like Get, and returns other if the store does not answer and never did.
 func (c *Cache[K, V]) GetOr(ctx context.Context, key K, other V) (V, error) {
 	return c.get(ctx, key, fallback[V]{other, true})
 }
 
-// fallback is what GetOr returns where there is nothing else.
+// fallback is the value that GetOr returns without an answer and a held value.
 type fallback[V any] struct {
 	value V
 	ok    bool
@@ -150,7 +150,7 @@ func (c *Cache[K, V]) Expire(match func(K, V) bool) {
 }
 
 // Fresh returns the store's answer to a read that begins now, which Get returns from then on. The
-// error is the store's also where there is an older answer.
+// error is the store's even if there is an older answer.
 func (c *Cache[K, V]) Fresh(ctx context.Context, key K) (V, error) {
 	r := &read[V]{answer: answer[V]{at: time.Now()}, done: make(chan struct{})}
 	c.mu.Lock()
@@ -162,7 +162,7 @@ func (c *Cache[K, V]) Fresh(ctx context.Context, key K) (V, error) {
 	defer c.mu.Unlock()
 	if last := c.answers[key]; (r.err == nil || missing) && (last == nil || last.at.Before(r.at)) {
 		r.expired = true // during the read
-		c.keep(key, &r.answer)
+		c.store(key, &r.answer)
 	}
 	return r.value, r.err
 }
@@ -186,7 +186,7 @@ func (c *Cache[K, V]) reusable(a *answer[V], ttl time.Duration) bool {
 }
 
 // await waits for the read. With an older answer that is not expired it waits for maxWait at most,
-// or not at all where noWait is set.
+// or not at all if noWait is set.
 func (c *Cache[K, V]) await(
 	ctx context.Context, key K, r *read[V], other fallback[V], noWait bool,
 ) (V, error) {
@@ -219,7 +219,7 @@ func (c *Cache[K, V]) await(
 	}
 }
 
-// withoutStore returns the older answer, or the error where there is none.
+// withoutStore returns the older answer, or the error if there is none.
 func (c *Cache[K, V]) withoutStore(key K, other fallback[V], err error) (V, error) {
 	a, ok := c.lastKnown(key, other)
 	if !ok {
@@ -254,7 +254,7 @@ func (c *Cache[K, V]) run(ctx context.Context, key K, r *read[V]) {
 		err = errSlow(err)
 	}
 	missing := account.CodeOf(err) == account.CodeNotFound
-	keep := err == nil || missing && (c.opt.CacheMissing || c.holds(key))
+	keep := err == nil || missing && (c.opt.CacheMissing || c.hasHeld(key))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r.value, r.err = value, err
@@ -272,15 +272,15 @@ func (c *Cache[K, V]) run(ctx context.Context, key K, r *read[V]) {
 	delete(c.failures, key)
 	switch {
 	case keep:
-		c.keep(key, &r.answer)
+		c.store(key, &r.answer)
 	case missing:
 		delete(c.answers, key)
 	}
 }
 
-// holds reports whether something is held for the key. That it is missing in the store is then
-// kept, so that it is not served during an outage.
-func (c *Cache[K, V]) holds(key K) bool {
+// hasHeld reports whether a value is held for the key. A CodeNotFound of the store is an answer
+// then, so that the value is not served during an outage.
+func (c *Cache[K, V]) hasHeld(key K) bool {
 	if c.opt.Held == nil {
 		return false
 	}
@@ -296,9 +296,8 @@ func (c *Cache[K, V]) fail(key K, err error) {
 	c.failures[key] = failure{time.Now(), err}
 }
 
-// keep keeps an answer, in the place of the oldest of a few where there is no room; mu must be
-// held.
-func (c *Cache[K, V]) keep(key K, a *answer[V]) {
+// store adds an answer, in the place of the oldest of a few if there is no room; mu must be held.
+func (c *Cache[K, V]) store(key K, a *answer[V]) {
 	if c.answers[key] == nil && len(c.answers) >= c.opt.MaxEntries {
 		var oldest K
 		var at time.Time

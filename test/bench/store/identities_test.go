@@ -54,14 +54,14 @@ func newIdentityStore(b *testing.B, open engine) *identityStore {
 	c.account = owner.ID
 	for i := range loggedIn {
 		live, err := c.Login(ctx, c.account,
-			account.NewLogin{Key: fmt.Sprint("person ", i),
+			account.NewLogin{Authentication: account.Authentication{Key: fmt.Sprint("person ", i),
 				Provider: account.IdentityProvider{Name: "Example ID", URL: "https://id.example"},
 				Identity: account.LoginIdentity{ProviderUserID: fmt.Sprint(i), Username: fmt.Sprint("person", i),
-					Email: fmt.Sprintf("person%d@example.com", i), Groups: []string{"staff", "ops"}},
+					Email: fmt.Sprintf("person%d@example.com", i), Groups: []string{"staff", "ops"}}},
 				URL: "https://app.example.com", TokenHash: secretOf(i), Idle: time.Hour,
 				Device: account.Device{IPAddress: "203.0.113.9"}})
 		must(b, err)
-		c.newest = live.UserID
+		c.newest = live.Identity.ID
 	}
 	c.fill(driver, dataSource)
 	return c

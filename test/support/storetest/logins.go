@@ -25,13 +25,14 @@ func TokenHash(secret string) []byte {
 // the secret.
 func (f *Fixture) NewLogin(who, secret string) account.NewLogin {
 	return account.NewLogin{
-		Key:      "oidc\x00https://id.example\x00" + who,
-		Provider: account.IdentityProvider{Name: "Example ID", URL: "https://id.example"},
-		Identity: account.LoginIdentity{ProviderUserID: "sub-" + who, Username: who, Email: who + "@example.com",
-			Name: strings.ToUpper(who), Groups: []string{"staff"}},
-		Issuer: "https://id.example", Subject: who, SessionID: "sid-" + secret, StartedAt: f.Clock.Now(),
-		AuthTime:   f.Clock.Now(),
-		EndpointID: "ep-1", URL: "https://app.example.com", Scope: "bound", TokenHash: TokenHash(secret),
+		Authentication: account.Authentication{
+			Key:      "oidc\x00https://id.example\x00" + who,
+			Provider: account.IdentityProvider{Name: "Example ID", URL: "https://id.example"},
+			Identity: account.LoginIdentity{ProviderUserID: "sub-" + who, Username: who, Email: who + "@example.com",
+				Name: strings.ToUpper(who), Groups: []string{"staff"}},
+			Issuer: "https://id.example", Subject: who, SessionID: "sid-" + secret, AuthTime: f.Clock.Now()},
+		StartedAt: f.Clock.Now(), EndpointID: "ep-1", URL: "https://app.example.com", Scope: "bound",
+		TokenHash:   TokenHash(secret),
 		MaxDuration: time.Hour,
 		Device: account.Device{IPAddress: "203.0.113.9",
 			UserAgent: account.UserAgent{Raw: "curl/8", BrowserName: "curl"}},
@@ -106,35 +107,35 @@ var logins = map[string]func(*testing.T, Open){
 		made, err := f.Store.Login(t.Context(), f.AccountID, l)
 		Must(t, err)
 		Equal(t, "ids", account.ValidID(account.PrefixAppSession, made.ID) && account.ValidID(account.PrefixUser,
-			made.UserID), true)
+			made.Identity.ID), true)
 		read, err := f.Store.LiveSession(t.Context(), f.AccountID, TokenHash("s1"))
 		Must(t, err)
 		Equal(t, "live session", asJSON(t, read), asJSON(t, made))
 		want := l.Identity
-		want.ID = made.UserID
+		want.ID = made.Identity.ID
 		Equal(t, "identity", asJSON(t, read.Identity), asJSON(t, want))
 		Equal(t, "bound, provider, end", fmt.Sprint(read.Scope, read.Provider, read.ExpiresAt),
 			fmt.Sprint("bound", l.Provider, at.Add(time.Hour)))
-		u, err := f.Store.User(t.Context(), f.AccountID, made.UserID)
+		u, err := f.Store.User(t.Context(), f.AccountID, made.Identity.ID)
 		Must(t, err)
-		Equal(t, "user", *u, account.User{ID: made.UserID, Provider: l.Provider, ProviderUserID: "sub-alice",
+		Equal(t, "user", *u, account.User{ID: made.Identity.ID, Provider: l.Provider, ProviderUserID: "sub-alice",
 			Username: "alice", Email: "alice@example.com", Name: "ALICE",
 			CreatedAt: at, LastActive: at, LastLogin: at, Sessions: 1})
 		a, err := f.Store.AppSession(t.Context(), f.AccountID, made.ID)
 		Must(t, err)
 		Equal(t, "session", asJSON(t, a),
 			asJSON(t, account.AppSession{ID: made.ID, PublicURL: l.URL, Device: l.Device, LastDevice: l.Device,
-				User:       account.Ref{ID: made.UserID},
+				User:       account.Ref{ID: made.Identity.ID},
 				CreatedAt:  at,
 				LastActive: at, ExpiresAt: at.Add(time.Hour), Endpoint: &account.Ref{ID: "ep-1"}}))
-		accessed, err := f.Store.AccessedEndpoints(t.Context(), f.AccountID, made.UserID)
+		accessed, err := f.Store.AccessedEndpoints(t.Context(), f.AccountID, made.Identity.ID)
 		Must(t, err)
 		Equal(t, "accessed", asJSON(t, accessed),
 			asJSON(t, []account.AccessedEndpoint{{URL: l.URL, Endpoint: &account.Ref{ID: "ep-1"}, First: at,
 				Last: at}}))
 		e := f.audited().Events[0]
 		Equal(t, "told", fmt.Sprint(e.Type, e.Object.ID, e.Principal.ID, e.Details["provider_user_id"]),
-			fmt.Sprint(account.AuditAppSessionCreated, made.ID, made.UserID, "sub-alice"))
+			fmt.Sprint(account.AuditAppSessionCreated, made.ID, made.Identity.ID, "sub-alice"))
 	},
 	"login: replaces the browser's session": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
@@ -146,8 +147,8 @@ var logins = map[string]func(*testing.T, Open){
 		Equal(t, "live", fmt.Sprint(f.Lives("s1"), f.Lives("s2"), f.Lives("s3")), "false true true")
 		e := f.audited().Events[1]
 		Equal(t, "told", fmt.Sprint(e.Type, e.Object.ID, e.Principal.ID, e.Details["reason"], e.Details["user_id"]),
-			fmt.Sprint(account.AuditAppSessionRevoked, first.ID, second.UserID, account.RevokedByNewLogin,
-				first.UserID))
+			fmt.Sprint(account.AuditAppSessionRevoked, first.ID, second.Identity.ID, account.RevokedByNewLogin,
+				first.Identity.ID))
 		for _, of := range []string{"s1", "s2", "unknown"} { // over, of another scope, unknown
 			third := f.Login("alice", "after "+of, func(l *account.NewLogin) { l.Replaces = TokenHash(of) })
 			Equal(t, "replaced of "+of, third.ReplacedSessionID, "")
@@ -162,26 +163,26 @@ var logins = map[string]func(*testing.T, Open){
 			l.Identity.Username, l.Identity.Email, l.Provider.Name, l.URL, l.EndpointID = "Alicia", "", "Renamed ID",
 				"https://other.example.com", "ep-2"
 		})
-		Equal(t, "user of the second login", again.UserID, first.UserID)
+		Equal(t, "user of the second login", again.Identity.ID, first.Identity.ID)
 		stranger := f.Login("mallory", "s3", func(l *account.NewLogin) {
 			l.Identity.ProviderUserID, l.Identity.Email = "sub-alice", "alice@example.com"
 		})
-		if stranger.UserID == first.UserID || again.ID == first.ID {
+		if stranger.Identity.ID == first.Identity.ID || again.ID == first.ID {
 			t.Fatal("two share an id")
 		}
-		u, err := f.Store.User(t.Context(), f.AccountID, first.UserID)
+		u, err := f.Store.User(t.Context(), f.AccountID, first.Identity.ID)
 		Must(t, err)
 		Equal(t, "user", fmt.Sprint(u.Username, u.Email, u.Provider.Name, u.Sessions, u.LastLogin,
 			u.CreatedAt.Before(u.LastLogin)),
 			fmt.Sprint("Alicia", "", "Renamed ID", 2, f.Clock.Now(), true))
-		accessed, err := f.Store.AccessedEndpoints(t.Context(), f.AccountID, first.UserID)
+		accessed, err := f.Store.AccessedEndpoints(t.Context(), f.AccountID, first.Identity.ID)
 		Must(t, err)
 		Equal(t, "accessed", fmt.Sprint(len(accessed), accessed[0].URL, accessed[1].URL),
 			fmt.Sprint(2, "https://other.example.com", "https://app.example.com"))
 		other, _ := f.NewAccount("other")
 		theirs, err := f.Store.Login(t.Context(), other, f.NewLogin("alice", "s4"))
 		Must(t, err)
-		if theirs.UserID == first.UserID {
+		if theirs.Identity.ID == first.Identity.ID {
 			t.Fatal("two accounts share a user")
 		}
 	},
@@ -192,7 +193,7 @@ var logins = map[string]func(*testing.T, Open){
 		by := account.Caller{AccountID: other}
 		_, err := f.Store.LiveSession(t.Context(), other, TokenHash("s1"))
 		MustCode(t, err, account.CodeNotFound)
-		for _, id := range []string{mine.UserID, mine.ID, "", "au-'; --", "a\x00b", "\xff"} {
+		for _, id := range []string{mine.Identity.ID, mine.ID, "", "au-'; --", "a\x00b", "\xff"} {
 			_, err = f.Store.User(t.Context(), other, id)
 			MustCode(t, err, account.CodeNotFound)
 			_, err = f.Store.AppSession(t.Context(), other, id)
@@ -242,8 +243,8 @@ var logins = map[string]func(*testing.T, Open){
 			fmt.Sprint(account.AuditAppSessionCreated, all[most].ID))
 		e := events[1]
 		Equal(t, "told", fmt.Sprint(e.Type, e.Object.ID, e.Principal.ID, e.Details),
-			fmt.Sprint(account.AuditAppSessionRevoked, all[0].ID, all[0].UserID,
-				map[string]string{"reason": account.RevokedByLimit, "sessions": "1", "user_id": all[0].UserID,
+			fmt.Sprint(account.AuditAppSessionRevoked, all[0].ID, all[0].Identity.ID,
+				map[string]string{"reason": account.RevokedByLimit, "sessions": "1", "user_id": all[0].Identity.ID,
 					"url": "https://app.example.com", "provider": "Example ID",
 					"provider_user_id": "sub-alice"}))
 	},
@@ -269,7 +270,7 @@ var logins = map[string]func(*testing.T, Open){
 			l.Identity = account.LoginIdentity{ProviderUserID: odd, Username: odd, Email: odd, Name: odd}
 			l.Provider.Name, l.Subject, l.Issuer, l.SessionID, l.Device.UserAgent.Raw = odd, odd, odd, odd, odd
 		})
-		u, err := f.Store.User(t.Context(), f.AccountID, live.UserID)
+		u, err := f.Store.User(t.Context(), f.AccountID, live.Identity.ID)
 		Must(t, err)
 		Equal(t, "name", u.Name, "a\uFFFDb\uFFFD\n"+strings.Repeat("ü", 250))
 		Equal(t, "found", len(f.Users(account.UserFilter{Query: "Ü"})), 1)

@@ -226,7 +226,7 @@ var policies = map[string]func(*testing.T, Open){
 		mustSay(t, beside.CheckKey(t.Context()), account.CodeInvalid, "identities are sealed", "--secret-key-file")
 		f.revoke(account.RevokeSelector{SessionID: session.ID})
 		mustSay(t, beside.CheckKey(t.Context()), account.CodeInvalid, "users are found")
-		f.revoke(account.RevokeSelector{UserID: session.UserID})
+		f.revoke(account.RevokeSelector{UserID: session.Identity.ID})
 		mustSay(t, beside.CheckKey(t.Context()), account.CodeInvalid, "revocations are found")
 		Must(t, f.Store.CheckKey(t.Context()))
 	},

@@ -48,7 +48,7 @@ var sessionTimes = map[string]func(*testing.T, Open){
 		}
 		Equal(t, "after all", fmt.Sprint(f.Lives("long"), len(f.Sessions(account.AppSessionFilter{})),
 			len(f.Users(account.UserFilter{}))), "false 0 1")
-		accessed, err := f.Store.AccessedEndpoints(t.Context(), f.AccountID, long.UserID)
+		accessed, err := f.Store.AccessedEndpoints(t.Context(), f.AccountID, long.Identity.ID)
 		Must(t, err)
 		Equal(t, "accessed", len(accessed), 1)
 	},
@@ -90,7 +90,7 @@ var sessionTimes = map[string]func(*testing.T, Open){
 		e := f.audited().Events[0]
 		Equal(t, "told", fmt.Sprint(e.Type, e.Object.ID, e.Principal.ID, e.Details["ip"], e.Details["previous_ip"],
 			e.Details["browser"], e.Details["previous_browser"]),
-			fmt.Sprint(account.AuditAppDeviceChanged, made.ID, made.UserID, thief.IPAddress, moved.IPAddress,
+			fmt.Sprint(account.AuditAppDeviceChanged, made.ID, made.Identity.ID, thief.IPAddress, moved.IPAddress,
 				"Firefox on Linux", "curl"))
 		Equal(t, "found by the last address", len(f.Sessions(account.AppSessionFilter{Query: thief.IPAddress})), 1)
 		f.Clock.Step(time.Minute)
@@ -134,9 +134,9 @@ var sessionTimes = map[string]func(*testing.T, Open){
 		written := func() time.Duration {
 			a, err := other.AppSession(t.Context(), f.AccountID, live.ID)
 			Must(t, err)
-			u, err := other.User(t.Context(), f.AccountID, live.UserID)
+			u, err := other.User(t.Context(), f.AccountID, live.Identity.ID)
 			Must(t, err)
-			accessed, err := other.AccessedEndpoints(t.Context(), f.AccountID, live.UserID)
+			accessed, err := other.AccessedEndpoints(t.Context(), f.AccountID, live.Identity.ID)
 			Must(t, err)
 			Equal(t, "times of one use", fmt.Sprint(u.LastActive, accessed[0].Last, a.ExpiresAt),
 				fmt.Sprint(a.LastActive, a.LastActive, a.LastActive.Add(30*time.Minute)))
@@ -174,14 +174,14 @@ var sessionTimes = map[string]func(*testing.T, Open){
 		Must(t, f.Store.Sweep(t.Context()))
 		Equal(t, "after", names(f.Users(account.UserFilter{})), "here")
 		Equal(t, "sessions after", fmt.Sprint(f.Lives("s1"), f.Lives("s2")), "false true")
-		_, err := f.Store.AccessedEndpoints(t.Context(), f.AccountID, away.UserID)
+		_, err := f.Store.AccessedEndpoints(t.Context(), f.AccountID, away.Identity.ID)
 		MustCode(t, err, account.CodeNotFound)
 		e := f.audited().Events[0]
 		Equal(t, "told", fmt.Sprint(e.Type, e.Object.ID, e.Principal == nil, e.Details["reason"],
 			e.Details["sessions"]),
-			fmt.Sprint(account.AuditAppUserRevoked, away.UserID, true, account.RevokedByRetention, "1"))
+			fmt.Sprint(account.AuditAppUserRevoked, away.Identity.ID, true, account.RevokedByRetention, "1"))
 		back := f.Login("away", "s3", func(l *account.NewLogin) { l.AuthTime = time.Time{} })
-		if back.UserID == away.UserID {
+		if back.Identity.ID == away.Identity.ID {
 			t.Error("a forgotten user has the same id")
 		}
 	},

@@ -19,7 +19,7 @@ var userLists = map[string]func(*testing.T, Open){
 		for i := range 5 {
 			live := f.Login(fmt.Sprint("u", i), fmt.Sprint("s", i))
 			f.Clock.Step(time.Second)
-			userIDs, sessionIDs = append(userIDs, live.UserID), append(sessionIDs, live.ID)
+			userIDs, sessionIDs = append(userIDs, live.Identity.ID), append(sessionIDs, live.ID)
 		}
 		var users, sessions []string
 		for p, more := (account.Page{Limit: 2}), true; more; {
@@ -65,13 +65,13 @@ var userLists = map[string]func(*testing.T, Open){
 			{account.UserFilter{Query: "a_l@"}, "alice"},
 			{account.UserFilter{Query: "example.COM"}, "bob alice"},
 			{account.UserFilter{Query: `42\`}, "bob"},
-			{account.UserFilter{Query: alice.UserID[5:20]}, "alice"},
+			{account.UserFilter{Query: alice.Identity.ID[5:20]}, "alice"},
 			{account.UserFilter{Query: "github"}, "bob"},
 			{account.UserFilter{Provider: "git"}, "bob"},
 			{account.UserFilter{Provider: "Example"}, "alice"},
 			{account.UserFilter{Provider: "Example", Query: "bob"}, ""},
-			{account.UserFilter{UserID: alice.UserID}, "alice"},
-			{account.UserFilter{UserID: alice.UserID[:20]}, ""},
+			{account.UserFilter{UserID: alice.Identity.ID}, "alice"},
+			{account.UserFilter{UserID: alice.Identity.ID[:20]}, ""},
 			{account.UserFilter{Query: "a\x00b"}, ""},
 			{account.UserFilter{Query: "'; DROP TABLE app_users; --"}, ""},
 		} {
@@ -99,8 +99,8 @@ var userLists = map[string]func(*testing.T, Open){
 		for query, want := range map[string]string{
 			"opa": "bob opal", "google": "alice", "GOOGLE alice": "alice", "alice google": "alice", "alice opa": "",
 			"ODEG": "alice", "ødegård": "alice", "O\u0308degard": "alice",
-			"odegard alice GOOG " + alice.UserID[4:]: "alice",
-			"strasse":                                "opal", "STRASSE opal": "opal", "lukasz ince": "bob",
+			"odegard alice GOOG " + alice.Identity.ID[4:]: "alice",
+			"strasse": "opal", "STRASSE opal": "opal", "lukasz ince": "bob",
 			"bob": "bob", "rob@": "bob",
 			"  bob\tlocalhost ": "bob",
 			"alice\nodegard":    "alice", "%": "", "_": "", `\`: "", " ": "bob opal alice",
@@ -126,9 +126,9 @@ var userLists = map[string]func(*testing.T, Open){
 			want   int
 		}{
 			{account.AppSessionFilter{}, 3},
-			{account.AppSessionFilter{UserID: alice.UserID}, 2},
-			{account.AppSessionFilter{UserID: alice.UserID, Query: "WIKI"}, 1},
-			{account.AppSessionFilter{UserID: alice.UserID, Provider: "github"}, 0},
+			{account.AppSessionFilter{UserID: alice.Identity.ID}, 2},
+			{account.AppSessionFilter{UserID: alice.Identity.ID, Query: "WIKI"}, 1},
+			{account.AppSessionFilter{UserID: alice.Identity.ID, Provider: "github"}, 0},
 			{account.AppSessionFilter{Query: "ALICE@"}, 2},
 			{account.AppSessionFilter{Query: "2001:db8"}, 1},
 			{account.AppSessionFilter{Query: "203.0.113"}, 2},

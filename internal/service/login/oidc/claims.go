@@ -28,8 +28,8 @@ const (
 // personClaims are the claims about a person.
 type personClaims struct {
 	Email     string       `json:"email"`
-	Verified  *lenientBool `json:"email_verified"` // nil = no claim
-	Domain    lenientBool  `json:"xms_edov"`       // Microsoft's: the owner of the address's domain is verified
+	Verified  *lenientBool `json:"email_verified"` // Verified is nil without the claim.
+	Domain    lenientBool  `json:"xms_edov"`       // Domain is Microsoft's: the domain's owner is verified.
 	Name      string       `json:"name"`
 	Username  string       `json:"preferred_username"`
 	Nickname  string       `json:"nickname"`
@@ -57,7 +57,7 @@ func decodeClaims(decode func(any) error) (*personClaims, error) {
 	return c, decode(&c.all)
 }
 
-// merge adds claims that are missing.
+// merge adds the claims of more that c lacks.
 func (c *personClaims) merge(more *personClaims) {
 	if c.Email == "" {
 		c.Email, c.Verified, c.Domain = more.Email, more.Verified, more.Domain
@@ -106,8 +106,8 @@ func (c *personClaims) isVerified(issuer string) bool {
 	return err == nil && u.Scheme == "https" && slices.Contains(microsoftHosts, u.Host) && bool(c.Domain)
 }
 
-// identity returns what rules and upstreams may know. It drops an address that is not verified. Too
-// many groups are an error: no group is dropped silently.
+// identity returns the person's identity for rules and upstreams. It drops an address that is not
+// verified. Too many groups are an error: no group is dropped silently.
 func (c *personClaims) identity(issuer, subject string, groups []string) (account.LoginIdentity, error) {
 	id := account.LoginIdentity{ProviderUserID: subject, Name: limitText(c.Name),
 		Username: cmp.Or(limitText(c.Username), limitText(c.Nickname))}
@@ -148,9 +148,9 @@ func isTexts(raw json.RawMessage) bool {
 	return json.Unmarshal(raw, &many) == nil || json.Unmarshal(raw, new(string)) == nil
 }
 
-// stringList returns the values of a claim as texts: those of a list, or the one that it is; nil for
-// null and the empty text. whole is false when values were dropped because they are too long or too
-// many.
+// stringList returns the values of a claim as texts: those of a list, or the one that it is; nil
+// for null and the empty text. whole is false when values were dropped because they are too long or
+// too many.
 func stringList(raw json.RawMessage, limit int) (list []string, whole bool) {
 	var many []json.RawMessage
 	if json.Unmarshal(raw, &many) != nil {

@@ -4,6 +4,7 @@
 package oidc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,6 +26,47 @@ const (
 	discoveryTimeout = 10 * time.Second
 )
 
+// dialect describes a provider and its differences from the OpenID Connect standard.
+type dialect struct {
+	name, url string   // name and url are for people.
+	issuer    string   // issuer is the URL at which discovery begins.
+	scopes    []string // scopes are the default ones.
+	prompt    string   // prompt makes the provider ask again, or come as close to that as it can.
+	maxAge    bool     // maxAge is set if the provider supports max_age, and sends auth_time.
+	// tenants is set if the issuer that discovery finds may be another of the same host, or a
+	// template with {tenantid}.
+	tenants bool
+	groups  []string // groups are the names of claims with groups.
+}
+
+const (
+	google    = "https://accounts.google.com"
+	gitlab    = "https://gitlab.com"
+	microsoft = "https://login.microsoftonline.com/common/v2.0"
+)
+
+// dialectOf returns the dialect of an issuer; name is "" for the action openid-connect.
+func dialectOf(name, issuer string) dialect {
+	d := dialect{issuer: issuer, scopes: []string{"openid", "profile", "email"}, prompt: "login", maxAge: true,
+		groups: []string{"groups"}}
+	switch {
+	case name == "google" || issuer == google:
+		d.name, d.prompt, d.maxAge = "Google", "select_account", false // it refuses prompt=login
+		d.issuer = cmp.Or(d.issuer, google)
+	case name == "gitlab":
+		d.name, d.groups = "GitLab", []string{"groups", "groups_direct"}
+		d.issuer = cmp.Or(d.issuer, gitlab)
+	case name == "microsoft":
+		d.name, d.maxAge, d.tenants = "Microsoft", false, true
+		d.issuer = cmp.Or(d.issuer, microsoft)
+	}
+	d.url = d.issuer
+	if u, err := url.Parse(d.issuer); err == nil && d.name == "" {
+		d.name = u.Host
+	}
+	return d
+}
+
 // discovery reads the provider's discovery document at its first use, and again when it is old.
 // While it cannot be read again, the old one is used. It is safe for concurrent use.
 type discovery struct {
@@ -35,18 +77,18 @@ type discovery struct {
 	mu   sync.Mutex
 	info *providerInfo
 	err  error
-	next time.Time     // the earliest time of the next fetch
-	busy chan struct{} // closed when the current fetch has ended; nil = none
+	next time.Time     // next is the earliest time of the next fetch.
+	busy chan struct{} // busy is closed when the current fetch has ended; nil = there is none.
 }
 
 // providerInfo is the content of a discovery document.
 type providerInfo struct {
 	*goidc.Provider
-	issuer   string // may be a template
+	issuer   string // issuer may be a template.
 	endpoint oauth2.Endpoint
-	issParam bool // callbacks have the parameter iss
+	issParam bool // issParam is set if callbacks have the parameter iss.
 	keys     *keySet
-	signing  []string // algorithms of signatures
+	signing  []string // signing has the algorithms of signatures.
 }
 
 // verifier returns the verifier of a client's tokens, and the keys that it verifies one token with.

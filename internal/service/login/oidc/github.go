@@ -82,12 +82,12 @@ func (g *gitHub) HandleCallback(
 	if err != nil {
 		return nil, login.ProviderError(err)
 	}
-	return &login.Authentication{
+	return &login.Authentication{Authentication: account.Authentication{
 		Key:      strings.Join([]string{"github", g.url, id}, "\x00"),
 		Provider: account.IdentityProvider{Name: "GitHub", URL: g.url},
 		Identity: account.LoginIdentity{ProviderUserID: id, Username: limitText(user.Login), Name: limitText(user.Name),
 			Email: limitText(email)},
-	}, nil
+	}}, nil
 }
 
 // email returns the person's primary address if it is verified; "" without the permission to ask.

@@ -38,7 +38,7 @@ var algorithms = []jose.SignatureAlgorithm{
 
 // keySets has one keySet for each jwks_uri, shared by all actions. It is safe for concurrent use.
 type keySets struct {
-	cpu chan struct{} // bounds the signatures that are verified at the same time
+	cpu chan struct{} // cpu bounds the signatures that are verified at the same time.
 
 	mu    sync.Mutex
 	byURI map[string]*keySet
@@ -74,9 +74,9 @@ type keySet struct {
 
 	mu       sync.Mutex
 	cached   *keyList
-	err      error         // result of the last fetch
-	next     time.Time     // the earliest time of the next fetch
-	fetching chan struct{} // closed when the fetch that is waiting or under way has ended
+	err      error         // err is the result of the last fetch.
+	next     time.Time     // next is the earliest time of the next fetch.
+	fetching chan struct{} // fetching is closed when the fetch that waits or is under way has ended.
 }
 
 // keyList is the result of a fetch that began at time at.
@@ -91,8 +91,10 @@ var errFetchedRecently = fmt.Errorf("the provider's keys were fetched less than 
 // verifier is a goidc.KeySet for one token.
 type verifier struct {
 	*keySet
-	wait     bool  // for the next fetch when the key is unknown; false for tokens that anyone may send
-	fetchErr error // why no keys are available; the token could not be checked then
+	// wait makes an unknown key wait for the next fetch. It is not set for tokens that anyone may
+	// send.
+	wait     bool
+	fetchErr error // fetchErr is set if no keys are available, so that the token could not be checked.
 }
 
 // VerifySignature implements goidc.KeySet. It accepts the compact serialization only.

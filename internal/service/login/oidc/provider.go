@@ -9,7 +9,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,7 +20,67 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/login"
+	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )
+
+// Factory returns the factory of the providers of the actions oauth and openid-connect, which share
+// a cache of providers' keys.
+func Factory() login.Factory {
+	keys := newKeySets()
+	return func(c *trafficpolicy.LoginConfig, client *http.Client) (login.Provider, error) {
+		return newProvider(c, client, keys)
+	}
+}
+
+func newProvider(c *trafficpolicy.LoginConfig, client *http.Client, keys *keySets) (login.Provider, error) {
+	s := settings{config: c, client: client}
+	switch {
+	case c.Kind == trafficpolicy.LoginOAuth && c.Provider == "github":
+		return newGitHub(s), nil
+	case c.Kind == trafficpolicy.LoginOAuth && slices.Contains([]string{"google", "gitlab", "microsoft"}, c.Provider),
+		c.Kind == trafficpolicy.LoginOIDC && c.IssuerURL != "":
+		d := dialectOf(c.Provider, c.IssuerURL)
+		return &provider{settings: s, dialect: d, discovery: &discovery{dialect: d, client: client, keys: keys}}, nil
+	}
+	return nil, fmt.Errorf("no provider %q of the kind %s", c.Provider, c.Kind)
+}
+
+// settings are common to all providers of this package.
+type settings struct {
+	config *trafficpolicy.LoginConfig
+	client *http.Client
+}
+
+// oauth returns an OAuth 2.0 client of the endpoints.
+func (s *settings) oauth(action login.Action, e oauth2.Endpoint, scopes []string) *oauth2.Config {
+	return &oauth2.Config{ClientID: s.config.ClientID, ClientSecret: s.config.ClientSecret, Endpoint: e,
+		RedirectURL: action.URL(login.PathCallback), Scopes: scopes}
+}
+
+// scopes returns the scopes of the policy, else the defaults, and always the required one.
+func (s *settings) scopes(defaults []string, required string) []string {
+	scopes := s.config.Scopes
+	if len(scopes) == 0 {
+		scopes = defaults
+	}
+	if required != "" && !slices.Contains(scopes, required) {
+		scopes = append([]string{required}, scopes...)
+	}
+	return scopes
+}
+
+// params returns the parameters of the policy and PKCE.
+func (s *settings) params(f *login.Flow) []oauth2.AuthCodeOption {
+	var all []oauth2.AuthCodeOption
+	for name, value := range s.config.AuthzURLParams {
+		all = append(all, oauth2.SetAuthURLParam(name, value))
+	}
+	return append(all, oauth2.S256ChallengeOption(f.Verifier))
+}
+
+func (s *settings) scope(issuer string) string {
+	return strings.Join([]string{"oauth", issuer, s.config.ClientID}, "\x00")
+}
 
 // provider is a provider that speaks OpenID Connect.
 type provider struct {
@@ -200,13 +262,13 @@ func (p *provider) authentication(id *goidc.IDToken, claims *personClaims) (*log
 	if configured := p.config.RequireAuthTime; configured != nil {
 		required = *configured
 	}
-	return &login.Authentication{
+	return &login.Authentication{AuthTimeRequired: required, Authentication: account.Authentication{
 		Key:      strings.Join([]string{"oidc", id.Issuer, id.Subject}, "\x00"),
 		Provider: account.IdentityProvider{Name: p.dialect.name, URL: p.dialect.url},
 		Identity: identity,
 		Issuer:   id.Issuer, Client: p.config.ClientID, Subject: id.Subject, SessionID: claims.SessionID,
-		AuthTime: claims.authTime(), AuthTimeRequired: required,
-	}, nil
+		AuthTime: claims.authTime(),
+	}}, nil
 }
 
 // VerifyLogout implements login.LogoutVerifier.
@@ -254,8 +316,29 @@ func checkLogoutEvent(t *goidc.LogoutToken) error {
 	return nil
 }
 
-// exchangeError makes the error of a code that was not exchanged. Of the response it keeps the
-// error only: whole responses may repeat secrets.
+// callbackCode returns the authorization code of a callback, or the error that the provider reports
+// in it.
+func callbackCode(q url.Values) (code string, err error) {
+	if refusal := q.Get("error"); refusal != "" {
+		return "", login.RefusedError("The identity provider has not confirmed the login"+errorCodeSuffix(refusal)+".",
+			fmt.Errorf("the provider answered %.100q %.200q", refusal, q.Get("error_description")))
+	}
+	if code = q.Get("code"); code == "" {
+		return "", login.RefusedError("The identity provider's answer has no code.", nil)
+	}
+	return code, nil
+}
+
+// errorCodeSuffix returns an OAuth error code in parentheses; "" for text that is no such code.
+func errorCodeSuffix(code string) string {
+	if len(code) > 40 || strings.Trim(code, "abcdefghijklmnopqrstuvwxyz_") != "" {
+		return ""
+	}
+	return " (" + code + ")"
+}
+
+// exchangeError makes the error of a code that was not exchanged. It has the error of the
+// response only: whole responses may repeat secrets.
 func exchangeError(err error) error {
 	var answer *oauth2.RetrieveError
 	if !errors.As(err, &answer) {

@@ -73,11 +73,11 @@ func TestProvider_HandlesCallback(t *testing.T) {
 		t.Fatal(err)
 	}
 	host := strings.TrimPrefix(p.URL, "http://")
-	want := &login.Authentication{Key: "oidc\x00" + p.URL + "\x001078",
+	want := &login.Authentication{AuthTimeRequired: true, Authentication: account.Authentication{
+		Key:      "oidc\x00" + p.URL + "\x001078",
 		Provider: account.IdentityProvider{Name: host, URL: p.URL}, Issuer: p.URL, Client: "client", Subject: "1078",
 		SessionID: "sid",
-		AuthTime:  time.Unix(1_700_000_000, 0).UTC(), AuthTimeRequired: true,
-		Identity: preparedIdentity()}
+		AuthTime:  time.Unix(1_700_000_000, 0).UTC(), Identity: preparedIdentity()}}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v\nwant %+v", got, want)
 	}

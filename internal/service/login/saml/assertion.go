@@ -35,20 +35,20 @@ const (
 
 // validator checks a response against what the action expects.
 type validator struct {
-	entity   string // entity ID of the identity provider
-	audience string // our entity ID
+	entity   string // entity is the entity ID of the identity provider.
+	audience string // audience is our entity ID.
 	acs      string
-	format   string // name ID format, as configured
+	format   string // format is that of NameIDs, as configured.
 	now      time.Time
 }
 
 // assertion is the content of a signed assertion.
 type assertion struct {
 	id, nameID, format string
-	inResponseTo       string // "" = the identity provider began
+	inResponseTo       string // inResponseTo is "" if the login began at the identity provider.
 	validUntil         time.Time
-	authnInstant       time.Time // AuthnInstant
-	sessionEnd         time.Time // zero = unknown
+	authnInstant       time.Time // authnInstant is the time of the authentication.
+	sessionEnd         time.Time // sessionEnd is zero if it is not stated.
 	attributes         map[string][]string
 }
 

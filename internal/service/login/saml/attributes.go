@@ -74,7 +74,7 @@ func attributes(e *etree.Element) (map[string][]string, error) {
 	return found, nil
 }
 
-// identity returns what rules and upstreams may know of the assertion's person.
+// identity returns the identity of the assertion's person, for rules and upstreams.
 func (a *assertion) identity() account.LoginIdentity {
 	folded := map[string][]string{}
 	for _, name := range slices.Sorted(maps.Keys(a.attributes)) {

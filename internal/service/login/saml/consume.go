@@ -22,8 +22,6 @@ import (
 const (
 	statusPrefix  = "urn:oasis:names:tc:SAML:2.0:status:"
 	statusSuccess = statusPrefix + "Success"
-
-	maxForm = 512 << 10 // bytes of a post: a response in base64 and percent signs
 )
 
 // ConsumeResponse checks the response that a browser has posted: everything but the flow that it
@@ -110,11 +108,11 @@ func (p *Provider) authenticate(a *assertion, idp *entity) (*login.Authenticatio
 				Cause: fmt.Errorf("the person has the groups %.512q", id.Groups)})
 	}
 	return &login.Authentication{
-		Key:          strings.Join([]string{"saml", idp.id, a.format, a.nameID}, "\x00"),
-		Provider:     account.IdentityProvider{Name: idp.id, URL: providerURL(idp)},
-		Identity:     id,
-		AuthTime:     a.authnInstant,
-		NotAfter:     a.sessionEnd,
+		Authentication: account.Authentication{
+			Key:      strings.Join([]string{"saml", idp.id, a.format, a.nameID}, "\x00"),
+			Provider: account.IdentityProvider{Name: idp.id, URL: providerURL(idp)}, Identity: id,
+			AuthTime: a.authnInstant, NotAfter: a.sessionEnd,
+		},
 		InResponseTo: a.inResponseTo,
 		Once:         "saml\x00" + idp.id + "\x00" + a.id,
 		OnceUntil:    a.validUntil.Add(login.ClockSkew),
@@ -131,7 +129,6 @@ func providerURL(idp *entity) string {
 
 // decodeForm returns the XML of a form with one SAMLResponse.
 func decodeForm(r *http.Request) ([]byte, error) {
-	r.Body = http.MaxBytesReader(nil, r.Body, maxForm)
 	if err := r.ParseForm(); err != nil {
 		return nil, fmt.Errorf("reading the form: %w", err)
 	}

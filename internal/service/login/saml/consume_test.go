@@ -128,14 +128,14 @@ func TestConsume_ReturnsAuthentication(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := &login.Authentication{
+	want := &login.Authentication{Authentication: account.Authentication{
 		Key:      "saml\x00" + idpID + "\x00" + formatPersistent + "\x00alice",
 		Provider: account.IdentityProvider{Name: idpID, URL: idpID},
 		Identity: account.LoginIdentity{ProviderUserID: "alice", Username: "alice@example.com",
 			Email:      "alice@example.com",
 			Groups:     []string{"eng", "ops"},
 			Attributes: map[string][]string{"mail": {"alice@example.com"}, "groups": {"eng", "ops"}}},
-		AuthTime: today.Add(-10 * time.Second), NotAfter: today.Add(8 * time.Hour), InResponseTo: "_q1",
+		AuthTime: today.Add(-10 * time.Second), NotAfter: today.Add(8 * time.Hour)}, InResponseTo: "_q1",
 		Once: "saml\x00" + idpID + "\x00_a1", OnceUntil: today.Add(5 * time.Minute),
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -1,9 +1,9 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package saml owns the service provider's side of SAML 2.0: an identity provider's metadata, the
-// AuthnRequest that a browser carries there, our own metadata, and the check of the response that
-// the browser posts back.
+// Package saml implements the service provider's side of SAML 2.0: an identity provider's metadata,
+// the AuthnRequest that a browser brings there, our own metadata, and the check of the response
+// that the browser posts back.
 //
 // What comes in: the config of a saml action, and posts, which need no session. A response is read
 // in four steps, each of which only sees what the one before it accepted: bytes of nothing

@@ -30,9 +30,9 @@ const (
 // entity is an identity provider as its metadata describes it.
 type entity struct {
 	id         string
-	sso        *url.URL            // URL of the redirect binding
-	keys       []*x509.Certificate // its signing keys
-	validUntil time.Time           // zero = unlimited
+	sso        *url.URL            // sso is the URL of the redirect binding.
+	keys       []*x509.Certificate // keys are the signing keys.
+	validUntil time.Time           // validUntil is zero if the metadata does not limit it.
 }
 
 // parseMetadata reads the metadata of one identity provider. It does not check a signature: the

@@ -26,17 +26,17 @@ const (
 // metadataSource provides an identity provider's metadata from a text, or from a URL that it
 // fetches when needed. It is safe for concurrent use.
 type metadataSource struct {
-	url    string // "" = the text was given
+	url    string // url is "" if the text was given.
 	client *http.Client
 	now    func() time.Time
 
-	fetchLock chan struct{} // one value during a fetch
+	fetchLock chan struct{} // fetchLock holds one value during a fetch.
 
 	mu      sync.Mutex
-	entity  *entity // nil = never fetched
+	entity  *entity // entity is nil until the first fetch.
 	fetched time.Time
 	lastTry time.Time
-	lastErr error // nil when the last try succeeded
+	lastErr error // lastErr is that of the last try.
 }
 
 // get returns the identity provider. A caller that needs a key that an entity lacks passes that

@@ -23,7 +23,7 @@ var ncName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9._-]*$`)
 
 // response is a document with the structure of a SAML response; its content is not verified.
 type response struct {
-	root, assertion *etree.Element // assertion is nil in one that reports a failure
+	root, assertion *etree.Element // assertion is nil in a response that reports a failure.
 	// The signatures, of the root and of the assertion; either may be nil.
 	rootSignature, assertionSignature *etree.Element
 }
@@ -271,7 +271,7 @@ func (p signaturePart) parts(names ...string) ([]signaturePart, error) {
 }
 
 // signatureParts returns the children of e, which must be these, in this order, and no others. A
-// name that ends in "?" may be missing.
+// name that ends in "?" is optional.
 func signatureParts(e *etree.Element, names ...string) ([]signaturePart, error) {
 	all := e.ChildElements()
 	var found []signaturePart

@@ -19,7 +19,7 @@ import (
 // verifiedContent is what a signature covers of a response, parsed from the bytes that were signed.
 type verifiedContent struct {
 	assertion *etree.Element
-	root      *etree.Element // nil when only the assertion is signed
+	root      *etree.Element // root is nil if only the assertion is signed.
 }
 
 // verify checks every signature of a response with the identity provider's keys. There must be at

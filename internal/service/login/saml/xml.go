@@ -27,7 +27,7 @@ const (
 // limits bound the cost of reading a document.
 type limits struct {
 	bytes, elements, depth int
-	comments               bool // allowed
+	comments               bool // comments is set if they are allowed.
 }
 
 var (

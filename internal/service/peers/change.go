@@ -5,13 +5,46 @@ package peers
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
+
+// ChangeKind is what a Change is about.
+type ChangeKind string
+
+// The kinds of changes.
+const (
+	ChangePeople   ChangeKind = "people"   // IDs are sessions of people that are over
+	ChangeSessions ChangeKind = "sessions" // IDs are tunnel sessions to compare with the store
+	// ChangeAccess: authtokens, operators, domains and API keys of the account are to be compared
+	// with the store. IDs are endpoints and backends to read again, if the change is about these alone.
+	ChangeAccess ChangeKind = "access"
+)
+
+// Change tells the other replicas what a commit has ended.
+type Change struct {
+	Kind      ChangeKind `json:"kind"`
+	AccountID string     `json:"account_id,omitempty"`
+	IDs       []string   `json:"ids,omitempty"`
+	// AccountIDs are the accounts of the sessions of ChangeSessions, which has no AccountID; empty if it
+	// is about all accounts.
+	AccountIDs []string `json:"account_ids,omitempty"`
+	// Code and Message are for the clients whose sessions are over, in ChangeSessions.
+	Code    tunnel.Code `json:"code,omitempty"`
+	Message string      `json:"message,omitempty"`
+	// StoreAnswers is set when the replica failed to apply the change, and the store has answered the
+	// one that tells it since: a replica that cannot read what has changed must not serve it.
+	StoreAnswers bool `json:"store_answers,omitempty"`
+}
 
 const (
 	// publishGrace is how much longer than the lease Publish waits.
@@ -78,8 +111,8 @@ type publication struct {
 	peers   *Peers
 	ctx     context.Context
 	change  Change
-	told    map[string]*peer // peers that have not answered, by id
-	done    []string         // those that have, or are gone
+	told    map[string]*peer // told are the peers that have not answered, by id.
+	done    []string         // done are the ids of peers that have answered or are gone.
 	answers chan string
 }
 
@@ -151,4 +184,51 @@ func (pub *publication) recordOverdue() {
 	}
 	pub.peers.log.Warn("replicas did not answer a change within their lease; they have stopped serving people",
 		"kind", pub.change.Kind, "replicas", strings.Join(slices.Sorted(maps.Keys(pub.told)), " "))
+}
+
+// sendChange returns nil when the peer has applied the change.
+func (pr *peer) sendChange(ctx context.Context, c Change) error {
+	parts := slices.Collect(slices.Chunk(c.IDs, maxChangeIDs))
+	if len(parts) == 0 {
+		parts = [][]string{nil}
+	}
+	for _, ids := range parts {
+		c.IDs = ids
+		b, err := json.Marshal(c)
+		if err != nil {
+			return fmt.Errorf("encoding a change: %w", err)
+		}
+		if err := pr.call(ctx, http.MethodPost, pathChanges, b, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// serveChange applies the change of a peer.
+func (a api) serveChange(w http.ResponseWriter, r *http.Request) {
+	p := a.peers
+	c, err := readBody(w, r, maxChangeSize, decodeChange)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), p.opt.Lease+publishGrace)
+	defer cancel()
+	err = p.opt.Local.Apply(ctx, c)
+	p.forget(c)
+	if err != nil {
+		p.log.Warn("a replica's change could not be applied", "kind", c.Kind, "account", c.AccountID, "err", err)
+		http.Error(w, "the change could not be applied", http.StatusServiceUnavailable)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+func decodeChange(b []byte) (Change, error) {
+	c, err := decode[Change](b, "a change")
+	if err == nil && c.Kind == "" {
+		err = errors.New("decoding a change: its kind is missing")
+	}
+	return c, err
 }

@@ -5,89 +5,17 @@ package trafficpolicy
 
 import (
 	"fmt"
-	"net/http"
 	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
 	"time"
 
+	celast "github.com/google/cel-go/common/ast"
+	"go.yaml.in/yaml/v3"
+
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
-
-// LoginKind is the type of a login action.
-type LoginKind string
-
-// The kinds.
-const (
-	LoginOAuth LoginKind = "oauth"
-	LoginOIDC  LoginKind = "openid-connect"
-	LoginSAML  LoginKind = "saml"
-)
-
-// LoginConfig is the config of a login action, checked as far as that takes no request. It holds
-// secrets: never log it.
-type LoginConfig struct {
-	Kind LoginKind
-	// AuthID distinguishes the login actions of one host in cookies and paths: 1-64 of a-z, 0-9,
-	// "-" and "_".
-	AuthID             string
-	MaxSession         time.Duration
-	IdleSession        time.Duration // 0 = none
-	AllowCORSPreflight bool          // OPTIONS requests of CORS pass without a login
-	// that are sent to the upstream: names, or beginnings before a final "*"; nil = all
-	UpstreamGroups []string
-	Digest         string // the same for equal configs; not for people, who could guess at secrets with it
-
-	// Of oauth and openid-connect.
-	Provider       string // oauth's: github, gitlab, google, microsoft
-	IssuerURL      string // openid-connect's issuer; the URL of an oauth provider that is not at its usual one
-	ClientID       string
-	ClientSecret   string
-	Scopes         []string
-	AuthzURLParams map[string]string
-	// RequireAuthTime requires the provider's auth_time for a login after a revocation. nil = if
-	// the provider was asked for it.
-	RequireAuthTime *bool
-
-	// Of saml. One of the first two is set.
-	IdPMetadata       string //nolint:revive // SAML's own spelling
-	IdPMetadataURL    string //nolint:revive // as above
-	ForceAuthn        bool
-	AllowIdPInitiated bool //nolint:revive // as above
-	AuthorizedGroups  []string
-	NameIDFormat      string // a URN
-}
-
-// ForwardsGroup reports whether the group is sent to the upstream.
-func (l *LoginConfig) ForwardsGroup(group string) bool {
-	return l.UpstreamGroups == nil || slices.ContainsFunc(l.UpstreamGroups, func(of string) bool {
-		prefix, many := strings.CutSuffix(of, "*")
-		return of == group || many && strings.HasPrefix(group, prefix)
-	})
-}
-
-// LoginRequest is a request at a login action.
-type LoginRequest struct {
-	Config   *LoginConfig
-	Endpoint *account.Endpoint
-	Conn     *Conn
-	Pages    PageWriter
-}
-
-// LoginResult is what rules after a login action, and upstreams, may know of the person.
-type LoginResult struct {
-	Identity account.LoginIdentity
-	Provider account.IdentityProvider
-}
-
-// LoginHandler implements login actions. It answers a request itself (a redirect, a page, a
-// reserved path), or calls next once, with a copy of the request whose context ends with the
-// session, without the action's cookies, and with a writer that drops everything after that end.
-type LoginHandler interface {
-	ServeLogin(w http.ResponseWriter, r *http.Request, l LoginRequest,
-		next func(w http.ResponseWriter, r *http.Request, found LoginResult))
-}
 
 // Limits of login actions.
 const (
@@ -291,4 +219,49 @@ func (c *config) duration(key string, def time.Duration, none bool) time.Duratio
 		return def
 	}
 	return d
+}
+
+// resultRead is where an expression reads a result of a login.
+type resultRead struct {
+	namespace, name string
+	line, column    int
+}
+
+// resultReads are what the expressions of a document read of logins.
+type resultReads []resultRead
+
+// record records what a checked expression reads of logins. Its text begins at the character offset
+// of n's value.
+func (reads *resultReads) record(l lines, n *yaml.Node, offset int, text string, a *celast.AST) {
+	celast.PreOrderVisit(a.Expr(), celast.NewExprVisitor(func(e celast.Expr) {
+		read, ok := a.ReferenceMap()[e.ID()]
+		if !ok {
+			return
+		}
+		name := strings.TrimPrefix(read.Name, presencePrefix)
+		rest, ok := strings.CutPrefix(name, "actions.")
+		family, _, _ := strings.Cut(strings.TrimPrefix(rest, "ngrok."), ".")
+		if !ok || !slices.Contains(loginNamespaces, family) {
+			return
+		}
+		start := a.SourceInfo().GetStartLocation(e.ID())
+		line, column := l.position(n, offset+runeOffset(text, start.Line(), start.Column()))
+		*reads = append(*reads, resultRead{family, name, line, column})
+	}))
+}
+
+// check returns problems for reads of results that no action of the policy sets. namespace and login
+// are those of its login action.
+func (reads resultReads) check(namespace string, login *yaml.Node) (problems []Problem) {
+	for _, f := range reads {
+		why := "the policy has no login action"
+		switch {
+		case f.namespace == namespace:
+			continue
+		case namespace != "":
+			why = fmt.Sprintf("what the login action on line %d finds out is in actions.%s", login.Line, namespace)
+		}
+		problems = append(problems, Problem{f.line, f.column, f.name, f.name + " is never known: " + why})
+	}
+	return problems
 }

@@ -10,25 +10,19 @@ import (
 
 // BindRequest asks for an endpoint on behalf of a live tunnel session.
 type BindRequest struct {
-	AccountID    string
+	// Endpoint is one of NewEndpoint with AccountID, EndpointSettings, Owner and TrafficPolicy; the
+	// rest is the store's. With PoolingEnabled the row is that of Name, or of the session's instance
+	// id. Endpoints of one owner share their URL without pooling.
+	Endpoint
+
 	CredentialID string
 	SessionID    string
-	Binding      string
-	URL          EndpointURL
-	// EndpointSettings become those of the row. With PoolingEnabled the row is that of Name, or of
-	// the session's instance id.
-	EndpointSettings
-
-	// Owner is the object that the endpoint is for; nil = none. Endpoints of one owner share their
-	// URL without pooling.
-	Owner *Owner
 	// Holds reports whether the session was told that it holds the endpoint: a second bind of it
 	// needs the resume secret. nil = it holds none.
 	Holds        func(endpointID string) bool
 	ResumeSecret string // from the previous bind of this endpoint by this process; empty at its start
 
-	TrafficPolicy string      // "" = none
-	PolicyFacts   PolicyFacts // result of a PolicyChecker for TrafficPolicy
+	PolicyFacts PolicyFacts // result of a PolicyChecker for TrafficPolicy
 	// ReplacePoolPolicy gives all members of the pool this policy; else another is CodeURLTaken.
 	ReplacePoolPolicy bool
 }

@@ -72,6 +72,16 @@ type Endpoint struct {
 	AccountID string `json:"-"`
 }
 
+// NewEndpoint returns an endpoint of the binding with the URL, and nothing else.
+func NewEndpoint(binding string, u EndpointURL) Endpoint {
+	return Endpoint{Bindings: []string{binding}, URL: u.String(), Scheme: u.Scheme, Host: u.Host, Port: u.Port}
+}
+
+// ParsedURL returns the parts of URL.
+func (e *Endpoint) ParsedURL() EndpointURL {
+	return EndpointURL{Scheme: e.Scheme, Host: e.Host, Port: e.Port}
+}
+
 // EndpointSettings are the fields of an endpoint that its agent states anew at each bind. A cloud
 // endpoint has no upstream.
 type EndpointSettings struct {

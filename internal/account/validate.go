@@ -74,16 +74,16 @@ func Shorten(value string) string {
 // Validate checks a bind and lists every broken rule as CodeInvalid.
 func (b *BindRequest) Validate() error {
 	var r rules
-	kind, parse := KindAgentEndpoint, ParseAnyURL
-	if b.Binding == BindingClusterset || slices.Contains(Bindings(), b.Binding) {
-		parse = func(raw string) (EndpointURL, error) { return ParseBindingURL(b.Binding, raw) }
+	kind, parse, binding := KindAgentEndpoint, ParseAnyURL, b.Bindings[0]
+	if binding == BindingClusterset || slices.Contains(Bindings(), binding) {
+		parse = func(raw string) (EndpointURL, error) { return ParseBindingURL(binding, raw) }
 	} else {
-		r.add("binding", b.Binding, ruleBinding)
+		r.add("binding", binding, ruleBinding)
 	}
-	if u, err := parse(b.URL.String()); err != nil || u != b.URL {
-		r.add("url", b.URL.String(), "must be a parsed endpoint URL")
+	if u, err := parse(b.URL); err != nil || u != b.ParsedURL() {
+		r.add("url", b.URL, "must be a parsed endpoint URL")
 	}
-	if b.Binding == BindingClusterset {
+	if binding == BindingClusterset {
 		kind = KindServiceExport
 		r.exportedPort(b)
 	}

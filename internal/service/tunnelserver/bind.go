@@ -96,7 +96,7 @@ func (b *binder) bind(
 	if err != nil {
 		return nil, false, err
 	}
-	if problem := checkHolder(token, req.Binding, req.URL.String(), req.Owner); problem != nil {
+	if problem := checkHolder(token, req.Bindings[0], req.URL, req.Owner); problem != nil {
 		return nil, false, problem
 	}
 	if err := b.limits.limit(ctx, t.credentialID, want.ResumeSecret != "" || req.Owner != nil); err != nil {
@@ -131,7 +131,7 @@ func (b *binder) addPolicy(r *account.BindRequest, policy string) (err error) {
 		return bad(fmt.Sprintf("has %d bytes; at most %d are allowed", len(policy), account.MaxTrafficPolicy))
 	}
 	r.TrafficPolicy = policy
-	r.PolicyFacts, err = b.checkPolicy(policy, r.URL.Scheme, r.Binding)
+	r.PolicyFacts, err = b.checkPolicy(policy, r.Scheme, r.Bindings[0])
 	return err
 }
 

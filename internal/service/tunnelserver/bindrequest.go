@@ -17,15 +17,14 @@ func bindRequest(t *session, b tunnel.Bind) (account.BindRequest, error) {
 	if err != nil {
 		return account.BindRequest{}, err
 	}
-	r := account.BindRequest{
-		AccountID: t.accountID, CredentialID: t.credentialID, SessionID: t.id,
-		Binding: cmp.Or(b.Binding, account.BindingKubernetes),
-		EndpointSettings: account.EndpointSettings{Name: b.Name, Description: b.Description, Metadata: b.Metadata,
-			PoolingEnabled: b.PoolingEnabled, UpstreamURL: b.UpstreamURL, UpstreamProtocol: b.UpstreamProtocol,
-			HostMode: cmp.Or(b.HostMode, account.HostPassthrough)},
-		ResumeSecret: b.ResumeSecret, ReplacePoolPolicy: b.ReplacePoolPolicy, Owner: owner,
-	}
-	r.URL, err = account.ParseBindingURL(r.Binding, b.URL)
+	binding := cmp.Or(b.Binding, account.BindingKubernetes)
+	u, err := account.ParseBindingURL(binding, b.URL)
+	r := account.BindRequest{Endpoint: account.NewEndpoint(binding, u), CredentialID: t.credentialID, SessionID: t.id,
+		ResumeSecret: b.ResumeSecret, ReplacePoolPolicy: b.ReplacePoolPolicy}
+	r.AccountID, r.Owner = t.accountID, owner
+	r.EndpointSettings = account.EndpointSettings{Name: b.Name, Description: b.Description, Metadata: b.Metadata,
+		PoolingEnabled: b.PoolingEnabled, UpstreamURL: b.UpstreamURL, UpstreamProtocol: b.UpstreamProtocol,
+		HostMode: cmp.Or(b.HostMode, account.HostPassthrough)}
 	broken := account.FieldsOf(err)
 	for _, f := range account.FieldsOf(r.Validate()) {
 		if f.Field != "url" && (f.Field != "binding" || len(broken) == 0) { // reported by the parser already
@@ -34,7 +33,7 @@ func bindRequest(t *session, b tunnel.Bind) (account.BindRequest, error) {
 	}
 	broken = append(broken, account.FieldsOf(checkUpstream(b.UpstreamURL))...)
 	broken = append(broken,
-		account.FieldsOf(account.ValidateHTTPOptions(r.URL.Scheme, r.UpstreamProtocol, r.HostMode))...)
+		account.FieldsOf(account.ValidateHTTPOptions(r.Scheme, r.UpstreamProtocol, r.HostMode))...)
 	if len(broken) > 0 {
 		return account.BindRequest{}, account.InvalidAll(broken)
 	}

@@ -5,6 +5,7 @@ package account
 
 import (
 	"context"
+	"slices"
 	"time"
 )
 
@@ -25,6 +26,31 @@ type BindRequest struct {
 	PolicyFacts PolicyFacts // result of a PolicyChecker for TrafficPolicy
 	// ReplacePoolPolicy gives all members of the pool this policy; else another is CodeURLTaken.
 	ReplacePoolPolicy bool
+}
+
+// Validate checks a bind and lists every broken rule as CodeInvalid.
+func (b *BindRequest) Validate() error {
+	var r rules
+	kind, parse, binding := KindAgentEndpoint, ParseAnyURL, b.Bindings[0]
+	if binding == BindingClusterset || slices.Contains(Bindings(), binding) {
+		parse = func(raw string) (EndpointURL, error) { return ParseBindingURL(binding, raw) }
+	} else {
+		r.add("binding", binding, ruleBinding)
+	}
+	if u, err := parse(b.URL); err != nil || u != b.ParsedURL() {
+		r.add("url", b.URL, "must be a parsed endpoint URL")
+	}
+	if binding == BindingClusterset {
+		kind = KindServiceExport
+		r.exportedPort(b)
+	}
+	b.EndpointSettings.validate(&r)
+	r.text("traffic_policy", b.TrafficPolicy, MaxTrafficPolicy)
+	if (b.TrafficPolicy == "") != (b.PolicyFacts.Digest == "") {
+		r.add("traffic_policy", "", "must be checked before it is kept")
+	}
+	r.checkOwner(b.Owner, kind)
+	return r.err()
 }
 
 // BindResult is the endpoint that the session now holds.

@@ -4,12 +4,13 @@
 package tunnelserver
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"maps"
+	"errors"
+	"reflect"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -183,43 +184,6 @@ func (m *members) signalChange() {
 	m.changed = make(chan struct{})
 }
 
-// newTunnel makes a member of a labelled tunnel that the session has started.
-func (m *members) newTunnel(t *session, started *account.LabelledTunnel, resumeHash []byte) *Member {
-	h := m.newMember(t, started.Endpoint())
-	h.labels, h.resumeHash = maps.Clone(started.Labels), resumeHash
-	return h
-}
-
-// addTunnel adds a labelled tunnel and drops the one that it resumes.
-func (m *members) addTunnel(t *session, started *account.LabelledTunnel, hash []byte, resume string) {
-	h := m.newTunnel(t, started, hash)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	resumed := account.HashSecret(resume)
-	for _, old := range slices.Clone(m.tunnels[t.accountID]) {
-		sentAgain := old.endpoint.ID == h.endpoint.ID
-		if sentAgain || resume != "" && bytes.Equal(old.resumeHash, resumed) {
-			m.drop(old)
-		}
-	}
-	h.history = m.history
-	m.tunnels[t.accountID] = append(m.tunnels[t.accountID], h)
-	m.signalChange()
-}
-
-// removeTunnel removes the session's labelled tunnel with this id; false = there was none.
-func (m *members) removeTunnel(t *session, id string) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, h := range m.tunnels[t.accountID] {
-		if h.endpoint.ID == id && h.session == t {
-			m.drop(h)
-			return true
-		}
-	}
-	return false
-}
-
 // apply makes the session's members those of a reading of the store. It reports whether the database
 // has lost one, which stays until the session has ended. mu must be held.
 func (m *members) apply(t *session, held *account.SessionHoldings) (lost bool) {
@@ -269,4 +233,107 @@ func (m *members) applyEndpoint(t *session, ep account.Endpoint) {
 	old.version, old.policyVersion = ep.ResourceVersion, max(old.policyVersion, ep.ResourceVersion.Seq)
 	old.pooled.Store(&ep)
 	m.syncPoolPolicy(peers.PoolOf(&ep))
+}
+
+// Member is an endpoint or a labelled tunnel that a live session has bound: one member of the pool
+// of its URL or labels. A new bind of the endpoint makes a new Member, so the pointer tells one
+// bind from the next.
+type Member struct {
+	members  *members
+	endpoint account.Endpoint
+	// endpoint with the pool's traffic policy, set by a later bind of another member; nil = its own
+	pooled  atomic.Pointer[account.Endpoint]
+	session *session
+	// when the bind was asked of the store; with several servers, when the row was written, so that
+	// they agree
+	asked time.Time
+	// read from the store, not bound here: whether the agent had the answer to its bind is not known
+	attached bool
+	bindID   string // the bind here; "" = unknown
+	ctx      context.Context
+	cancel   context.CancelFunc
+
+	labels     map[string]string // a labelled tunnel's
+	resumeHash []byte            // a labelled tunnel's; the store has those of endpoints
+
+	// guarded by registry.mu
+	conns         int    // connections that Choose counted and that are not released
+	lastChosen    uint64 // chooseCount when it was last chosen; 0 = never
+	policyVersion int64  // resource version of the bind whose traffic policy applies
+	// the version of the endpoint's row, as it was last written or read here
+	version account.ResourceVersion
+	history string // the history of the database that had it, as far as is known
+}
+
+// Endpoint returns the endpoint as its agent bound it, with the traffic policy of its pool. It must
+// not be changed.
+func (h *Member) Endpoint() *account.Endpoint {
+	if ep := h.pooled.Load(); ep != nil {
+		return ep
+	}
+	return &h.endpoint
+}
+
+// Context is done when the session no longer has the endpoint: it was unbound, taken over, or the
+// session ended.
+func (h *Member) Context() context.Context { return h.ctx }
+
+// Open opens a stream to the agent, without waiting for its answer. The error is
+// CodeEndpointOffline when the session has ended, CodeAgentSilent when the agent does not respond.
+func (h *Member) Open(ctx context.Context, header tunnel.OpenHeader) (*tunnel.Stream, error) {
+	if h.ctx.Err() != nil {
+		return nil, peers.ErrOffline(h.endpoint.ID, nil)
+	}
+	st, err := h.session.tun.Open(ctx, header)
+	switch {
+	case errors.Is(err, tunnel.ErrUnresponsive):
+		return nil, peers.ErrUnresponsive("the agent of endpoint " + h.endpoint.ID + " does not respond")
+	case err != nil:
+		return nil, peers.ErrOffline(h.endpoint.ID, err)
+	}
+	return st, nil
+}
+
+// Report sends a request line to the agent's screen; it never blocks.
+func (h *Member) Report(line tunnel.RequestLine) { h.session.tun.SendRequestLine(line) }
+
+// Release ends a connection that Choose counted.
+func (h *Member) Release() {
+	h.members.mu.Lock()
+	defer h.members.mu.Unlock()
+	h.conns--
+}
+
+// canServe reports whether the member has the labels of the query, and streams can be opened to it.
+func (h *Member) canServe(q peers.Query) bool {
+	return account.HasLabels(h.labels, q.Labels) && h.session.tun.CanOpen()
+}
+
+// lessLoaded reports whether h is preferred to o for the next connection. registry.mu must be held.
+func (h *Member) lessLoaded(o *Member) bool {
+	return cmp.Or(cmp.Compare(h.conns, o.conns), cmp.Compare(h.lastChosen, o.lastChosen)) < 0
+}
+
+// isLost reports whether a member that a reading lacks was lost with a former history of the
+// database, not unbound. registry.mu must be held.
+func (h *Member) isLost(held *account.SessionHoldings) bool {
+	return h.history != "" && held.History != "" && h.history != held.History
+}
+
+// sameBind reports whether the row is the bind of the member. The traffic policy of a pool may have
+// changed since the bind, and is not compared.
+func (h *Member) sameBind(ep account.Endpoint) bool {
+	mine := *h.Endpoint()
+	for _, e := range []*account.Endpoint{&mine, &ep} {
+		e.CreatedAt, e.UpdatedAt, e.ResourceVersion = time.Time{}, time.Time{}, account.ResourceVersion{}
+		if e.SharesURL() {
+			e.TrafficPolicy = ""
+		}
+	}
+	return reflect.DeepEqual(mine, ep)
+}
+
+// newer reports whether version a is later than b.
+func newer(a, b account.ResourceVersion) bool {
+	return cmp.Or(cmp.Compare(a.Epoch, b.Epoch), cmp.Compare(a.Seq, b.Seq)) > 0
 }

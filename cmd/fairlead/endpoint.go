@@ -4,7 +4,11 @@
 package main
 
 import (
+	"crypto/x509"
 	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -12,6 +16,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/agent"
 	"github.com/fairlead-dev/fairlead/internal/agent/agentconfig"
 	"github.com/fairlead-dev/fairlead/internal/cli"
+	"github.com/fairlead-dev/fairlead/internal/trust"
 )
 
 const httpHelp = `Serve a web server as an http endpoint. The server runs on this machine or on one that this
@@ -75,7 +80,7 @@ func newHTTP(c console) *cobra.Command {
 	}, "fairlead http 8080 --url http://hello.demo")
 	addUpstreamFlags(cmd, &e.spec)
 	e.addInspectFlags(cmd)
-	cmd.Flags().StringVar(&e.spec.HostHeader, "host-header", account.HostPassthrough,
+	cmd.Flags().StringVar(&e.spec.HostMode, "host-header", account.HostPassthrough,
 		"the Host that the upstream gets: passthrough (as the caller sent it), rewrite (the upstream's own host and "+
 			"port), or a `VALUE`")
 	cli.CompleteValues(cmd, "host-header", account.HostPassthrough, account.HostRewrite)
@@ -96,7 +101,7 @@ func (e *endpointCommand) command(cmd *cobra.Command, example string) *cobra.Com
 	cmd.Args = oneTarget(e.targetForms, example)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return e.serveOne(cmd.Context(), func() (agent.Endpoint, error) {
-			e.spec.Upstream = args[0]
+			e.spec.Target = args[0]
 			return e.endpoint()
 		})
 	}
@@ -107,7 +112,7 @@ func (e *endpointCommand) command(cmd *cobra.Command, example string) *cobra.Com
 
 func (e *endpointCommand) addEndpointFlags(cmd *cobra.Command) {
 	s, flags := &e.spec, cmd.Flags()
-	flags.Var(&onceValue{to: &s.URL}, "url", "`URL` at which the endpoint is called, e.g. "+e.exampleURL+" (required)")
+	flags.Var(&onceValue{to: &s.URLText}, "url", "`URL` at which the endpoint is called, e.g. "+e.exampleURL+" (required)")
 	flags.StringVar(&s.Binding, "binding", account.BindingKubernetes,
 		"where the endpoint can be called from: kubernetes (pods of the account's clusters), internal (traffic "+
 			"policies of the account, at a URL below .internal), or public (everywhere, at a URL below a domain "+
@@ -135,7 +140,7 @@ func addMetadata(cmd *cobra.Command, to *string) {
 func addUpstreamFlags(cmd *cobra.Command, s *agentconfig.EndpointSpec) {
 	cmd.Flags().StringVar(&s.UpstreamCAFile, "upstream-ca-file", "",
 		"PEM `FILE` of the certificate authorities to trust for an https upstream; default the system's")
-	cmd.Flags().StringVar(&s.UpstreamProtocol, "upstream-protocol", agent.ProtocolHTTP1,
+	cmd.Flags().StringVar(&s.Upstream.Protocol, "upstream-protocol", agent.ProtocolHTTP1,
 		"protocol of the upstream: http1 or http2 (gRPC)")
 	cli.CompleteValues(cmd, "upstream-protocol", agent.ProtocolHTTP1, agent.ProtocolHTTP2)
 }
@@ -154,7 +159,7 @@ func oneTarget(forms, example string) cobra.PositionalArgs {
 // endpoint validates the flags.
 func (e *endpointCommand) endpoint() (agent.Endpoint, error) {
 	s := &e.spec
-	if s.URL == "" {
+	if s.URLText == "" {
 		return agent.Endpoint{},
 			cli.Usagef("--url is missing: give the URL at which the endpoint is called, e.g. --url %s",
 				e.exampleURL)
@@ -165,15 +170,13 @@ func (e *endpointCommand) endpoint() (agent.Endpoint, error) {
 			return agent.Endpoint{}, cli.Usagef("--traffic-policy-file: %v", err)
 		}
 	}
-	u, err := account.ParseBindingURL(s.Binding, s.URL)
-	if command := commandOf(u.Scheme); err == nil && command != e.scheme {
+	endpoint, broken := validateSpec(s)
+	if command := commandOf(endpoint.URL.Scheme); command != "" && command != e.scheme {
 		return agent.Endpoint{},
 			cli.Usagef(
 				"--url %q: `fairlead %s` serves %s endpoints; use `fairlead %s`, or a URL that begins with %s://",
-				s.URL,
-				e.scheme, e.scheme, command, e.scheme)
+				s.URLText, e.scheme, e.scheme, command, e.scheme)
 	}
-	endpoint, broken := validateSpec(s)
 	return endpoint, broken.usageError()
 }
 
@@ -193,4 +196,142 @@ func (v *onceValue) Set(text string) error {
 	}
 	*v.to, v.given = text, true
 	return nil
+}
+
+// fieldErrors are the broken rules of an endpoint spec. Fields have the names of the config file.
+type fieldErrors []account.FieldError
+
+func (b *fieldErrors) add(field, value, rule string) {
+	*b = append(*b, account.FieldError{Field: field, Value: value, Rule: rule})
+}
+
+// validateSpec returns the endpoint or labelled tunnel that the agent binds, and every broken rule.
+func validateSpec(s *agentconfig.EndpointSpec) (agent.Endpoint, fieldErrors) {
+	var broken fieldErrors
+	e := s.Endpoint
+	if s.Tunnel {
+		e.Name, e.Upstream = "", parseUpstream("", s, &broken) // the name is the config file's
+		broken = append(broken, account.FieldsOf(account.ValidateLabels(s.Labels))...)
+		broken.checkText("metadata", s.Metadata, account.MaxMetadata)
+		return e, broken
+	}
+	e.URL = parseURL(s, &broken)
+	scheme := commandOf(e.URL.Scheme)
+	if scheme == "" { // the URL is invalid; the other fields are checked as those of an http endpoint
+		scheme = "http"
+	}
+	e.Upstream = parseUpstream(scheme, s, &broken)
+	for _, f := range account.FieldsOf(account.ValidateHTTPOptions(scheme, s.Upstream.Protocol, s.HostMode)) {
+		broken.add(strings.Replace(f.Field, "host_mode", "host_header", 1), f.Value, f.Rule)
+	}
+	broken.checkText("name", s.Name, account.MaxName)
+	broken.checkText("description", s.Description, account.MaxDescription)
+	broken.checkText("metadata", s.Metadata, account.MaxMetadata)
+	broken.checkText("traffic_policy", s.TrafficPolicy, account.MaxTrafficPolicy)
+	if s.ReplacePoolPolicy && !s.PoolingEnabled {
+		broken.add("replace_pool_policy", "true",
+			"belongs to a pool: it needs --pooling-enabled (pooling_enabled: true)")
+	}
+	return e, broken
+}
+
+func parseURL(s *agentconfig.EndpointSpec, broken *fieldErrors) account.EndpointURL {
+	switch {
+	case s.URLText == "":
+		broken.add("url", "", "is missing: give the URL at which the endpoint is called")
+		return account.EndpointURL{}
+	case !slices.Contains(account.Bindings(), s.Binding):
+		broken.add("binding", s.Binding, "must be kubernetes, internal or public")
+		return account.EndpointURL{}
+	}
+	u, err := account.ParseBindingURL(s.Binding, s.URLText)
+	for _, f := range account.FieldsOf(err) {
+		broken.add("url", f.Value, f.Rule)
+	}
+	return u
+}
+
+// parseUpstream parses the upstream for the command http or tcp, or for a tunnel (scheme "").
+func parseUpstream(scheme string, s *agentconfig.EndpointSpec, broken *fieldErrors) agent.Upstream {
+	if s.Target == "" {
+		broken.add("upstream", "", "is missing: give a PORT, HOST:PORT or URL to forward to")
+		return agent.Upstream{}
+	}
+	u, err := agent.ParseUpstream(scheme, s.Target)
+	for _, f := range account.FieldsOf(err) {
+		broken.add("upstream", f.Value, f.Rule)
+	}
+	switch protocol := s.Upstream.Protocol; {
+	case scheme == "tcp" || protocol == "":
+	case protocol != agent.ProtocolHTTP1 && protocol != agent.ProtocolHTTP2:
+		broken.add("upstream_protocol", protocol, "must be http1 or http2")
+	default:
+		u.Protocol = protocol
+	}
+	if s.UpstreamCAFile != "" {
+		u.Roots = readUpstreamRoots(s.UpstreamCAFile, u, broken)
+	}
+	return u
+}
+
+func readUpstreamRoots(path string, u agent.Upstream, broken *fieldErrors) *x509.CertPool {
+	if u.Scheme != "https" {
+		broken.add("upstream_ca_file", path, "is for an upstream with TLS: give the upstream as https://HOST[:PORT]")
+		return nil
+	}
+	config, err := trust.Options{CAFile: path}.ClientConfig()
+	if err != nil {
+		broken.add("upstream_ca_file", path, err.Error())
+		return nil
+	}
+	return config.RootCAs
+}
+
+// checkText checks the length in bytes and the encoding of a text.
+func (b *fieldErrors) checkText(field, text string, limit int) {
+	switch {
+	case len(text) > limit:
+		b.add(field, account.Shorten(text), fmt.Sprintf("has %d bytes, and %d are allowed; shorten it", len(text),
+			limit))
+	case !utf8.ValidString(text) || strings.ContainsRune(text, 0):
+		b.add(field, account.Shorten(text), "must be valid UTF-8 without NUL")
+	}
+}
+
+// commandOf returns the command that serves endpoints of the scheme. It is http for https too: the
+// clients of such an endpoint reach the service over TLS.
+func commandOf(scheme string) string {
+	if scheme == "https" {
+		return "http"
+	}
+	return scheme
+}
+
+// errorText returns a sentence about a broken rule; name is what the user calls the field.
+func errorText(name string, f account.FieldError) string {
+	if f.Value == "" && strings.HasPrefix(f.Rule, "is missing") {
+		return name + " " + f.Rule
+	}
+	return fmt.Sprintf("%s %q: %s", name, f.Value, f.Rule)
+}
+
+// flagName returns the flag, or the argument, of a field.
+func flagName(field string) string {
+	switch field {
+	case "upstream":
+		return "the upstream"
+	case "labels":
+		return "--label"
+	case "traffic_policy":
+		return "--traffic-policy-file"
+	}
+	return "--" + strings.ReplaceAll(field, "_", "-")
+}
+
+// usageError returns the first broken rule as an error of the command line; nil when there is none.
+func (b fieldErrors) usageError() error {
+	if len(b) == 0 {
+		return nil
+	}
+	return &cli.UsageError{Message: errorText(flagName(b[0].Field), b[0])}
 }

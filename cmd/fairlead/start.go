@@ -20,23 +20,7 @@ import (
 const startHelp = `Serve endpoints and tunnels of the config file over one session. Each is what fairlead http, tcp or
 tunnel serves with flags:
 
-  endpoints:
-    - name: web                     # for fairlead start web
-      url: http://web.demo
-      upstream: 8080                # PORT, HOST:PORT or URL
-      traffic_policy_file: web.yml  # relative to the config file; or traffic_policy: inline
-    - name: orders
-      url: tcp://orders.db:5432
-      upstream: db.intern:5432
-  tunnels:
-    - name: api
-      labels: {app: api, site: a}
-      upstream: 9000
-
-Further fields of an endpoint: binding, description, metadata, upstream_protocol, upstream_ca_file,
-host_header, pooling_enabled, replace_pool_policy; of a tunnel: metadata, upstream_protocol,
-upstream_ca_file. With pooling_enabled the service does not get the name: it tells the members of a
-pool apart by their machines.
+` + agentconfig.EndpointsHelp + `
 
 Nothing is served while any chosen entry has an error; all errors are listed. When the service
 refuses one of several, because its URL is taken, say, the others are served, and the agent keeps
@@ -144,7 +128,7 @@ func validateSpecs(specs []*agentconfig.EndpointSpec) ([]agent.Endpoint, error) 
 		key := e.Binding + " " + e.URL.HostPort()
 		if other := byAddress[key]; other != nil {
 			errs = append(errs, &agentconfig.SpecError{Spec: spec, Field: "url", Msg: fmt.Sprintf(
-				"url %q: %s has this host and port, too; an agent serves each only once", spec.URL, other.Title())})
+				"url %q: %s has this host and port, too; an agent serves each only once", spec.URLText, other.Title())})
 		}
 		byAddress[key] = spec
 	}

@@ -44,7 +44,7 @@ func newTunnel(c console) *cobra.Command {
 				if spec.Labels, err = parseLabels(labels); err != nil {
 					return agent.Endpoint{}, err
 				}
-				spec.Upstream = args[0]
+				spec.Target = args[0]
 				e, broken := validateSpec(&spec)
 				return e, broken.usageError()
 			})

@@ -205,11 +205,11 @@ func TestValidate_ListsEveryBrokenRule(t *testing.T) {
 	if got := account.FieldsOf(s.Validate()); len(got) != 3 {
 		t.Errorf("session: %v", got)
 	}
-	b := account.BindRequest{Binding: account.BindingPublic}
+	b := account.BindRequest{Endpoint: account.NewEndpoint(account.BindingPublic, account.EndpointURL{})}
 	if got := account.FieldsOf(b.Validate()); len(got) != 1 || got[0].Field != "url" {
 		t.Errorf("bind: %v", got)
 	}
-	b.Binding = ""
+	b.Bindings[0] = ""
 	if got := account.FieldsOf(b.Validate()); len(got) != 2 {
 		t.Errorf("bind: %v", got)
 	}

@@ -5,32 +5,52 @@ package account
 
 import (
 	"context"
+	"slices"
 	"time"
 )
 
 // BindRequest asks for an endpoint on behalf of a live tunnel session.
 type BindRequest struct {
-	AccountID    string
+	// Endpoint is one of NewEndpoint with AccountID, EndpointSettings, Owner and TrafficPolicy; the
+	// rest is the store's. With PoolingEnabled the row is that of Name, or of the session's instance
+	// id. Endpoints of one owner share their URL without pooling.
+	Endpoint
+
 	CredentialID string
 	SessionID    string
-	Binding      string
-	URL          EndpointURL
-	// EndpointSettings become those of the row. With PoolingEnabled the row is that of Name, or of
-	// the session's instance id.
-	EndpointSettings
-
-	// Owner is the object that the endpoint is for; nil = none. Endpoints of one owner share their
-	// URL without pooling.
-	Owner *Owner
 	// Holds reports whether the session was told that it holds the endpoint: a second bind of it
 	// needs the resume secret. nil = it holds none.
 	Holds        func(endpointID string) bool
 	ResumeSecret string // from the previous bind of this endpoint by this process; empty at its start
 
-	TrafficPolicy string      // "" = none
-	PolicyFacts   PolicyFacts // result of a PolicyChecker for TrafficPolicy
+	PolicyFacts PolicyFacts // result of a PolicyChecker for TrafficPolicy
 	// ReplacePoolPolicy gives all members of the pool this policy; else another is CodeURLTaken.
 	ReplacePoolPolicy bool
+}
+
+// Validate checks a bind and lists every broken rule as CodeInvalid.
+func (b *BindRequest) Validate() error {
+	var r rules
+	kind, parse, binding := KindAgentEndpoint, ParseAnyURL, b.Bindings[0]
+	if binding == BindingClusterset || slices.Contains(Bindings(), binding) {
+		parse = func(raw string) (EndpointURL, error) { return ParseBindingURL(binding, raw) }
+	} else {
+		r.add("binding", binding, ruleBinding)
+	}
+	if u, err := parse(b.URL); err != nil || u != b.ParsedURL() {
+		r.add("url", b.URL, "must be a parsed endpoint URL")
+	}
+	if binding == BindingClusterset {
+		kind = KindServiceExport
+		r.exportedPort(b)
+	}
+	b.EndpointSettings.validate(&r)
+	r.text("traffic_policy", b.TrafficPolicy, MaxTrafficPolicy)
+	if (b.TrafficPolicy == "") != (b.PolicyFacts.Digest == "") {
+		r.add("traffic_policy", "", "must be checked before it is kept")
+	}
+	r.checkOwner(b.Owner, kind)
+	return r.err()
 }
 
 // BindResult is the endpoint that the session now holds.

@@ -5,7 +5,10 @@ package account
 
 import (
 	"context"
+	"net"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -72,6 +75,16 @@ type Endpoint struct {
 	AccountID string `json:"-"`
 }
 
+// NewEndpoint returns an endpoint of the binding with the URL, and nothing else.
+func NewEndpoint(binding string, u EndpointURL) Endpoint {
+	return Endpoint{Bindings: []string{binding}, URL: u.String(), Scheme: u.Scheme, Host: u.Host, Port: u.Port}
+}
+
+// ParsedURL returns the parts of URL.
+func (e *Endpoint) ParsedURL() EndpointURL {
+	return EndpointURL{Scheme: e.Scheme, Host: e.Host, Port: e.Port}
+}
+
 // EndpointSettings are the fields of an endpoint that its agent states anew at each bind. A cloud
 // endpoint has no upstream.
 type EndpointSettings struct {
@@ -102,6 +115,108 @@ const (
 	HostPassthrough = "passthrough"
 	HostRewrite     = "rewrite"
 )
+
+const ruleHostMode = "must be passthrough, rewrite, or a host name with an optional port"
+
+// ValidateHTTPOptions checks the upstream protocol and the host mode, which only http endpoints
+// have. Both may be empty; for a tcp endpoint the host mode may also be HostPassthrough. It lists
+// every broken rule as CodeInvalid.
+func ValidateHTTPOptions(scheme, upstreamProtocol, hostMode string) error {
+	const none = "a tcp endpoint has none; leave it out"
+	var r rules
+	tcp := scheme == "tcp"
+	if tcp && upstreamProtocol != "" {
+		r.add("upstream_protocol", upstreamProtocol, none)
+	}
+	switch {
+	case hostMode == "" || hostMode == HostPassthrough:
+	case tcp:
+		r.add("host_mode", hostMode, none)
+	case !validHostMode(hostMode):
+		r.add("host_mode", hostMode, ruleHostMode)
+	}
+	return r.err()
+}
+
+// validHostMode reports whether v is a mode or a valid Host header.
+func validHostMode(v string) bool {
+	if v == HostPassthrough || v == HostRewrite {
+		return true
+	}
+	host := v
+	if h, port, err := net.SplitHostPort(v); err == nil {
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+			return false
+		}
+		host = h
+	}
+	if net.ParseIP(host) != nil {
+		return true
+	}
+	outside := func(c rune) bool {
+		return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '.' && c != '_'
+	}
+	return host != "" && len(host) <= 253 && !strings.ContainsFunc(host, outside)
+}
+
+// LabelledTunnel is an agent's tunnel that belongs to tunnel groups by its labels, not to an
+// endpoint by a URL. It lives as long as its session holds it.
+type LabelledTunnel struct {
+	ID               string            `json:"id"`
+	URI              string            `json:"uri"`
+	Labels           map[string]string `json:"labels"`
+	Metadata         string            `json:"metadata"`
+	ForwardsTo       string            `json:"forwards_to"` // the agent's upstream
+	UpstreamProtocol string            `json:"upstream_protocol"`
+	Region           string            `json:"region"`
+	StartedAt        time.Time         `json:"started_at"`
+	TunnelSession    Ref               `json:"tunnel_session"`
+
+	AccountID string `json:"-"`
+}
+
+// LabelledTunnels reads the labelled tunnels that are online. An empty Labels matches all.
+type LabelledTunnels interface {
+	LabelledTunnel(ctx context.Context, accountID, id string) (*LabelledTunnel, error)
+	ListLabelledTunnels(ctx context.Context, accountID string, labels map[string]string, p Page) (
+		page []LabelledTunnel, more bool, err error)
+}
+
+// TunnelStarter records labelled tunnels of live sessions. What a session holds ends with
+// Binder.EndSession, too.
+type TunnelStarter interface {
+	// StartTunnel records a tunnel of a live session, of AccountID, TunnelSession, Labels,
+	// Metadata, ForwardsTo and UpstreamProtocol of t; the rest is the store's. CodeLimit when the
+	// account has too many. It ends the tunnel that resume names; replacedSessionID is the other
+	// session that held that one, which has to be closed, or "". A tunnel of the session that has
+	// resume.NewHash already is returned as it is: its start was asked twice.
+	StartTunnel(ctx context.Context, t LabelledTunnel, resume TunnelResume) (started *LabelledTunnel,
+		replacedSessionID string, err error)
+	// EndTunnel deletes a tunnel that the session holds. Not held: no-op.
+	EndTunnel(ctx context.Context, accountID, id, sessionID string) error
+}
+
+// TunnelResume lets an agent's new session replace a tunnel of its previous one.
+type TunnelResume struct {
+	Secret  string // resume secret of the replaced tunnel, "" for none
+	NewHash []byte // HashSecret of the new tunnel's resume secret
+}
+
+// Validate checks the fields of a labelled tunnel that its agent sets, and lists every broken rule
+// as CodeInvalid.
+func (t *LabelledTunnel) Validate() error {
+	r, e := rules(FieldsOf(ValidateLabels(t.Labels))), t.Endpoint()
+	e.EndpointSettings.validate(&r)
+	return r.err()
+}
+
+// Endpoint returns the tunnel as an endpoint that is online and has no URL.
+func (t *LabelledTunnel) Endpoint() Endpoint {
+	return Endpoint{ID: t.ID, AccountID: t.AccountID, Type: TypeAgent, Status: StatusOnline, Region: t.Region,
+		TunnelSession: &t.TunnelSession, CreatedAt: t.StartedAt, UpdatedAt: t.StartedAt,
+		EndpointSettings: EndpointSettings{Metadata: t.Metadata, UpstreamURL: t.ForwardsTo,
+			UpstreamProtocol: t.UpstreamProtocol, HostMode: HostPassthrough}}
+}
 
 // Page selects a page of a list, newest first. BeforeID is a position and need not exist. Limit 0
 // means DefaultPageLimit.

@@ -21,7 +21,8 @@ func TestOwner_Validated(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := account.BindRequest{Binding: account.BindingKubernetes, URL: u, Owner: &owner}
+		r := account.BindRequest{Endpoint: account.NewEndpoint(account.BindingKubernetes, u)}
+		r.Owner = &owner
 		var names []string
 		for _, f := range account.FieldsOf(r.Validate()) {
 			names = append(names, f.Field)

@@ -137,9 +137,9 @@ func (r *rules) rejectTraffic(pools bool, policy, backendID string) {
 
 // exportedPort checks a bind of BindingClusterset.
 func (r *rules) exportedPort(b *BindRequest) {
-	r.checkExportOwner(b.Owner, b.URL)
-	if b.URL.Scheme == SchemeService {
-		r.add("url", b.URL.String(), "the scheme must be tcp")
+	r.checkExportOwner(b.Owner, b.ParsedURL())
+	if b.Scheme == SchemeService {
+		r.add("url", b.URL, "the scheme must be tcp")
 	}
 	r.rejectTraffic(b.PoolingEnabled, b.TrafficPolicy, "")
 }

@@ -161,15 +161,18 @@ func TestServiceExport_PortsAreBoundByOwner(t *testing.T) {
 		"no owner":        {func(r *account.BindRequest) { r.Owner = nil }, "owner"},
 		"another Service": {func(r *account.BindRequest) { r.Owner.Name = "other" }, "owner"},
 		"another kind":    {func(r *account.BindRequest) { r.Owner.Kind = account.KindAgentEndpoint }, "owner.kind"},
-		"the export": {func(r *account.BindRequest) { r.URL = account.ServiceExportURL("hello", "demo", "a") },
-			"url"},
+		"the export": {func(r *account.BindRequest) {
+			r.Endpoint = account.NewEndpoint(account.BindingClusterset, account.ServiceExportURL("hello", "demo", "a"))
+			r.Owner = accounttest.ExportOwner("demo", "hello")
+		}, "url"},
 		"a pool": {func(r *account.BindRequest) { r.PoolingEnabled = true }, "pooling_enabled"},
 		"a policy": {func(r *account.BindRequest) {
 			r.TrafficPolicy, r.PolicyFacts.Digest = "a: b", "x"
 		}, "traffic_policy"},
 	} {
-		r := account.BindRequest{Binding: account.BindingClusterset, Owner: accounttest.ExportOwner("demo", "hello"),
-			URL: account.ExportedPortURL("hello", "demo", "a", 42)}
+		r := account.BindRequest{Endpoint: account.NewEndpoint(account.BindingClusterset,
+			account.ExportedPortURL("hello", "demo", "a", 42))}
+		r.Owner = accounttest.ExportOwner("demo", "hello")
 		c.change(&r)
 		fields := account.FieldsOf(r.Validate())
 		if c.field == "" && len(fields) > 0 || c.field != "" && (len(fields) != 1 || fields[0].Field != c.field) {

@@ -71,31 +71,6 @@ func Shorten(value string) string {
 	return value
 }
 
-// Validate checks a bind and lists every broken rule as CodeInvalid.
-func (b *BindRequest) Validate() error {
-	var r rules
-	kind, parse := KindAgentEndpoint, ParseAnyURL
-	if b.Binding == BindingClusterset || slices.Contains(Bindings(), b.Binding) {
-		parse = func(raw string) (EndpointURL, error) { return ParseBindingURL(b.Binding, raw) }
-	} else {
-		r.add("binding", b.Binding, ruleBinding)
-	}
-	if u, err := parse(b.URL.String()); err != nil || u != b.URL {
-		r.add("url", b.URL.String(), "must be a parsed endpoint URL")
-	}
-	if b.Binding == BindingClusterset {
-		kind = KindServiceExport
-		r.exportedPort(b)
-	}
-	b.EndpointSettings.validate(&r)
-	r.text("traffic_policy", b.TrafficPolicy, MaxTrafficPolicy)
-	if (b.TrafficPolicy == "") != (b.PolicyFacts.Digest == "") {
-		r.add("traffic_policy", "", "must be checked before it is kept")
-	}
-	r.checkOwner(b.Owner, kind)
-	return r.err()
-}
-
 // Validate checks a session's texts and lists every broken rule as CodeInvalid.
 func (s *TunnelSession) Validate() error {
 	var r rules

@@ -179,8 +179,13 @@ func TestContributing_NamesFilesThatExist(t *testing.T) {
 // listItem is an item of a list, with a number or an asterisk.
 var listItem = regexp.MustCompile(`(?m)^(?:\d+\.|\*) .+(?:\n +.+)*`)
 
-// TestContributing_FollowsOneField checks that the list in the recipe for a field of an endpoint has
-// those of the product's files that name UpstreamProtocol, and no others.
+// maxFieldFiles is how many files a new field of an endpoint has to be added to, apart from those
+// that use it.
+const maxFieldFiles = 8
+
+// TestContributing_FollowsOneField checks that the lists in the recipe for a field of an endpoint have
+// those of the product's files that name UpstreamProtocol, and no others, and that at most
+// maxFieldFiles of them are in numbered items.
 func TestContributing_FollowsOneField(t *testing.T) {
 	t.Parallel()
 	_, recipe, found := strings.Cut(string(read(t, "CONTRIBUTING.md")), "\n**… add a field to an endpoint")
@@ -188,13 +193,19 @@ func TestContributing_FollowsOneField(t *testing.T) {
 	if !found {
 		t.Fatal("CONTRIBUTING.md has no recipe for a field of an endpoint")
 	}
-	named := map[string]bool{}
+	named, numbered := map[string]bool{}, 0
 	for _, item := range listItem.FindAllString(recipe, -1) {
 		for _, span := range codeSpan.FindAllStringSubmatch(item, -1) {
 			if strings.HasSuffix(span[1], ".go") {
 				named[span[1]] = true
+				if item[0] != '*' {
+					numbered++
+				}
 			}
 		}
+	}
+	if numbered > maxFieldFiles {
+		t.Errorf("CONTRIBUTING.md: a field of an endpoint is added to %d files, at most %d", numbered, maxFieldFiles)
 	}
 	for _, file := range goFiles(t) {
 		if !isProduct(file) || !upstreamProtocol.Match(read(t, file)) {

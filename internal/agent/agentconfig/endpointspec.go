@@ -16,24 +16,21 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/agent"
 )
 
 // EndpointSpec is an endpoint or a labelled tunnel as its user wrote it: in the flags of
 // `fairlead http`, `tcp` or `tunnel`, or as an item of endpoints or tunnels in the config file.
 // Values are not validated.
 type EndpointSpec struct {
-	Name   string // unique in the config file
-	Tunnel bool   // a labelled tunnel: it has Labels and no URL
-	Line   int    // in the config file
+	// Endpoint has all fields but those below. Its Name is unique in the config file.
+	agent.Endpoint
 
-	URL, Binding, Description, Metadata string
-	Upstream, UpstreamProtocol          string
-	UpstreamCAFile                      string // path of a PEM file; "" = the system's authorities
-	HostHeader                          string
-	TrafficPolicy                       string
-	TrafficPolicyFile                   string // the path of TrafficPolicy; "" = inline
-	PoolingEnabled, ReplacePoolPolicy   bool
-	Labels                              map[string]string
+	Tunnel         bool   // a labelled tunnel: it has Labels and no URL
+	Line           int    // in the config file
+	URLText        string // to be parsed as Endpoint.URL
+	Target         string // to be parsed as Endpoint.Upstream, of which only Protocol is set
+	UpstreamCAFile string // path of a PEM file; "" = the system's authorities
 
 	Errors []*SpecError // wrong types, unknown and duplicate fields in the config file
 
@@ -150,6 +147,25 @@ func brokenNameRule(name string) string {
 	return ""
 }
 
+// EndpointsHelp describes the endpoints and the tunnels of the config file.
+const EndpointsHelp = `  endpoints:
+    - name: web                     # for fairlead start web
+      url: http://web.demo
+      upstream: 8080                # PORT, HOST:PORT or URL
+      traffic_policy_file: web.yml  # relative to the config file; or traffic_policy: inline
+    - name: orders
+      url: tcp://orders.db:5432
+      upstream: db.intern:5432
+  tunnels:
+    - name: api
+      labels: {app: api, site: a}
+      upstream: 9000
+
+Further fields of an endpoint: binding, description, metadata, upstream_protocol, upstream_ca_file,
+host_header, pooling_enabled, replace_pool_policy; of a tunnel: metadata, upstream_protocol,
+upstream_ca_file. With pooling_enabled the service does not get the name: it tells the members of a
+pool apart by their machines.`
+
 // fieldNames returns the fields of an endpoint, or of a tunnel.
 func fieldNames(tunnel bool) []string {
 	if tunnel {
@@ -183,10 +199,9 @@ func (e *EndpointSpec) parseField(field string, n *yaml.Node) {
 			return
 		}
 		*map[string]*string{
-			"name": &e.Name, "url": &e.URL, "binding": &e.Binding, "description": &e.Description,
-			"metadata": &e.Metadata,
-			"upstream": &e.Upstream, "upstream_protocol": &e.UpstreamProtocol, "upstream_ca_file": &e.UpstreamCAFile,
-			"host_header": &e.HostHeader,
+			"name": &e.Name, "url": &e.URLText, "binding": &e.Binding, "description": &e.Description,
+			"metadata": &e.Metadata, "upstream": &e.Target, "upstream_protocol": &e.Upstream.Protocol,
+			"upstream_ca_file": &e.UpstreamCAFile, "host_header": &e.HostMode,
 		}[field] = scalarText(n)
 		if field == "upstream_ca_file" && e.UpstreamCAFile != "" {
 			e.UpstreamCAFile = e.file.resolvePath(e.UpstreamCAFile)

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/agent"
 )
 
 func parseSpecs(t *testing.T, text string) (specs []*EndpointSpec, problems []error, path string) {
@@ -64,17 +65,18 @@ tunnels:
   - {name: other, metadata: *m}
 `)
 	want := []*EndpointSpec{
-		{Name: "web", Line: 4, URL: "http://web.demo", Binding: "internal", Upstream: "8080", UpstreamProtocol: "http2",
-			Description: "d", Metadata: "m",
-			HostHeader: "rewrite", PoolingEnabled: true, ReplacePoolPolicy: true,
+		{Line: 4, URLText: "http://web.demo", Target: "8080", Endpoint: agent.Endpoint{Name: "web", Binding: "internal",
+			Upstream: agent.Upstream{Protocol: "http2"}, Description: "d", Metadata: "m",
+			HostMode: "rewrite", PoolingEnabled: true, ReplacePoolPolicy: true,
 			TrafficPolicy:     "on_http_request: []\n",
-			TrafficPolicyFile: filepath.Join(filepath.Dir(path), "policy.yml")},
-		{Name: "inline", Line: 15, Binding: "kubernetes",
-			TrafficPolicy: "{on_http_request: [{actions: [{type: deny}]}]}\n"},
-		{Name: "text", Line: 16, Binding: "kubernetes", TrafficPolicy: "on_tcp_connect: []\n"},
-		{Name: "api", Line: 21, Tunnel: true, Labels: map[string]string{"app": "api", "port": "8080"},
-			Upstream: "http://localhost:80", Metadata: "mm"},
-		{Name: "other", Line: 25, Tunnel: true, Metadata: "mm"},
+			TrafficPolicyFile: filepath.Join(filepath.Dir(path), "policy.yml")}},
+		{Line: 15, Endpoint: agent.Endpoint{Name: "inline", Binding: "kubernetes",
+			TrafficPolicy: "{on_http_request: [{actions: [{type: deny}]}]}\n"}},
+		{Line: 16, Endpoint: agent.Endpoint{Name: "text", Binding: "kubernetes",
+			TrafficPolicy: "on_tcp_connect: []\n"}},
+		{Line: 21, Tunnel: true, Target: "http://localhost:80", Endpoint: agent.Endpoint{Name: "api",
+			Labels: map[string]string{"app": "api", "port": "8080"}, Metadata: "mm"}},
+		{Line: 25, Tunnel: true, Endpoint: agent.Endpoint{Name: "other", Metadata: "mm"}},
 	}
 	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(EndpointSpec{})); diff != "" || len(problems) > 0 {
 		t.Errorf("%v; (-want +got)\n%s", problems, diff)

@@ -47,10 +47,10 @@ func (b *Binds) bind(t *tx, r account.BindRequest, result *account.BindResult) (
 	if err != nil {
 		return nil, err
 	}
-	if err := b.domains.mayHaveHost(t, r.AccountID, r.Binding, r.URL); err != nil {
+	if err := b.domains.mayHaveHost(t, &r.Endpoint); err != nil {
 		return nil, err
 	}
-	if err := b.clusterIDs.claim(t, r); err != nil {
+	if err := b.clusterIDs.claim(t, &r.Endpoint); err != nil {
 		return nil, err
 	}
 	if err := b.refuseOthers(t, r, at); err != nil {
@@ -63,7 +63,7 @@ func (b *Binds) bind(t *tx, r account.BindRequest, result *account.BindResult) (
 	row, kind, before := chosen.row, account.Modified, account.Endpoint{}
 	if row == nil {
 		kind = account.Added
-		if row, err = b.endpoints.newRow(t, r, chosen.slot); err != nil {
+		if row, err = b.endpoints.newRow(t, r.Endpoint, chosen.slot); err != nil {
 			return nil, err
 		}
 	} else {
@@ -120,7 +120,7 @@ func (b *Binds) placeOf(t *tx, r account.BindRequest) (at bindPlace, err error) 
 		FROM tunnel_sessions AS s LEFT JOIN endpoints AS e
 			ON e.account_id = s.account_id AND e.binding = $3 AND e.host = $4 AND e.port = $5
 		WHERE s.id = $1 AND s.account_id = $2 GROUP BY s.id, s.region, s.instance_id`,
-		r.SessionID, r.AccountID, r.Binding, r.URL.Host, r.URL.Port, r.URL.Scheme, account.TypeCloud,
+		r.SessionID, r.AccountID, r.Bindings[0], r.Host, r.Port, r.Scheme, account.TypeCloud,
 		cluster, object, r.PoolingEnabled).
 		Scan(&at.region, &at.instanceID, &at.endpoints, &at.conflicts)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -134,7 +134,7 @@ func (b *Binds) refuseOthers(t *tx, r account.BindRequest, at bindPlace) error {
 	if at.conflicts == 0 {
 		return nil
 	}
-	if err := b.endpoints.refuseOtherScheme(t, r); err != nil {
+	if err := b.endpoints.refuseOtherScheme(t, &r.Endpoint); err != nil {
 		return err
 	}
 	if err := b.refuseCloud(t, r); err != nil {
@@ -193,8 +193,8 @@ func (row *endpointRow) assign(r account.BindRequest, region, resumeSecret strin
 		owner := *r.Owner
 		e.Owner = &owner
 	}
-	e.Status, e.OfflineSince, e.TunnelSession, e.Principal = account.StatusOnline, nil, refTo(r.SessionID),
-		refTo(r.CredentialID)
+	e.Type, e.Status, e.OfflineSince = account.TypeAgent, account.StatusOnline, nil
+	e.TunnelSession, e.Principal = refTo(r.SessionID), refTo(r.CredentialID)
 	row.graceFrom, row.resumeHash = time.Time{}, account.HashSecret(resumeSecret)
 }
 
@@ -216,7 +216,7 @@ func (b *Binds) Unbind(ctx context.Context, accountID, endpointID, sessionID str
 
 // refuseCloud refuses an agent's bind of a URL that endpoints of type cloud have.
 func (b *Binds) refuseCloud(t *tx, r account.BindRequest) error {
-	rows, err := b.endpoints.atURL(t, r, `type = $5 ORDER BY id LIMIT 1`, account.TypeCloud)
+	rows, err := b.endpoints.atURL(t, &r.Endpoint, `type = $5 ORDER BY id LIMIT 1`, account.TypeCloud)
 	if err != nil || len(rows) == 0 {
 		return err
 	}

@@ -63,8 +63,8 @@ func (b *Binds) ownerRow(t *tx, r account.BindRequest, at bindPlace) (c rowChoic
 		return c, nil
 	}
 	cluster, object := ownerKey(r.Owner)
-	rows, err := b.endpoints.all(t, ofURL+` AND owner_cluster = $5 AND owner_object = $6 ORDER BY created_at, slot`,
-		r.AccountID, r.Binding, r.URL.Host, r.URL.Port, cluster, object)
+	rows, err := b.endpoints.atURL(t, &r.Endpoint, `owner_cluster = $5 AND owner_object = $6 ORDER BY created_at, slot`,
+		cluster, object)
 	if err != nil {
 		return c, err
 	}
@@ -119,7 +119,7 @@ func othersOwner(n int) string {
 // beside an endpoint without one, unless both pool.
 func (b *Binds) refuseOtherOwner(t *tx, r account.BindRequest) error {
 	cluster, object := ownerKey(r.Owner)
-	rows, err := b.endpoints.atURL(t, r, othersOwner(5)+` ORDER BY online DESC, id LIMIT 1`, cluster, object,
+	rows, err := b.endpoints.atURL(t, &r.Endpoint, othersOwner(5)+` ORDER BY online DESC, id LIMIT 1`, cluster, object,
 		r.PoolingEnabled)
 	if err != nil || len(rows) == 0 {
 		return err
@@ -198,7 +198,7 @@ func requestedSlot(r account.BindRequest, instanceID string) (string, error) {
 // pooling keeps its row when that is the pool's only one, and an agent that starts pooling adopts
 // the unpooled row of the URL.
 func (b *Binds) rowFor(t *tx, r account.BindRequest, slot, memberSlot string) (*endpointRow, error) {
-	rows, err := b.endpoints.all(t, ofURL+` AND slot IN ('', $5)`, r.AccountID, r.Binding, r.URL.Host, r.URL.Port, slot)
+	rows, err := b.endpoints.atURL(t, &r.Endpoint, `slot IN ('', $5)`, slot)
 	if err != nil {
 		return nil, err
 	}
@@ -208,7 +208,7 @@ func (b *Binds) rowFor(t *tx, r account.BindRequest, slot, memberSlot string) (*
 	if r.PoolingEnabled {
 		return nil, nil
 	}
-	rows, err = b.endpoints.all(t, ofURL+` ORDER BY id LIMIT 2`, r.AccountID, r.Binding, r.URL.Host, r.URL.Port)
+	rows, err = b.endpoints.all(t, ofURL+` ORDER BY id LIMIT 2`, r.AccountID, r.Bindings[0], r.Host, r.Port)
 	switch {
 	case err != nil || len(rows) == 0:
 		return nil, err
@@ -216,8 +216,8 @@ func (b *Binds) rowFor(t *tx, r account.BindRequest, slot, memberSlot string) (*
 		return rows[0], nil
 	}
 	var members, online int
-	err = t.Row(`SELECT COUNT(*), SUM(online) FROM endpoints WHERE `+ofURL, r.AccountID, r.Binding, r.URL.Host,
-		r.URL.Port).Scan(&members, &online)
+	err = t.Row(`SELECT COUNT(*), SUM(online) FROM endpoints WHERE `+ofURL, r.AccountID, r.Bindings[0], r.Host,
+		r.Port).Scan(&members, &online)
 	if err != nil {
 		return nil, err
 	}
@@ -267,9 +267,7 @@ func (b *Binds) bindPolicy(
 // owner, and with replace all others, get that of the row, in the same transaction.
 func (b *Binds) agreePolicy(t *tx, row *endpointRow, p policy, replace bool) (replaced bool, err error) {
 	e := &row.e
-	others, err := b.endpoints.all(t,
-		ofURL+` AND id <> $5 AND policy_digest <> $6 ORDER BY id`,
-		e.AccountID, e.Bindings[0], e.Host, e.Port, e.ID, row.digest)
+	others, err := b.endpoints.atURL(t, e, `id <> $5 AND policy_digest <> $6 ORDER BY id`, e.ID, row.digest)
 	if err != nil || len(others) == 0 {
 		return false, err
 	}

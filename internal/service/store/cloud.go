@@ -31,29 +31,26 @@ func (ce *CloudEndpoints) CreateEndpoint(
 		if err := ce.accounts.lock(t, e.AccountID); err != nil {
 			return err
 		}
-		r := account.BindRequest{AccountID: e.AccountID, Binding: e.Bindings[0], Owner: e.Owner,
-			URL: account.EndpointURL{Scheme: e.Scheme, Host: e.Host, Port: e.Port}}
-		if err := ce.domains.mayHaveHost(t, r.AccountID, r.Binding, r.URL); err != nil {
+		if err := ce.domains.mayHaveHost(t, &e); err != nil {
 			return err
 		}
-		if err := ce.clusterIDs.claim(t, r); err != nil {
+		if err := ce.clusterIDs.claim(t, &e); err != nil {
 			return err
 		}
-		if err := ce.endpoints.refuseOtherScheme(t, r); err != nil {
+		if err := ce.endpoints.refuseOtherScheme(t, &e); err != nil {
 			return err
 		}
-		if err := ce.refuseAgents(t, r); err != nil {
+		if err := ce.refuseAgents(t, &e); err != nil {
 			return err
 		}
 		slot := cloudSlot(&e)
-		if row, err = ce.endpoints.newRow(t, r, slot); err != nil {
+		if row, err = ce.endpoints.newRow(t, e, slot); err != nil {
 			return err
 		}
 		row.slot, row.onlineSince = slot, t.now
 		made := &row.e
-		made.Type, made.Status, made.Principal = account.TypeCloud, account.StatusOnline, e.Principal
-		made.Owner, made.ServiceExport = e.Owner, e.ServiceExport.Normal()
-		made.EndpointSettings = e.EndpointSettings
+		made.Type, made.Status = account.TypeCloud, account.StatusOnline
+		made.ServiceExport = e.ServiceExport.Normal()
 		policy, err := ce.endpoints.newPolicy(e.TrafficPolicy, facts)
 		if err != nil {
 			return err
@@ -97,8 +94,8 @@ func checkCloud(e *account.Endpoint, policy string, facts account.PolicyFacts) e
 }
 
 // refuseAgents refuses a cloud endpoint at a URL that agents have.
-func (ce *CloudEndpoints) refuseAgents(t *tx, r account.BindRequest) error {
-	rows, err := ce.endpoints.atURL(t, r, `type <> $5 ORDER BY id LIMIT 1`, account.TypeCloud)
+func (ce *CloudEndpoints) refuseAgents(t *tx, e *account.Endpoint) error {
+	rows, err := ce.endpoints.atURL(t, e, `type <> $5 ORDER BY id LIMIT 1`, account.TypeCloud)
 	if err != nil || len(rows) == 0 {
 		return err
 	}
@@ -111,7 +108,7 @@ func (ce *CloudEndpoints) refuseAgents(t *tx, r account.BindRequest) error {
 		state = "is offline since " + row.e.OfflineSince.Format("2006-01-02T15:04:05Z07:00")
 	}
 	return taken(row, "%s is an agent's (endpoint %s, which %s); stop that agent, or choose another URL. An agent "+
-		"that is lost keeps its URL for %s", r.URL, row.e.ID, state, ce.endpoints.grace)
+		"that is lost keeps its URL for %s", e.URL, row.e.ID, state, ce.endpoints.grace)
 }
 
 // join gives a row of type cloud its slot beside those that have the URL already: either all

@@ -26,14 +26,14 @@ type ClusterIDs struct {
 	due       atomic.Int64  // due is when these are looked for next, in microseconds.
 }
 
-// claim makes the cluster of the bind's owner the one that has the cluster id of its URL,
+// claim makes the cluster of the endpoint's owner the one that has the cluster id of its URL,
 // if the binding is BindingClusterset. CodeInUse when another cluster has that id, or the cluster
 // has another one, and has endpoints of BindingClusterset; an id without any is free.
-func (ci *ClusterIDs) claim(t *tx, r account.BindRequest) error {
-	if r.Binding != account.BindingClusterset {
+func (ci *ClusterIDs) claim(t *tx, e *account.Endpoint) error {
+	if e.Bindings[0] != account.BindingClusterset {
 		return nil
 	}
-	id, uid, accountID := r.URL.ClusterID(), r.Owner.Cluster, r.AccountID
+	id, uid, accountID := e.ParsedURL().ClusterID(), e.Owner.Cluster, e.AccountID
 	claims, err := sqldb.List(t.Tx, func(c *clusterClaim) []any { return []any{&c.id, &c.uid} },
 		`SELECT cluster_id, cluster_uid FROM cluster_ids
 		WHERE account_id = $1 AND (cluster_id = $2 OR cluster_uid = $3) ORDER BY cluster_id`, accountID, id, uid)

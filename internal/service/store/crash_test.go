@@ -62,8 +62,9 @@ func writeUntilKilled(opt store.Options) {
 			for {
 				u, err := account.ParseEndpointURL(fmt.Sprintf("http://e%d.demo", rand.Uint64()))
 				fail(err)
-				got, err := s.Bind(ctx, account.BindRequest{AccountID: accounts[0].ID, SessionID: session,
-					Binding: account.BindingKubernetes, URL: u})
+				e := account.NewEndpoint(account.BindingKubernetes, u)
+				e.AccountID = accounts[0].ID
+				got, err := s.Bind(ctx, account.BindRequest{Endpoint: e, SessionID: session})
 				fail(err)
 				fmt.Println("A", got.Endpoint.ID, got.Endpoint.ResourceVersion)
 				if rand.N(2) == 0 {

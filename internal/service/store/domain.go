@@ -167,13 +167,13 @@ const ruleUngranted = "the host is not under a domain that is granted to this ac
 
 // mayHaveHost refuses a URL of the public binding whose host the account may not have. Whether
 // another account has it makes no difference, and is not looked up. Other bindings have no grants.
-func (ds *Domains) mayHaveHost(t *tx, accountID, binding string, u account.EndpointURL) error {
-	if binding != account.BindingPublic {
+func (ds *Domains) mayHaveHost(t *tx, e *account.Endpoint) error {
+	if e.Bindings[0] != account.BindingPublic {
 		return nil
 	}
-	owner, err := ds.ownerOf(t, u.Host)
-	if err == nil && (owner != accountID || owner == "") {
-		return account.Invalid("url", account.Shorten(u.String()), ruleUngranted)
+	owner, err := ds.ownerOf(t, e.Host)
+	if err == nil && (owner != e.AccountID || owner == "") {
+		return account.Invalid("url", account.Shorten(e.URL), ruleUngranted)
 	}
 	return err
 }

@@ -157,12 +157,15 @@ func (es *Endpoints) all(t *tx, condition string, args ...any) ([]*endpointRow, 
 	for i := range found {
 		rows[i] = &found[i]
 		rows[i].loadOwner()
-		e := &found[i].e
-		e.PublicURL, e.Proto = e.URL, e.Scheme
-		e.HostPort = account.EndpointURL{Host: e.Host, Port: e.Port}.HostPort()
-		e.ResourceVersion.Epoch = t.epoch
+		rows[i].repeatURL()
+		found[i].e.ResourceVersion.Epoch = t.epoch
 	}
 	return rows, err
+}
+
+// repeatURL sets the fields of the endpoint that repeat its URL.
+func (r *endpointRow) repeatURL() {
+	r.e.PublicURL, r.e.Proto, r.e.HostPort = r.e.URL, r.e.Scheme, r.e.ParsedURL().HostPort()
 }
 
 // Endpoint implements account.Endpoints.
@@ -246,26 +249,26 @@ func idOf(ref *account.Ref) string {
 }
 
 // refuseOtherScheme holds the rule that one host and port has one scheme in an account.
-func (es *Endpoints) refuseOtherScheme(t *tx, r account.BindRequest) error {
+func (es *Endpoints) refuseOtherScheme(t *tx, e *account.Endpoint) error {
 	var id, url string
 	found, err := t.Row(`SELECT id, url FROM endpoints
 		WHERE account_id = $1 AND binding = $2 AND host = $3 AND port = $4 AND scheme <> $5 LIMIT 1`,
-		r.AccountID, r.Binding, r.URL.Host, r.URL.Port, r.URL.Scheme).Find(&id, &url)
+		e.AccountID, e.Bindings[0], e.Host, e.Port, e.Scheme).Find(&id, &url)
 	if err != nil || !found {
 		return err
 	}
 	return &account.Error{Code: account.CodeURLTaken, Details: map[string]string{"endpoint_id": id, "url": url},
 		Msg: fmt.Sprintf(
 			"%s cannot be bound: host and port belong to %s (endpoint %s), and one host and port has one scheme; "+
-				"choose another port, or end that endpoint", r.URL, url, id)}
+				"choose another port, or end that endpoint", e.URL, url, id)}
 }
 
 // ofURL selects the endpoints with a host and port.
 const ofURL = `account_id = $1 AND binding = $2 AND host = $3 AND port = $4`
 
-// atURL returns the endpoints with host and port of a bind that the condition selects.
-func (es *Endpoints) atURL(t *tx, r account.BindRequest, condition string, args ...any) ([]*endpointRow, error) {
-	return es.all(t, ofURL+` AND `+condition, append([]any{r.AccountID, r.Binding, r.URL.Host, r.URL.Port}, args...)...)
+// atURL returns the endpoints with host and port of an endpoint that the condition selects.
+func (es *Endpoints) atURL(t *tx, e *account.Endpoint, condition string, args ...any) ([]*endpointRow, error) {
+	return es.all(t, ofURL+` AND `+condition, append([]any{e.AccountID, e.Bindings[0], e.Host, e.Port}, args...)...)
 }
 
 // taken is the refusal of a URL that an endpoint has.

@@ -10,39 +10,38 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/sqldb"
 )
 
-// newRow makes the row of a slot that has none, with the ids that are reserved for the slot
-// and its hostname.
-func (es *Endpoints) newRow(t *tx, r account.BindRequest, slot string) (*endpointRow, error) {
+// newRow makes an endpoint the row of a slot that has none, with the ids that are reserved for the
+// slot and its hostname.
+func (es *Endpoints) newRow(t *tx, e account.Endpoint, slot string) (*endpointRow, error) {
 	var count int
-	if err := t.Row(`SELECT endpoints FROM accounts WHERE id = $1`, r.AccountID).Scan(&count); err != nil {
+	if err := t.Row(`SELECT endpoints FROM accounts WHERE id = $1`, e.AccountID).Scan(&count); err != nil {
 		return nil, err
 	}
-	if count += t.log.numbers[r.AccountID].owedEndpoints; count >= es.max {
+	if count += t.log.numbers[e.AccountID].owedEndpoints; count >= es.max {
 		return nil, account.Errorf(account.CodeLimit,
 			"the account has %d endpoints, which is its limit; end some of them first", count)
 	}
-	id, err := es.slotID(t, r, slot)
-	if err != nil {
+	var err error
+	if e.ID, err = es.slotID(t, &e, slot); err != nil {
 		return nil, err
 	}
-	projection, err := es.projectionID(t, r, id)
-	if err != nil {
+	if e.ProjectionID, err = es.projectionID(t, &e); err != nil {
 		return nil, err
 	}
-	return &endpointRow{e: account.Endpoint{
-		ID: id, AccountID: r.AccountID, URL: r.URL.String(), PublicURL: r.URL.String(), Proto: r.URL.Scheme,
-		Scheme: r.URL.Scheme, HostPort: r.URL.HostPort(), Host: r.URL.Host, Port: r.URL.Port, Type: account.TypeAgent,
-		Bindings: []string{r.Binding}, ProjectionID: projection, CreatedAt: t.now, UpdatedAt: t.now,
-	}}, nil
+	e.CreatedAt, e.UpdatedAt = t.now, t.now
+	e.TrafficPolicy, e.BackendID = "", "" // setPolicy writes them
+	row := &endpointRow{e: e}
+	row.repeatURL()
+	return row, nil
 }
 
 // slotID returns the id reserved for the slot and ends the reservation, or makes an id.
-func (es *Endpoints) slotID(t *tx, r account.BindRequest, slot string) (string, error) {
+func (es *Endpoints) slotID(t *tx, e *account.Endpoint, slot string) (string, error) {
 	var id string
 	var expires int64
 	_, err := t.Row(
 		`DELETE FROM slot_reservations WHERE account_id = $1 AND binding = $2 AND host = $3 AND port = $4 AND slot = $5
-		RETURNING endpoint_id, expires_at`, r.AccountID, r.Binding, r.URL.Host, r.URL.Port, slot).Find(&id, &expires)
+		RETURNING endpoint_id, expires_at`, e.AccountID, e.Bindings[0], e.Host, e.Port, slot).Find(&id, &expires)
 	if err == nil && expires <= sqldb.Micros(t.now) {
 		id = account.NewID(account.PrefixEndpoint, t.now)
 	}
@@ -51,14 +50,14 @@ func (es *Endpoints) slotID(t *tx, r account.BindRequest, slot string) (string, 
 
 // projectionID returns the id that the hostname is projected by: that of its first endpoint. The
 // hostname is in use from now on.
-func (es *Endpoints) projectionID(t *tx, r account.BindRequest, endpointID string) (string, error) {
+func (es *Endpoints) projectionID(t *tx, e *account.Endpoint) (string, error) {
 	var projection string
 	err := t.Row(
 		`INSERT INTO hostnames (account_id, binding, host, projection_id, expires_at) VALUES ($1, $2, $3, $4, 0)
 		ON CONFLICT (account_id, binding, host) DO UPDATE SET expires_at = 0, projection_id =
 			CASE WHEN hostnames.expires_at <> 0 AND hostnames.expires_at <= $5
 				THEN excluded.projection_id ELSE hostnames.projection_id END
-		RETURNING projection_id`, r.AccountID, r.Binding, r.URL.Host, endpointID, sqldb.Micros(t.now)).Scan(&projection)
+		RETURNING projection_id`, e.AccountID, e.Bindings[0], e.Host, e.ID, sqldb.Micros(t.now)).Scan(&projection)
 	return projection, err
 }
 

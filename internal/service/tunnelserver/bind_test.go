@@ -30,7 +30,7 @@ func TestBind_NamesBrokenURLRule(t *testing.T) {
 				UpstreamProtocol: "http1"})
 	}
 	for _, url := range accounttest.SameURLs() {
-		if r, err := bind(url); err != nil || r.URL.String() != "http://a.b" {
+		if r, err := bind(url); err != nil || r.URL != "http://a.b" {
 			t.Errorf("%q became %s, %v; want http://a.b", url, r.URL, err)
 		}
 	}
@@ -66,7 +66,7 @@ func FuzzBindRequest(f *testing.F) {
 		if err := r.Validate(); err != nil {
 			t.Errorf("accepted, but the store would refuse it: %v", err)
 		}
-		if r.HostMode != "passthrough" && r.URL.Scheme == "tcp" || strings.ContainsAny(r.HostMode, " \r\n") {
+		if r.HostMode != "passthrough" && r.Scheme == "tcp" || strings.ContainsAny(r.HostMode, " \r\n") {
 			t.Errorf("accepted host mode %q for %s", r.HostMode, r.URL)
 		}
 	})

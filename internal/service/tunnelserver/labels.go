@@ -4,8 +4,10 @@
 package tunnelserver
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
+	"maps"
 	"slices"
 	"strings"
 
@@ -84,6 +86,43 @@ func (b *binder) unbindTunnel(ctx context.Context, t *session, id string) (found
 	}
 	b.log.Info("labelled tunnel ended", "tunnel", id, "session", t.id, "account", t.accountID)
 	return true, nil
+}
+
+// newTunnel makes a member of a labelled tunnel that the session has started.
+func (m *members) newTunnel(t *session, started *account.LabelledTunnel, resumeHash []byte) *Member {
+	h := m.newMember(t, started.Endpoint())
+	h.labels, h.resumeHash = maps.Clone(started.Labels), resumeHash
+	return h
+}
+
+// addTunnel adds a labelled tunnel and drops the one that it resumes.
+func (m *members) addTunnel(t *session, started *account.LabelledTunnel, hash []byte, resume string) {
+	h := m.newTunnel(t, started, hash)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	resumed := account.HashSecret(resume)
+	for _, old := range slices.Clone(m.tunnels[t.accountID]) {
+		sentAgain := old.endpoint.ID == h.endpoint.ID
+		if sentAgain || resume != "" && bytes.Equal(old.resumeHash, resumed) {
+			m.drop(old)
+		}
+	}
+	h.history = m.history
+	m.tunnels[t.accountID] = append(m.tunnels[t.accountID], h)
+	m.signalChange()
+}
+
+// removeTunnel removes the session's labelled tunnel with this id; false = there was none.
+func (m *members) removeTunnel(t *session, id string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, h := range m.tunnels[t.accountID] {
+		if h.endpoint.ID == id && h.session == t {
+			m.drop(h)
+			return true
+		}
+	}
+	return false
 }
 
 func labelTexts(labels map[string]string) []string {

@@ -4,10 +4,8 @@
 package tunnelserver
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"maps"
 	"reflect"
 	"slices"
 	"sync"
@@ -227,43 +225,6 @@ func (m *members) OnResponsiveness(*tunnel.Session) {
 func (m *members) signalChange() {
 	close(m.changed)
 	m.changed = make(chan struct{})
-}
-
-// newTunnel makes a member of a labelled tunnel that the session has started.
-func (m *members) newTunnel(t *session, started *account.LabelledTunnel, resumeHash []byte) *Member {
-	h := m.newMember(t, started.Endpoint())
-	h.labels, h.resumeHash = maps.Clone(started.Labels), resumeHash
-	return h
-}
-
-// addTunnel adds a labelled tunnel and drops the one that it resumes.
-func (m *members) addTunnel(t *session, started *account.LabelledTunnel, hash []byte, resume string) {
-	h := m.newTunnel(t, started, hash)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	resumed := account.HashSecret(resume)
-	for _, old := range slices.Clone(m.tunnels[t.accountID]) {
-		sentAgain := old.endpoint.ID == h.endpoint.ID
-		if sentAgain || resume != "" && bytes.Equal(old.resumeHash, resumed) {
-			m.drop(old)
-		}
-	}
-	h.history = m.history
-	m.tunnels[t.accountID] = append(m.tunnels[t.accountID], h)
-	m.signalChange()
-}
-
-// removeTunnel removes the session's labelled tunnel with this id; false = there was none.
-func (m *members) removeTunnel(t *session, id string) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, h := range m.tunnels[t.accountID] {
-		if h.endpoint.ID == id && h.session == t {
-			m.drop(h)
-			return true
-		}
-	}
-	return false
 }
 
 // apply makes the session's members those of a reading of the store. It reports whether the database

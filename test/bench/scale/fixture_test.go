@@ -192,11 +192,11 @@ func (s *service) bind(raw string) string {
 	s.b.Helper()
 	u, err := account.ParseEndpointURL(raw)
 	must(s.b, err)
-	result, err := s.store.Bind(s.b.Context(), account.BindRequest{AccountID: s.account, CredentialID: s.token,
-		SessionID: s.session,
-		Binding:   account.BindingKubernetes, URL: u,
-		EndpointSettings: account.EndpointSettings{UpstreamURL: "http://localhost:8080",
-			UpstreamProtocol: "http1", HostMode: account.HostPassthrough}})
+	e := account.NewEndpoint(account.BindingKubernetes, u)
+	e.AccountID, e.EndpointSettings = s.account, account.EndpointSettings{UpstreamURL: "http://localhost:8080",
+		UpstreamProtocol: "http1", HostMode: account.HostPassthrough}
+	result, err := s.store.Bind(s.b.Context(),
+		account.BindRequest{Endpoint: e, CredentialID: s.token, SessionID: s.session})
 	must(s.b, err)
 	s.hold[raw] = result.Endpoint.ID
 	return result.Endpoint.ID

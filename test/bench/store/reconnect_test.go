@@ -95,10 +95,10 @@ func (r *reconnect) connect(ctx context.Context, agent int) error {
 	if err != nil {
 		return err
 	}
-	_, err = home.Bind(ctx, account.BindRequest{AccountID: r.account, SessionID: id,
-		Binding: account.BindingKubernetes, URL: u,
-		EndpointSettings: account.EndpointSettings{UpstreamURL: "http://localhost:8080",
-			UpstreamProtocol: "http1", HostMode: account.HostPassthrough}})
+	e := account.NewEndpoint(account.BindingKubernetes, u)
+	e.AccountID, e.EndpointSettings = r.account, account.EndpointSettings{UpstreamURL: "http://localhost:8080",
+		UpstreamProtocol: "http1", HostMode: account.HostPassthrough}
+	_, err = home.Bind(ctx, account.BindRequest{Endpoint: e, SessionID: id})
 	for other := 1; other < len(r.stores) && err == nil; other++ {
 		_, err = r.stores[(agent+other)%len(r.stores)].JoinSession(ctx, id, joinHash)
 	}

@@ -95,10 +95,10 @@ func (f *endpointStore) create() string {
 	f.made++
 	u, err := account.ParseEndpointURL(fmt.Sprintf("http://new-%d.demo", f.made))
 	must(f.b, err)
-	got, err := f.Bind(f.b.Context(), account.BindRequest{AccountID: f.account, SessionID: f.session,
-		Binding: account.BindingKubernetes, URL: u,
-		EndpointSettings: account.EndpointSettings{UpstreamURL: "http://localhost:8080",
-			UpstreamProtocol: "http1", HostMode: account.HostPassthrough}})
+	e := account.NewEndpoint(account.BindingKubernetes, u)
+	e.AccountID, e.EndpointSettings = f.account, account.EndpointSettings{UpstreamURL: "http://localhost:8080",
+		UpstreamProtocol: "http1", HostMode: account.HostPassthrough}
+	got, err := f.Bind(f.b.Context(), account.BindRequest{Endpoint: e, SessionID: f.session})
 	must(f.b, err)
 	return got.Endpoint.ID
 }

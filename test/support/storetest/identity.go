@@ -165,8 +165,8 @@ var identity = map[string]func(*testing.T, Open){
 		f := NewFixture(t, open)
 		before := f.List().Version
 		r := f.Request(f.Session(), "http://api.demo")
-		r.Binding, r.Name, r.Metadata, r.Description = "internal", "a\x00b", strings.Repeat("x", account.MaxMetadata+1),
-			"\xff"
+		r.Bindings, r.Name, r.Description = []string{"internal"}, "a\x00b", "\xff"
+		r.Metadata = strings.Repeat("x", account.MaxMetadata+1)
 		_, err := f.Store.Bind(t.Context(), r)
 		MustCode(t, err, account.CodeInvalid)
 		Equal(t, "broken rules", len(account.FieldsOf(err)), 4)

@@ -157,10 +157,10 @@ func (f *Fixture) RequestIn(binding, session, url string) account.BindRequest {
 	f.T.Helper()
 	u, err := account.ParseBindingURL(binding, url)
 	Must(f.T, err)
-	return account.BindRequest{AccountID: f.AccountID, CredentialID: f.TokenID, SessionID: session, Binding: binding,
-		URL: u,
-		EndpointSettings: account.EndpointSettings{UpstreamURL: "http://localhost:8080",
-			UpstreamProtocol: "http1", HostMode: account.HostPassthrough}}
+	r := account.BindRequest{Endpoint: account.NewEndpoint(binding, u), CredentialID: f.TokenID, SessionID: session}
+	r.AccountID, r.EndpointSettings = f.AccountID, account.EndpointSettings{UpstreamURL: "http://localhost:8080",
+		UpstreamProtocol: "http1", HostMode: account.HostPassthrough}
+	return r
 }
 
 // Bind binds and fails the test when it is refused.

@@ -28,7 +28,7 @@
 // resourceVersion. A Service of another owner is never written or deleted. Server-side apply would
 // take over a foreign Service when forced, and leave added ports when not.
 //
-// Ownership (ownership.go): a Service is ours if it carries both marks of
+// Ownership (services.go): a Service is ours if it carries both marks of
 // internal/operator/controller/installation, label and place. One that lost or changed one mark is
 // still ours if it is the object whose UID the BoundEndpoint's status records; a copy and a Service
 // made by hand have another UID. One that lost both marks, or carries those of another

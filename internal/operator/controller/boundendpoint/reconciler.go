@@ -195,6 +195,18 @@ func (r *Reconciler) removeServices(
 	return serviceState{services: left}, reason
 }
 
+// problemFromError classifies an error of the API server, nil for none.
+func problemFromError(err error) *status.Problem {
+	if notSynced, ok := errors.AsType[*namespaces.NotSyncedError](err); ok && notSynced.Err == nil {
+		return status.Pending()
+	}
+	found := owned.ProblemOf(err)
+	if found != nil && found.Reason == v1alpha1.ReasonForbidden {
+		found.Reason = v1alpha1.ReasonNamespaceForbidden
+	}
+	return found
+}
+
 // removeOrphans removes Services of ours that have had no BoundEndpoint for OrphanDelay and whose
 // hostname the account does not have.
 func (r *Reconciler) removeOrphans(ctx context.Context, hostname string) (ctrl.Result, error) {

@@ -8,12 +8,10 @@ import (
 	"maps"
 	"reflect"
 	"slices"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/clusterset"
 )
 
@@ -150,42 +148,3 @@ func (s *Set) setWithoutClusterset(without bool, now time.Time, c *Change) {
 		s.listAgainAt = now.Add(clustersetRetry)
 	}
 }
-
-// isClusterset reports whether the endpoint belongs to an exported Service.
-func (e *entry) isClusterset() bool {
-	return slices.Equal(e.endpoint.Bindings, []string{account.BindingClusterset})
-}
-
-// classifyClusterset parses an endpoint of account.BindingClusterset: an export, or a port of one.
-// The selector does not concern it.
-func (e *entry) classifyClusterset() {
-	if export, ok := clusterset.ExportOf(&e.endpoint); ok {
-		e.export = &export
-		return
-	}
-	u, err := account.ParseBindingURL(account.BindingClusterset, e.endpoint.URL)
-	switch {
-	case err != nil:
-		e.problem = err.Error()
-	case e.endpoint.Type != account.TypeAgent || u.Scheme == account.SchemeService:
-		e.problem = "it is neither the export of a Service nor a port of one"
-	default:
-		e.url, e.admitted = u, true
-	}
-}
-
-// exportedName returns the name of the Service that the hostname of an exported port has.
-func exportedName(hostname string) types.NamespacedName {
-	service, namespace, _ := splitHostname(hostname)
-	return types.NamespacedName{Namespace: namespace, Name: service}
-}
-
-// splitHostname splits <service>.<namespace> and <service>.<namespace>.<cluster>.
-func splitHostname(hostname string) (service, namespace, cluster string) {
-	service, rest, _ := strings.Cut(hostname, ".")
-	namespace, cluster, _ = strings.Cut(rest, ".")
-	return service, namespace, cluster
-}
-
-// isClustersetHostname reports whether the hostname is that of an exported Service in one cluster.
-func isClustersetHostname(hostname string) bool { return strings.Count(hostname, ".") == 2 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net/http"
 	"sync"
 	"time"
 
@@ -27,6 +28,89 @@ const (
 	pollEvery    = 10 * time.Second // if the server does not support watches
 	rewatchEvery = time.Minute      // how often a watch is tried again on such a server
 )
+
+// Source reads the account's kubernetes-bound endpoints, and what clusters export.
+type Source interface {
+	// List returns all of them, or an error: a Snapshot is complete.
+	List(ctx context.Context) (Snapshot, error)
+	// Watch streams the events after the version. The error has account.CodeGone if the version is
+	// no longer available, and is apiclient.ErrWatchUnsupported if the server has no watches.
+	Watch(ctx context.Context, after account.ResourceVersion) (apiclient.EndpointWatch, error)
+}
+
+// Snapshot is a complete list.
+type Snapshot struct {
+	Endpoints          []account.Endpoint
+	Version            account.ResourceVersion
+	AccountID, StoreID string
+	// WithoutClusterset reports that the server does not know account.BindingClusterset: what
+	// clusters export is not in the list.
+	WithoutClusterset bool
+}
+
+// accountSource reads the account's kubernetes-bound endpoints, and with clusterset what clusters
+// export. It is used by one goroutine.
+type accountSource struct {
+	api        *apiclient.Client
+	clusterset bool
+	// withoutClusterset reports that the latest list is one without account.BindingClusterset,
+	// which the server does not know, and watchRefused that a watch since then has found that out.
+	withoutClusterset, watchRefused bool
+}
+
+// NewSource returns the source of an account by its API, with clusterset that of exports, too.
+func NewSource(api *apiclient.Client, clusterset bool) Source {
+	return &accountSource{api: api, clusterset: clusterset}
+}
+
+// List implements Source. A server that refuses account.BindingClusterset is asked
+// without it. While the servers behind one address are updated, some know it and others do not: the
+// list that follows a refused watch is one without it.
+func (s *accountSource) List(ctx context.Context) (Snapshot, error) {
+	ask := s.clusterset && !s.watchRefused
+	s.watchRefused = false
+	if ask {
+		snapshot, err := s.list(ctx, account.BindingKubernetes, account.BindingClusterset)
+		if !isRefused(err) {
+			s.withoutClusterset = false
+			return snapshot, err
+		}
+	}
+	snapshot, err := s.list(ctx, account.BindingKubernetes)
+	s.withoutClusterset = s.clusterset
+	snapshot.WithoutClusterset = s.withoutClusterset
+	return snapshot, err
+}
+
+func (s *accountSource) list(ctx context.Context, bindings ...string) (Snapshot, error) {
+	list, err := s.api.ListEndpoints(ctx, account.EndpointFilter{Bindings: bindings})
+	if err != nil {
+		return Snapshot{}, err
+	}
+	return Snapshot{Endpoints: list.Endpoints, Version: list.Version, AccountID: list.AccountID,
+		StoreID: list.StoreID}, nil
+}
+
+// Watch implements Source: it watches what the latest list had.
+func (s *accountSource) Watch(ctx context.Context, after account.ResourceVersion) (apiclient.EndpointWatch, error) {
+	bindings := []string{account.BindingKubernetes}
+	ask := s.clusterset && !s.withoutClusterset
+	if ask {
+		bindings = append(bindings, account.BindingClusterset)
+	}
+	w, err := s.api.WatchEndpoints(ctx, account.EndpointFilter{Bindings: bindings}, after)
+	if err != nil {
+		s.watchRefused = ask && isRefused(err)
+		return nil, err
+	}
+	return w, nil
+}
+
+// isRefused reports whether the server answered that the request is wrong.
+func isRefused(err error) bool {
+	var e *account.Error
+	return errors.As(err, &e) && e.HTTPStatus() == http.StatusBadRequest
+}
 
 // Feed keeps a Set up to date: it reads a complete list and watches from the list's version,
 // resuming after failures. A failure changes nothing in the Set.

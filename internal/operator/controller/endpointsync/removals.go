@@ -3,7 +3,10 @@
 
 package endpointsync
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // A mass removal concerns more than half of more than massAbove hostnames. It is held for at least
 // leastMassDelay.
@@ -51,12 +54,6 @@ func newRemovals(removalDelay time.Duration, accept string) removals {
 		delay: max(removalDelay, leastMassDelay), hosts: map[string]*trackedHostname{}, changed: make(chan struct{}),
 		source: sourceGuard{accept: accept},
 	}
-}
-
-// projects reports whether the hostname's object has the port.
-func (r *removals) projects(hostname string, port int) bool {
-	h := r.hosts[hostname]
-	return h != nil && h.ports[port] != nil
 }
 
 // Removals is the state of pending removals.
@@ -137,6 +134,19 @@ func (s *Set) SetPorts(hostname string, ports []int32) {
 	s.removals.track(hostname, ports)
 	s.updatePending(hostname, now)
 	s.removals.holdMassRemoval(now)
+}
+
+// applyRemovals updates the removal state of the hostnames of a change, and measures its new URLs
+// that no object has. mu must be held.
+func (s *Set) applyRemovals(c *Change, now time.Time) {
+	for _, u := range c.newURLs {
+		if h := s.removals.hosts[u.Host]; h == nil || h.ports[u.Port] == nil {
+			s.latency.Begin(u.Host, int32(u.Port))
+		}
+	}
+	for _, hostname := range c.Hostnames {
+		s.updatePending(hostname, now)
+	}
 }
 
 // updatePending updates the hostname's removal state. mu must be held.
@@ -289,4 +299,48 @@ func (r *removals) pendingHostnames() (names []string) {
 func (r *removals) notifyChanged() {
 	close(r.changed)
 	r.changed = make(chan struct{})
+}
+
+// SourceIdentity identifies the account and the store that a list came from. An empty part is
+// unknown.
+type SourceIdentity struct{ AccountID, StoreID string }
+
+// sourceGuard freezes removals while lists come from another account or store than the recorded
+// one, until the new one is accepted by its id. A list without an identity changes nothing.
+type sourceGuard struct {
+	accept           string
+	recorded, listed SourceIdentity
+	frozen           bool
+}
+
+// update compares a list's identity with the recorded one. It reports whether a freeze has ended
+// and whether the guard changed.
+func (b *sourceGuard) update(listed SourceIdentity) (freezeEnded, changed bool) {
+	before := *b
+	b.listed = listed
+	switch {
+	case differs(b.recorded.AccountID, listed.AccountID):
+		b.frozen = b.accept != listed.AccountID
+	case differs(b.recorded.StoreID, listed.StoreID):
+		b.frozen = b.accept != listed.StoreID
+	default:
+		b.frozen = false
+	}
+	if !b.frozen {
+		b.recorded = SourceIdentity{AccountID: cmp.Or(listed.AccountID, b.recorded.AccountID),
+			StoreID: cmp.Or(listed.StoreID, b.recorded.StoreID)}
+	}
+	return before.frozen && !b.frozen, before != *b
+}
+
+func differs(recorded, listed string) bool {
+	return recorded != "" && listed != "" && recorded != listed
+}
+
+// SetRecordedSource sets the identity that an earlier manager recorded. Call it before the first
+// list.
+func (s *Set) SetRecordedSource(recorded SourceIdentity) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.removals.source.recorded = recorded
 }

@@ -16,13 +16,22 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/projectionlatency"
 )
 
+// Admitter is the endpoint selector (internal/selector).
+type Admitter interface {
+	Matches(e *account.Endpoint, u account.EndpointURL) (bool, error)
+}
+
 // entry is one endpoint of the account.
 type entry struct {
 	endpoint account.Endpoint
 	url      account.EndpointURL // of what has a port; its zero value for others
 	admitted bool
-	problem  string             // why it is not projected although it is bound to Kubernetes
-	export   *clusterset.Export // nil if it is none
+	problem  string // why it is not projected although it is bound to Kubernetes
+	// clusterset reports that the endpoint belongs to an exported Service: export is that Service,
+	// or nil for a port of it, whose Service has the name exported.
+	clusterset bool
+	export     *clusterset.Export
+	exported   types.NamespacedName
 }
 
 func (e *entry) online() bool { return e.endpoint.Status == account.StatusOnline }
@@ -88,6 +97,8 @@ type Change struct {
 	Availability []string
 	Exports      []types.NamespacedName
 	Problems     []Problem
+
+	newURLs []account.EndpointURL // newURLs are the URLs that got their first endpoint after the first list.
 }
 
 // Problem is why an endpoint is not projected.
@@ -149,7 +160,7 @@ func (s *Set) Replace(list Snapshot, requested time.Time) Change {
 	freezeEnded, changed := r.source.update(SourceIdentity{AccountID: list.AccountID, StoreID: list.StoreID})
 	s.setWithoutClusterset(list.WithoutClusterset, now, &c)
 	for id, old := range s.byID {
-		if kept := s.withoutClusterset && old.isClusterset(); !present[id] && !kept {
+		if kept := s.withoutClusterset && old.clusterset; !present[id] && !kept {
 			s.remove(old, old.endpoint.Type, &c)
 		}
 	}
@@ -161,9 +172,7 @@ func (s *Set) Replace(list Snapshot, requested time.Time) Change {
 		c.Hostnames = append(c.Hostnames, hostname)
 	}
 	s.synced, s.awaiting = true, nil
-	for _, hostname := range c.Hostnames {
-		s.updatePending(hostname, now)
-	}
+	s.applyRemovals(&c, now)
 	if freezeEnded {
 		c.Hostnames = append(c.Hostnames, r.pendingHostnames()...)
 	}
@@ -198,9 +207,7 @@ func (s *Set) Apply(ev account.EndpointEvent) Change {
 		s.exports.apply(ev.Endpoint.ID, nil, &c)
 	}
 	now := s.clock.Now()
-	for _, hostname := range c.Hostnames {
-		s.updatePending(hostname, now)
-	}
+	s.applyRemovals(&c, now)
 	s.removals.holdMassRemoval(now)
 	return c
 }
@@ -228,8 +235,8 @@ func (s *Set) put(e *entry, c *Change) {
 	if s.byHost[host] == nil {
 		s.byHost[host] = map[string]*entry{}
 	}
-	if s.isNewURL(e) {
-		s.latency.Begin(host, int32(e.url.Port))
+	if s.synced && e.admitted && !e.clusterset && !s.hasPort(host, e.url.Port) {
+		c.newURLs = append(c.newURLs, e.url) // before the first list every URL looks new
 	}
 	s.byHost[host][id] = e
 	if e.admitted {
@@ -243,17 +250,9 @@ func (s *Set) put(e *entry, c *Change) {
 	if availability {
 		c.Availability = append(c.Availability, host)
 	}
-	if (changed || availability) && e.isClusterset() {
-		c.Exports = append(c.Exports, exportedName(host))
+	if (changed || availability) && e.clusterset {
+		c.Exports = append(c.Exports, e.exported)
 	}
-}
-
-// isNewURL reports whether the endpoint's URL is to get Services of its own and has none yet: neither
-// an object nor another endpoint has it. After the start of a manager every URL of the first list
-// looks new, so none of that counts. mu must be held.
-func (s *Set) isNewURL(e *entry) bool {
-	host, port := e.url.Host, e.url.Port
-	return s.synced && e.admitted && !e.isClusterset() && !s.hasPort(host, port) && !s.removals.projects(host, port)
 }
 
 // remove removes an endpoint of the given type. mu must be held.
@@ -278,8 +277,8 @@ func (s *Set) remove(e *entry, typ string, c *Change) {
 	}
 	c.Hostnames = append(c.Hostnames, host)
 	c.Availability = append(c.Availability, host)
-	if e.isClusterset() {
-		c.Exports = append(c.Exports, exportedName(host))
+	if e.clusterset {
+		c.Exports = append(c.Exports, e.exported)
 	}
 }
 
@@ -295,12 +294,13 @@ func (s *Set) hasPort(host string, port int) bool {
 
 // classify parses an endpoint and applies the selector.
 func (s *Set) classify(endpoint account.Endpoint) *entry {
-	e := &entry{endpoint: endpoint}
+	e := &entry{endpoint: endpoint,
+		clusterset: slices.Equal(endpoint.Bindings, []string{account.BindingClusterset})}
 	if problem := s.unsupportedReason(&endpoint); problem != "" {
 		e.problem = problem
 		return e
 	}
-	if e.isClusterset() {
+	if e.clusterset {
 		e.classifyClusterset()
 		return e
 	}
@@ -317,6 +317,25 @@ func (s *Set) classify(endpoint account.Endpoint) *entry {
 	}
 	e.admitted = admitted
 	return e
+}
+
+// classifyClusterset parses an endpoint of account.BindingClusterset: an export, or a port of one.
+// The selector does not concern it.
+func (e *entry) classifyClusterset() {
+	if export, ok := clusterset.ExportOf(&e.endpoint); ok {
+		e.export = &export
+		return
+	}
+	u, err := account.ParseBindingURL(account.BindingClusterset, e.endpoint.URL)
+	switch {
+	case err != nil:
+		e.problem = err.Error()
+	case e.endpoint.Type != account.TypeAgent || u.Scheme == account.SchemeService:
+		e.problem = "it is neither the export of a Service nor a port of one"
+	default:
+		e.url, e.admitted = u, true
+		e.exported.Name, e.exported.Namespace, _ = splitHostname(u.Host)
+	}
 }
 
 // unsupportedReason returns why an endpoint cannot be projected, apart from its URL, or "". A

@@ -5,7 +5,8 @@
 // the duration of each, and how often a service is tried that does not answer.
 //
 // What comes in: the API's client, and the calls of internal/operator/exporter/cloudendpoint,
-// internal/operator/exporter/serviceexport and internal/operator/exporter/orphans. What goes out: their results.
+// internal/operator/exporter/serviceexport and internal/operator/exporter/orphans. What goes out:
+// their results and, after a failure, the delay of the next attempt and the sentence for a status.
 // While the service does not answer, calls fail at once, so that one dead service does not occupy
 // every worker for the time-out of each object.
 package accountclient

@@ -43,14 +43,8 @@ func readOwner(o *object) *account.Owner {
 	if inner == nil {
 		return nil
 	}
-	field := func(name string) string {
-		if value := inner.text(name); value != nil {
-			return *value
-		}
-		return ""
-	}
-	owner := &account.Owner{Cluster: field("cluster"), Kind: field("kind"), Namespace: field("namespace"),
-		Name: field("name"), UID: field("uid")}
+	owner := &account.Owner{Cluster: textOf(inner.text("cluster")), Kind: textOf(inner.text("kind")),
+		Namespace: textOf(inner.text("namespace")), Name: textOf(inner.text("name")), UID: textOf(inner.text("uid"))}
 	inner.rejectUnknown()
 	return owner
 }
@@ -82,7 +76,7 @@ func (h *endpointHandlers) create(c *call) error {
 		return err
 	}
 	created, err := h.store.CreateEndpoint(c.Context(), e, facts)
-	return h.kind(nil).answer(c, http.StatusCreated, created, err)
+	return h.kind().answer(c, http.StatusCreated, created, err)
 }
 
 // complete sets the fields of a new endpoint. The error lists rules that are not among the
@@ -126,7 +120,7 @@ func (h *endpointHandlers) update(c *call) error {
 			break
 		}
 	}
-	return h.kind(nil).answer(c, http.StatusOK, patched, err)
+	return h.kind().answer(c, http.StatusOK, patched, err)
 }
 
 // maxPolicyAttempts limits how often a patch is applied when the policy, whose secrets its

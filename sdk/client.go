@@ -14,6 +14,7 @@ import (
 	"os"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/account/resource"
 	"github.com/fairlead-dev/fairlead/internal/apiclient"
 	"github.com/fairlead-dev/fairlead/internal/version"
 )
@@ -66,24 +67,25 @@ func NewClient(opts ...ClientOption) (*Client, error) {
 }
 
 func newClient(api *apiclient.Client, log *slog.Logger) *Client {
-	of := func(path, list string) reader { return reader{api, path, list} }
+	of := func(path string) reader { return reader{api, path, resource.At(path).List.Field} }
+	backends := func(kind account.BackendKind) reader { return of(resource.BackendPath(kind)) }
 	return &Client{
 		api: api,
 		Endpoints: Endpoints{Collection[Endpoint, EndpointFields]{Removable[Endpoint]{Reader[Endpoint]{
-			of("/endpoints", "endpoints")}}}, log},
-		FailoverBackends: collection[FailoverBackend, FailoverBackendFields](of("/backends/failover", "backends")),
-		WeightedBackends: collection[WeightedBackend, WeightedBackendFields](of("/backends/weighted", "backends")),
+			of(resource.Endpoints)}}}, log},
+		FailoverBackends: collection[FailoverBackend, FailoverBackendFields](backends(account.BackendFailover)),
+		WeightedBackends: collection[WeightedBackend, WeightedBackendFields](backends(account.BackendWeighted)),
 		TunnelGroupBackends: collection[TunnelGroupBackend, TunnelGroupBackendFields](
-			of("/backends/tunnel_group", "backends")),
-		StaticBackends: collection[StaticBackend, StaticBackendFields](of("/backends/static", "backends")),
+			backends(account.BackendTunnelGroup)),
+		StaticBackends: collection[StaticBackend, StaticBackendFields](backends(account.BackendStatic)),
 		HTTPResponseBackends: collection[HTTPResponseBackend, HTTPResponseBackendFields](
-			of("/backends/http_response", "backends")),
-		TunnelSessions: TunnelSessions{Reader[TunnelSession]{of("/tunnel_sessions", "tunnel_sessions")}},
-		Operators:      Removable[Operator]{Reader[Operator]{of("/kubernetes_operators", "operators")}},
-		Authtokens:     collection[Authtoken, AuthtokenFields](of("/credentials", "credentials")),
-		APIKeys:        collection[APIKey, APIKeyFields](of("/api_keys", "keys")),
-		Users:          Removable[User]{Reader[User]{of("/app/users", "application_users")}},
-		AppSessions:    Removable[AppSession]{Reader[AppSession]{of("/app/sessions", "application_sessions")}},
+			backends(account.BackendHTTPResponse)),
+		TunnelSessions: TunnelSessions{Reader[TunnelSession]{of(resource.TunnelSessions)}},
+		Operators:      Removable[Operator]{Reader[Operator]{of(resource.Operators)}},
+		Authtokens:     collection[Authtoken, AuthtokenFields](of(resource.Credentials)),
+		APIKeys:        collection[APIKey, APIKeyFields](of(resource.APIKeys)),
+		Users:          Removable[User]{Reader[User]{of(resource.Users)}},
+		AppSessions:    Removable[AppSession]{Reader[AppSession]{of(resource.AppSessions)}},
 	}
 }
 
@@ -108,7 +110,7 @@ type reader struct {
 	path, list string
 }
 
-func (r reader) object(id string) string { return r.path + "/" + url.PathEscape(id) }
+func (r reader) object(id string) string { return resource.ObjectPath(r.path, id) }
 
 // Reader reads the objects of one kind.
 type Reader[T any] struct{ of reader }

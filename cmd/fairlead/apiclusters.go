@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/account/resource"
 	"github.com/fairlead-dev/fairlead/internal/agent/screen"
 	"github.com/fairlead-dev/fairlead/internal/apiclient"
 	"github.com/fairlead-dev/fairlead/internal/cli"
@@ -38,28 +39,10 @@ const clustersExample = `  kubectl get --raw /openid/v1/jwks | fairlead api clus
   fairlead api clusters update cl-06hj… --add-subject exporter=apps/exporter --acl 'export:apps/*'
   fairlead api events list --type cluster.token_refused`
 
-func clusters() resource {
-	return resource{name: "clusters", path: "/clusters", list: "clusters", noun: "cluster",
-		columns: []column{{"ID", "id"}, {"NAME", "name"}, {"ISSUER", "issuer"}, {"KEYS", "jwks"},
-			{"ROLES", "subjects"}, {"LAST USED", "last_used_at"}, {"DESCRIPTION", "description"}},
-		fields: []field{
-			{flag: "name", path: "name", kind: kindText, help: "`NAME`, a DNS label that no other cluster has"},
-			{flag: "issuer", path: "issuer", kind: kindText,
-				help: "`URL` of the tokens' issuer (iss); default " + account.DefaultIssuer},
-			{flag: "key-source", path: "key_source", kind: kindText, help: "`SOURCE` of new keys: cluster, whose " +
-				"manager hands them over, issuer, whose URL publishes them (EKS, GKE, AKS; no --jwks-file then), or " +
-				"manual, by --add-jwks-file alone; default cluster"},
-			{flag: "cluster-uid", path: "cluster_uid", kind: kindText,
-				help: "`UID` of the cluster's namespace kube-system; default the first that its exporter presents"},
-			{flag: "description", path: "description", kind: kindText, help: "`TEXT` for people"},
-			{flag: "metadata", path: "metadata", kind: kindText, help: "`TEXT` for programs"},
-		}}
-}
-
 // apiClusters makes the commands of clusters.
 func apiClusters(c console) *cobra.Command {
-	r := clusters()
-	group := &cobra.Command{Use: r.name, Aliases: []string{r.noun},
+	r := resource.At(resource.Clusters)
+	group := &cobra.Command{Use: "clusters", Aliases: []string{r.Noun},
 		Short: "Clusters whose ServiceAccounts act for the account", Long: clustersHelp, Example: clustersExample}
 	group.AddCommand(apiList(c, r), apiGet(c, r), apiCreateCluster(c, r), apiUpdateCluster(c, r), apiDelete(c, r))
 	return group
@@ -85,25 +68,25 @@ func (f *clusterFlags) add(cmd *cobra.Command) {
 		"repeated; default export:* and bind:*")
 }
 
-func apiCreateCluster(c console, r resource) *cobra.Command {
+func apiCreateCluster(c console, r resource.Resource) *cobra.Command {
 	a, in, own := &apiCall{console: c}, fieldFlags{console: c}, clusterFlags{}
 	cmd := a.command(r, "create", "Create a cluster, with the ServiceAccounts of the operator's chart",
 		func(ctx context.Context, api *apiclient.Client, _ string) error {
-			fields, err := in.read(r.fields)
+			fields, err := in.read(r.Fields)
 			if err == nil {
 				err = own.complete(&in, fields)
 			}
 			if err != nil {
 				return err
 			}
-			made, err := api.CreateObject(ctx, r.path, fields)
+			made, err := api.CreateObject(ctx, r.Path, fields)
 			if err := a.print(made, err); err != nil || a.output != "table" {
 				return err
 			}
 			return a.printInstallCommand(made, own.namespace, own.release)
 		})
 	cmd.Example = strings.Join(strings.Split(clustersExample, "\n")[:2], "\n")
-	in.add(cmd, r.fields, true)
+	in.add(cmd, r.Fields, true)
 	own.add(cmd)
 	cmd.Flags().StringVar(&own.namespace, "namespace", "fairlead", "`NAMESPACE` of the operator's release")
 	cmd.Flags().StringVar(&own.release, "release", "fairlead-operator", "`NAME` of the operator's release")
@@ -139,15 +122,6 @@ func (f *clusterFlags) complete(in *fieldFlags, fields map[string]any) error {
 	return nil
 }
 
-// subject is a subject of a cluster as the API takes it.
-type subject struct {
-	Namespace      string    `json:"namespace"`
-	ServiceAccount string    `json:"service_account"`
-	Role           string    `json:"role"`
-	ACL            *[]string `json:"acl,omitempty"` // nil = the role's default, or as it is
-	UID            *string   `json:"uid,omitempty"` // nil = as it is
-}
-
 // chartFullname returns how the operator's chart names the objects of a release.
 func chartFullname(release string) string {
 	const chart = "fairlead-operator"
@@ -158,27 +132,30 @@ func chartFullname(release string) string {
 }
 
 // chartSubjects returns the ServiceAccounts of a release of the operator's chart.
-func chartSubjects(namespace, release string, exporterACL []string) []subject {
-	var all []subject
-	for _, of := range []struct{ role, component string }{
-		{"operator", "manager"}, {"forwarder", "forwarder"}, {"exporter", "exporter"},
+func chartSubjects(namespace, release string, exporterACL []string) []account.SubjectPatch {
+	var all []account.SubjectPatch
+	for _, of := range []struct {
+		role      account.SubjectRole
+		component string
+	}{
+		{account.RoleOperator, "manager"}, {account.RoleForwarder, "forwarder"}, {account.RoleExporter, "exporter"},
 	} {
-		all = append(all, subject{Namespace: namespace, ServiceAccount: chartFullname(release) + "-" + of.component,
-			Role: of.role, ACL: aclOf(of.role, exporterACL)})
+		all = append(all, account.SubjectPatch{Namespace: namespace, Role: of.role,
+			ServiceAccount: chartFullname(release) + "-" + of.component, ACL: aclOf(of.role, exporterACL)})
 	}
 	return all
 }
 
-func aclOf(role string, exporterACL []string) *[]string {
-	if role != string(account.RoleExporter) || len(exporterACL) == 0 {
+func aclOf(role account.SubjectRole, exporterACL []string) *[]string {
+	if role != account.RoleExporter || len(exporterACL) == 0 {
 		return nil
 	}
 	return &exporterACL
 }
 
 // parseSubjects reads the values of --subject.
-func parseSubjects(texts, exporterACL []string) ([]subject, error) {
-	all := []subject{}
+func parseSubjects(texts, exporterACL []string) ([]account.SubjectPatch, error) {
+	all := []account.SubjectPatch{}
 	for _, text := range texts {
 		role, of, ok := strings.Cut(text, "=")
 		namespace, name, slash := strings.Cut(of, "/")
@@ -186,8 +163,8 @@ func parseSubjects(texts, exporterACL []string) ([]subject, error) {
 			return nil, cli.Usagef("--subject %q: must be ROLE=NAMESPACE/NAME, for example "+
 				"operator=fairlead/fairlead-operator-manager", text)
 		}
-		all = append(all, subject{Namespace: namespace, ServiceAccount: name, Role: role,
-			ACL: aclOf(role, exporterACL)})
+		all = append(all, account.SubjectPatch{Namespace: namespace, ServiceAccount: name,
+			Role: account.SubjectRole(role), ACL: aclOf(account.SubjectRole(role), exporterACL)})
 	}
 	return all, nil
 }
@@ -225,11 +202,11 @@ If the operator is refused, the reason is an event:
 	return err
 }
 
-func apiUpdateCluster(c console, r resource) *cobra.Command {
+func apiUpdateCluster(c console, r resource.Resource) *cobra.Command {
 	a, in, own := &apiCall{console: c}, fieldFlags{console: c}, clusterFlags{}
 	cmd := a.command(r, "update ID", "Change a cluster; what is not given stays",
 		func(ctx context.Context, api *apiclient.Client, id string) error {
-			fields, err := in.read(r.fields)
+			fields, err := in.read(r.Fields)
 			if err == nil {
 				err = own.update(ctx, api, &in, id, fields)
 			}
@@ -239,10 +216,10 @@ func apiUpdateCluster(c console, r resource) *cobra.Command {
 			case len(fields) == 0:
 				return cli.Usagef("nothing to change is given; `fairlead api clusters update --help` lists the fields")
 			}
-			return a.print(api.UpdateObject(ctx, r.objectPath(id), fields))
+			return a.print(api.UpdateObject(ctx, resource.ObjectPath(r.Path, id), fields))
 		})
 	cmd.Example = strings.Join(strings.Split(clustersExample, "\n")[2:5], "\n")
-	in.add(cmd, r.fields, false)
+	in.add(cmd, r.Fields, false)
 	own.add(cmd)
 	cmd.Flags().StringVar(&own.addJWKSFile, "add-jwks-file", "",
 		"`FILE` with public keys to add to those there are; - for standard input")

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/account/resource"
 	"github.com/fairlead-dev/fairlead/internal/apiclient"
 	"github.com/fairlead-dev/fairlead/internal/cli"
 )
@@ -20,22 +21,16 @@ import (
 // watchBacklog is how many of the newest events a watch begins with.
 const watchBacklog = 20
 
-func events() resource {
-	return resource{name: "events", path: "/events", list: "events", noun: "event",
-		columns: []column{{"TIME", "occurred_at"}, {"TYPE", "type"}, {"OBJECT", "object.id"}, {"BY", "principal.id"},
-			{"DETAILS", "details"}}}
-}
-
 // apiEvents makes the commands of events, which are read-only.
 func apiEvents(c console) *cobra.Command {
-	r := events()
-	group := &cobra.Command{Use: r.name, Short: "What people, agents and operators did in the account",
+	r := resource.At(resource.Events)
+	group := &cobra.Command{Use: "events", Short: "What people, agents and operators did in the account",
 		Example: "  fairlead api events list --watch\n  fairlead api events list --type api_key.created"}
 	group.AddCommand(apiListEvents(c, r), apiGet(c, r))
 	return group
 }
 
-func apiListEvents(c console, r resource) *cobra.Command {
+func apiListEvents(c console, r resource.Resource) *cobra.Command {
 	a := &apiCall{console: c}
 	var watch bool
 	var what, object string
@@ -80,7 +75,7 @@ type eventFollower struct {
 	*apiCall
 	api    *apiclient.Client
 	filter account.AuditFilter
-	of     resource
+	of     resource.Resource
 	at     account.ResourceVersion
 }
 
@@ -122,7 +117,7 @@ func (f *eventFollower) show(raw json.RawMessage) error {
 	if f.output != "table" {
 		return f.printLine(raw)
 	}
-	cells, err := f.of.row(raw)
+	cells, err := row(f.of, raw)
 	if err != nil {
 		return err
 	}

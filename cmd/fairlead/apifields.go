@@ -4,8 +4,10 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"strconv"
 	"strings"
@@ -14,30 +16,30 @@ import (
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/fairlead-dev/fairlead/internal/account/resource"
 	"github.com/fairlead-dev/fairlead/internal/cli"
-)
-
-// kind is the type of a field's flag.
-type kind int
-
-const (
-	kindText kind = iota
-	kindList
-	kindExpiry
-	kindNumber
-	kindNumbers
-	kindPairs   // name=value, many
-	kindWeights // name=number, many
-	kindFlag
-	kindFile // a text out of a file
 )
 
 // field is a field that a flag sets. Its path has a dot where the field is nested in an object.
 type field struct {
-	flag, path, help string
-	kind             kind
-	create           bool // only at the creation
+	resource.Field
+	path string
 }
+
+// flagFields returns the fields that flags set. within is the path of the object that has them.
+func flagFields(all []resource.Field, within string) (found []field) {
+	for _, f := range all {
+		f.Flag = cmp.Or(f.Flag, strings.ReplaceAll(f.Name, "_", "-"))
+		if f.Help != "" {
+			found = append(found, field{f, within + f.Name})
+		}
+		found = append(found, flagFields(f.Fields, within+f.Name+".")...)
+	}
+	return found
+}
+
+// many reports whether the flag may be repeated.
+func (f field) many() bool { return f.Type == resource.ListOf || f.Type == resource.MapOf }
 
 // fieldFlags reads fields from a file and from flags, which override the file.
 type fieldFlags struct {
@@ -46,19 +48,19 @@ type fieldFlags struct {
 	cmd     *cobra.Command
 }
 
-func (f *fieldFlags) add(cmd *cobra.Command, fields []field, create bool) {
+func (f *fieldFlags) add(cmd *cobra.Command, fields []resource.Field, create bool) {
 	f.cmd = cmd
-	for _, one := range fields {
+	for _, one := range flagFields(fields, "") {
 		switch {
-		case one.create && !create:
-		case one.kind.many():
-			cmd.Flags().StringArray(one.flag, nil, one.help)
-		case one.kind == kindFlag:
-			cmd.Flags().Bool(one.flag, false, one.help)
-		case one.kind == kindNumber:
-			cmd.Flags().Int(one.flag, 0, one.help)
+		case !create && (one.AtCreation || one.Only == http.MethodPost):
+		case one.many():
+			cmd.Flags().StringArray(one.Flag, nil, one.Help)
+		case one.Type == resource.Bool:
+			cmd.Flags().Bool(one.Flag, false, one.Help)
+		case one.Type == resource.Number:
+			cmd.Flags().Int(one.Flag, 0, one.Help)
 		default:
-			cmd.Flags().String(one.flag, "", one.help)
+			cmd.Flags().String(one.Flag, "", one.Help)
 		}
 	}
 	cmd.Flags().StringVarP(&f.file, "file", "f", "",
@@ -66,13 +68,13 @@ func (f *fieldFlags) add(cmd *cobra.Command, fields []field, create bool) {
 }
 
 // read returns the given fields in the form of the API.
-func (f *fieldFlags) read(fields []field) (map[string]any, error) {
+func (f *fieldFlags) read(fields []resource.Field) (map[string]any, error) {
 	out, err := f.readFile()
 	if err != nil {
 		return nil, err
 	}
-	for _, one := range fields {
-		if !f.cmd.Flags().Changed(one.flag) {
+	for _, one := range flagFields(fields, "") {
+		if !f.cmd.Flags().Changed(one.Flag) {
 			continue
 		}
 		value, err := f.value(one)
@@ -86,62 +88,59 @@ func (f *fieldFlags) read(fields []field) (map[string]any, error) {
 	return out, nil
 }
 
-func (k kind) many() bool {
-	return k == kindList || k == kindNumbers || k == kindPairs || k == kindWeights
-}
-
 func (f *fieldFlags) value(one field) (any, error) {
 	flags := f.cmd.Flags()
-	switch one.kind {
-	case kindFlag:
-		return flags.GetBool(one.flag)
-	case kindNumber:
-		return flags.GetInt(one.flag)
-	case kindList, kindNumbers, kindPairs, kindWeights:
-		list, err := flags.GetStringArray(one.flag)
+	switch one.Type {
+	case resource.Bool:
+		return flags.GetBool(one.Flag)
+	case resource.Number:
+		return flags.GetInt(one.Flag)
+	case resource.ListOf, resource.MapOf:
+		list, err := flags.GetStringArray(one.Flag)
 		if err != nil || strings.Join(list, "") == "" {
 			return nil, err // the default
 		}
 		return listValue(one, list)
 	}
-	text, err := flags.GetString(one.flag)
+	text, err := flags.GetString(one.Flag)
 	switch {
-	case err != nil || one.kind == kindText:
-		return text, err
-	case one.kind == kindFile:
-		return readText("--"+one.flag, text)
+	case err == nil && one.FromFile:
+		return readText("--"+one.Flag, text)
+	case err == nil && one.Type == resource.Time:
+		return expiry("--"+one.Flag, text, time.Now())
 	}
-	return expiry("--"+one.flag, text, time.Now())
+	return text, err
 }
 
 // listValue converts the values of a repeated flag to the form of the API.
 func listValue(one field, list []string) (any, error) {
-	if one.kind == kindList {
+	isList, isNumber := one.Type == resource.ListOf, one.Items.Type == resource.Number
+	if isList && !isNumber {
 		return list, nil
 	}
 	numbers, byName := []int{}, map[string]any{}
 	for _, item := range list {
 		name, value, ok := strings.Cut(item, "=")
-		if one.kind == kindNumbers {
+		if isList {
 			name, value, ok = "number", item, true
 		}
 		if !ok || name == "" {
-			return nil, cli.Usagef("--%s %q: must be NAME=VALUE", one.flag, item)
+			return nil, cli.Usagef("--%s %q: must be NAME=VALUE", one.Flag, item)
 		}
-		if _, twice := byName[name]; twice && one.kind != kindNumbers {
-			return nil, cli.Usagef("--%s %q: %s is given twice", one.flag, item, name)
+		if _, twice := byName[name]; twice && !isList {
+			return nil, cli.Usagef("--%s %q: %s is given twice", one.Flag, item, name)
 		}
 		byName[name] = value
-		if one.kind == kindPairs {
+		if !isNumber {
 			continue
 		}
 		n, err := strconv.Atoi(value)
 		if err != nil {
-			return nil, cli.Usagef("--%s %q: must be a whole number", one.flag, item)
+			return nil, cli.Usagef("--%s %q: must be a whole number", one.Flag, item)
 		}
 		byName[name], numbers = n, append(numbers, n)
 	}
-	if one.kind == kindNumbers {
+	if isList {
 		return numbers, nil
 	}
 	return byName, nil
@@ -189,7 +188,7 @@ func setField(out map[string]any, one field, value any) error {
 	}
 	object, ok := out[outer].(map[string]any)
 	if out[outer] != nil && !ok {
-		return cli.Usagef("--%s: %s in the file is no object", one.flag, outer)
+		return cli.Usagef("--%s: %s in the file is no object", one.Flag, outer)
 	}
 	if object == nil {
 		object = map[string]any{}

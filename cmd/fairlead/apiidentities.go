@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/account/resource"
 	"github.com/fairlead-dev/fairlead/internal/agent/screen"
 	"github.com/fairlead-dev/fairlead/internal/apiclient"
 	"github.com/fairlead-dev/fairlead/internal/cli"
@@ -27,26 +28,11 @@ complete when the command returns: the next request asks for a login, open conne
 the identity provider is told to ask the person again. GitHub has no way to be told: a browser that is
 signed in there gets in again.`
 
-func identities() resource {
-	return resource{name: "identities", path: "/app/users", list: "application_users", noun: "identity",
-		columns: []column{{"ID", "id"}, {"USER", "username"}, {"EMAIL", "email"}, {"NAME", "name"},
-			{"PROVIDER", "identity_provider.name"}, {"PROVIDER ID", "provider_user_id"},
-			{"LAST ACTIVE", "last_active"}}}
-}
-
-func appSessions() resource {
-	return resource{name: "sessions", path: "/app/sessions", list: "application_sessions", noun: "session",
-		columns: []column{{"ID", "id"}, {"USER", "application_user.id"}, {"URL", "public_url"},
-			{"IP", "browser_session.ip_address"}, {"BROWSER", "browser_session.user_agent.browser_name"},
-			{"OS", "browser_session.user_agent.os_name"}, {"COUNTRY", "browser_session.location.country_code"},
-			{"LAST IP", "last_browser_session.ip_address"}, {"CHANGED", "browser_changed_at"},
-			{"LAST ACTIVE", "last_active"}, {"EXPIRES", "expires_at"}}}
-}
-
-func accessed() resource {
-	return resource{noun: "endpoint",
-		columns: []column{{"URL", "url"}, {"ENDPOINT", "endpoint.id"}, {"FIRST", "first_accessed"},
-			{"LAST", "last_accessed"}}}
+// accessed has the columns of the endpoints that an identity has called.
+func accessed() resource.Resource {
+	return resource.Resource{Noun: "endpoint", Columns: []resource.Column{{Heading: "URL", Field: "url"},
+		{Heading: "ENDPOINT", Field: "endpoint.id"}, {Heading: "FIRST", Field: "first_accessed"},
+		{Heading: "LAST", Field: "last_accessed"}}}
 }
 
 // apiIdentities makes the commands of identities and their sessions.
@@ -77,7 +63,7 @@ func (f *searchFlags) query() (url.Values, error) {
 }
 
 func apiListIdentities(c console) *cobra.Command {
-	a, r, search := &apiCall{console: c}, identities(), searchFlags{}
+	a, r, search := &apiCall{console: c}, resource.At(resource.Users), searchFlags{}
 	cmd := a.command(r, "list", "List the identities that logged in, newest first",
 		func(ctx context.Context, api *apiclient.Client, _ string) error {
 			query, err := search.query()
@@ -91,18 +77,18 @@ func apiListIdentities(c console) *cobra.Command {
 }
 
 func apiGetIdentity(c console) *cobra.Command {
-	a, r := &apiCall{console: c}, identities()
+	a, r := &apiCall{console: c}, resource.At(resource.Users)
 	return a.command(r, "get ID", "Show an identity, or one of its sessions",
 		func(ctx context.Context, api *apiclient.Client, id string) error {
 			if strings.HasPrefix(id, account.PrefixAppSession+"-") {
-				r = appSessions()
+				return a.print(api.Object(ctx, resource.ObjectPath(resource.AppSessions, id)))
 			}
-			return a.print(api.Object(ctx, r.objectPath(id)))
+			return a.print(api.Object(ctx, resource.ObjectPath(r.Path, id)))
 		})
 }
 
 func apiListAppSessions(c console) *cobra.Command {
-	a, r, search := &apiCall{console: c}, appSessions(), searchFlags{}
+	a, r, search := &apiCall{console: c}, resource.At(resource.AppSessions), searchFlags{}
 	cmd := a.command(r, "sessions", "List the live sessions, newest first",
 		func(ctx context.Context, api *apiclient.Client, userID string) error {
 			query, err := search.query()
@@ -116,7 +102,7 @@ func apiListAppSessions(c console) *cobra.Command {
 			if userID != "" {
 				query.Set("user_id", userID)
 			}
-			all, err := api.ListObjects(ctx, r.path, r.list, query)
+			all, err := api.ListObjects(ctx, r.Path, r.List.Field, query)
 			if err == nil && len(all) == 0 && userID != "" { // no sessions, or an unknown identity
 				_, err = api.User(ctx, userID)
 			}
@@ -132,10 +118,10 @@ func apiListAppSessions(c console) *cobra.Command {
 }
 
 func apiAccessed(c console) *cobra.Command {
-	a, r := &apiCall{console: c}, identities()
+	a, r := &apiCall{console: c}, resource.At(resource.Users)
 	return a.command(r, "endpoints ID", "List the endpoints that an identity has called",
 		func(ctx context.Context, api *apiclient.Client, id string) error {
-			found, err := api.Object(ctx, r.objectPath(id)+"/endpoints")
+			found, err := api.Object(ctx, resource.ObjectPath(r.Path, id)+"/endpoints")
 			if err != nil {
 				return err
 			}
@@ -161,7 +147,7 @@ func apiRevoke(c console) *cobra.Command {
 	a := &apiCall{console: c}
 	var sessionID string
 	var sessionsOnly, yes bool
-	cmd := a.command(identities(), "revoke", "Revoke an identity, or end one of its sessions",
+	cmd := a.command(resource.At(resource.Users), "revoke", "Revoke an identity, or end one of its sessions",
 		func(ctx context.Context, api *apiclient.Client, userID string) error {
 			switch {
 			case (userID == "") == (sessionID == ""):
@@ -178,10 +164,10 @@ func apiRevoke(c console) *cobra.Command {
 					return err
 				}
 			}
-			what, path, id := "identity", identities().objectPath(userID), userID
+			what, path, id := "identity", resource.ObjectPath(resource.Users, userID), userID
 			switch {
 			case sessionID != "":
-				what, path, id = "session", appSessions().objectPath(sessionID), sessionID
+				what, path, id = "session", resource.ObjectPath(resource.AppSessions, sessionID), sessionID
 			case sessionsOnly:
 				what, path = "sessions of identity", path+"/sessions"
 			}
@@ -212,7 +198,8 @@ func (c console) confirmRevoking(ctx context.Context, api *apiclient.Client, use
 		question = fmt.Sprintf("End the session at %s of %%s? What it has open is cut.",
 			screen.Escape(session.PublicURL))
 	} else {
-		sessions, err := api.ListObjects(ctx, appSessions().path, appSessions().list, url.Values{"user_id": {userID}})
+		sessions, err := api.ListObjects(ctx, resource.AppSessions,
+			resource.At(resource.AppSessions).List.Field, url.Values{"user_id": {userID}})
 		if err != nil {
 			return err
 		}

@@ -17,6 +17,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/fairlead-dev/fairlead/internal/account/resource"
 	"github.com/fairlead-dev/fairlead/internal/agent/screen"
 	"github.com/fairlead-dev/fairlead/internal/apiclient"
 	"github.com/fairlead-dev/fairlead/internal/cli"
@@ -24,8 +25,8 @@ import (
 )
 
 // printAll prints the objects of a list of the API.
-func (a *apiCall) printAll(ctx context.Context, api *apiclient.Client, r resource, query url.Values) error {
-	all, err := api.ListObjects(ctx, r.path, r.list, query)
+func (a *apiCall) printAll(ctx context.Context, api *apiclient.Client, r resource.Resource, query url.Values) error {
+	all, err := api.ListObjects(ctx, r.Path, r.List.Field, query)
 	if err != nil {
 		return err
 	}
@@ -33,7 +34,7 @@ func (a *apiCall) printAll(ctx context.Context, api *apiclient.Client, r resourc
 }
 
 // printList prints objects as rows below a heading, or as a list.
-func (a *apiCall) printList(r resource, all []json.RawMessage) error {
+func (a *apiCall) printList(r resource.Resource, all []json.RawMessage) error {
 	if a.output != "table" {
 		joined, err := json.Marshal(all)
 		if err != nil {
@@ -42,11 +43,11 @@ func (a *apiCall) printList(r resource, all []json.RawMessage) error {
 		return a.printRaw(joined)
 	}
 	rows := make([][]string, 1, len(all)+1)
-	for _, c := range r.columns {
-		rows[0] = append(rows[0], c.heading)
+	for _, c := range r.Columns {
+		rows[0] = append(rows[0], c.Heading)
 	}
 	for _, raw := range all {
-		cells, err := r.row(raw)
+		cells, err := row(r, raw)
 		if err != nil {
 			return err
 		}
@@ -57,19 +58,19 @@ func (a *apiCall) printList(r resource, all []json.RawMessage) error {
 }
 
 // row returns the cells of an object.
-func (r resource) row(raw json.RawMessage) ([]string, error) {
+func row(r resource.Resource, raw json.RawMessage) ([]string, error) {
 	var o map[string]any
 	if err := json.Unmarshal(raw, &o); err != nil {
-		return nil, fmt.Errorf("reading %s: %w", article(r.noun), err)
+		return nil, fmt.Errorf("reading %s: %w", article(r.Noun), err)
 	}
-	cells := make([]string, len(r.columns))
-	for i, c := range r.columns {
+	cells := make([]string, len(r.Columns))
+	for i, c := range r.Columns {
 		var v any = o
-		for name := range strings.SplitSeq(c.field, ".") {
+		for name := range strings.SplitSeq(c.Field, ".") {
 			inner, _ := v.(map[string]any)
 			v = inner[name]
 		}
-		cells[i] = fieldCell(c.field, v)
+		cells[i] = fieldCell(c.Field, v)
 	}
 	return cells, nil
 }
@@ -205,13 +206,13 @@ func (a *apiCall) print(raw json.RawMessage, err error) error {
 
 // printSecret answers the creation of a credential. Only the secret goes to standard output, for
 // scripts.
-func (a *apiCall) printSecret(r resource, made json.RawMessage) error {
+func (a *apiCall) printSecret(r resource.Resource, made json.RawMessage) error {
 	var o struct{ ID, Token string }
 	if err := json.Unmarshal(made, &o); err != nil {
 		return fmt.Errorf("reading the answer: %w", err)
 	}
 	id := screen.Escape(o.ID)
-	_, _ = fmt.Fprintf(a.console.err, "%s %s created. Its secret is shown only this once:\n", r.noun, id)
+	_, _ = fmt.Fprintf(a.console.err, "%s %s created. Its secret is shown only this once:\n", r.Noun, id)
 	_, err := fmt.Fprintln(a.console.out, o.Token)
 	return err
 }

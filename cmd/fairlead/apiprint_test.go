@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fairlead-dev/fairlead/internal/account/resource"
 	"github.com/fairlead-dev/fairlead/test/support/storetest"
 )
 
@@ -19,10 +20,11 @@ func TestTable_TruncatesTimesToSeconds(t *testing.T) {
 	t.Parallel()
 	const object = `{"id":"ep-1","created_at":"2026-11-21T03:04:05.678901Z","updated_at":"2026-11-21T05:04:05.9+02:00","offline_since":"2026-11-21T03:04:05.1Z",` +
 		`"description":"2026-11-21T03:04:05.678901Z","seen":{"last_active":"2026-11-21T03:04:06.5Z"},"expires_at":null,"odd_at":"never"}`
-	r := resource{noun: "endpoint",
-		columns: []column{{"ID", "id"}, {"CREATED", "created_at"}, {"UPDATED", "updated_at"},
-			{"SEEN", "seen.last_active"}, {"EXPIRES", "expires_at"},
-			{"ODD", "odd_at"}, {"DESCRIPTION", "description"}}}
+	r := resource.Resource{Noun: "endpoint"}
+	for _, column := range [][2]string{{"ID", "id"}, {"CREATED", "created_at"}, {"UPDATED", "updated_at"},
+		{"SEEN", "seen.last_active"}, {"EXPIRES", "expires_at"}, {"ODD", "odd_at"}, {"DESCRIPTION", "description"}} {
+		r.Columns = append(r.Columns, resource.Column{Heading: column[0], Field: column[1]})
+	}
 	shown := func(format string, print func(a *apiCall) error) string {
 		var out bytes.Buffer
 		storetest.Must(t,

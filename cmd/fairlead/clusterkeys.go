@@ -116,11 +116,11 @@ func (f *clusterFlags) updateSubjects(
 }
 
 // resetSubjects returns the subjects as they are, with the UIDs of --reset-uid removed.
-func (f *clusterFlags) resetSubjects(now []account.ClusterSubject) ([]subject, error) {
-	all, found := []subject{}, map[string]bool{}
+func (f *clusterFlags) resetSubjects(now []account.ClusterSubject) ([]account.SubjectPatch, error) {
+	all, found := []account.SubjectPatch{}, map[string]bool{}
 	for _, s := range now {
 		name := s.Namespace + "/" + s.ServiceAccount
-		one := subject{Namespace: s.Namespace, ServiceAccount: s.ServiceAccount, Role: string(s.Role)}
+		one := account.SubjectPatch{Namespace: s.Namespace, ServiceAccount: s.ServiceAccount, Role: s.Role}
 		if slices.Contains(f.resetUIDs, name) {
 			one.UID, found[name] = new(string), true
 		}

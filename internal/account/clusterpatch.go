@@ -27,13 +27,13 @@ type ClusterPatch struct {
 	Subjects *[]SubjectPatch
 }
 
-// SubjectPatch is an entry of ClusterPatch.Subjects.
+// SubjectPatch is an entry of ClusterPatch.Subjects, as the API takes it.
 type SubjectPatch struct {
-	Namespace      string
-	ServiceAccount string
-	Role           SubjectRole
-	ACL            *[]string // nil = as it is, for a new subject the role's default
-	UID            *string   // nil = as it is; "" = that of the next token
+	Namespace      string      `json:"namespace"`
+	ServiceAccount string      `json:"service_account"`
+	Role           SubjectRole `json:"role"`
+	ACL            *[]string   `json:"acl,omitempty"` // nil = as it is, for a new subject the role's default
+	UID            *string     `json:"uid,omitempty"` // nil = as it is; "" = that of the next token
 }
 
 // DefaultForwarderACL is that of a forwarder's subject that names no rule.

@@ -11,6 +11,7 @@ import (
 	"strconv"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/account/resource"
 )
 
 // AuditSnapshot is the newest audit events, newest first, and the version from which a watch goes
@@ -25,11 +26,11 @@ func (c *Client) NewestAuditEvents(ctx context.Context, f account.AuditFilter, l
 	query := auditQuery(f)
 	query.Set("limit", strconv.Itoa(limit))
 	var page AuditSnapshot
-	if _, err := c.call(ctx, http.MethodGet, "/events", query, nil, &page); err != nil {
+	if _, err := c.call(ctx, http.MethodGet, resource.Events, query, nil, &page); err != nil {
 		return nil, err
 	}
 	if page.Events == nil || page.Version == (account.ResourceVersion{}) {
-		return nil, c.badList("/events", errNoList)
+		return nil, c.badList(resource.Events, errNoList)
 	}
 	return &page, nil
 }

@@ -6,9 +6,9 @@ package apiclient
 import (
 	"context"
 	"net/http"
-	"net/url"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/account/resource"
 )
 
 // endpointBody is what a client sends of an endpoint of type cloud. In a change, nil fields stay.
@@ -23,7 +23,7 @@ type endpointBody struct {
 // CreateEndpoint creates an endpoint of type cloud from URL, Bindings, Name, Description, Metadata,
 // TrafficPolicy, BackendID, PoolingEnabled, Owner and ServiceExport of e.
 func (c *Client) CreateEndpoint(ctx context.Context, e account.Endpoint) (*account.Endpoint, error) {
-	return c.writeEndpoint(ctx, http.MethodPost, "/endpoints", endpointBody{URL: e.URL, Bindings: e.Bindings,
+	return c.writeEndpoint(ctx, http.MethodPost, resource.Endpoints, endpointBody{URL: e.URL, Bindings: e.Bindings,
 		Name: e.Name, Owner: e.Owner, EndpointPatch: account.EndpointPatch{Description: &e.Description,
 			Metadata: &e.Metadata, TrafficPolicy: &e.TrafficPolicy, BackendID: &e.BackendID,
 			PoolingEnabled: &e.PoolingEnabled, ServiceExport: e.ServiceExport}})
@@ -34,14 +34,14 @@ func (c *Client) CreateEndpoint(ctx context.Context, e account.Endpoint) (*accou
 func (c *Client) PatchEndpoint(
 	ctx context.Context, id string, p account.EndpointPatch, owner *account.Owner,
 ) (*account.Endpoint, error) {
-	return c.writeEndpoint(ctx, http.MethodPatch, "/endpoints/"+url.PathEscape(id),
+	return c.writeEndpoint(ctx, http.MethodPatch, resource.ObjectPath(resource.Endpoints, id),
 		endpointBody{EndpointPatch: p, Owner: owner})
 }
 
 // DeleteEndpoint deletes an endpoint of type cloud, or one of an agent with an owner, which must be
 // offline.
 func (c *Client) DeleteEndpoint(ctx context.Context, id string) error {
-	return c.DeleteObject(ctx, "/endpoints/"+url.PathEscape(id))
+	return c.DeleteObject(ctx, resource.ObjectPath(resource.Endpoints, id))
 }
 
 func (c *Client) writeEndpoint(

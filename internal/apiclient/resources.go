@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/account/resource"
 )
 
 // EndpointSnapshot is a whole list of endpoints. Version is that of the first page, where a watch
@@ -28,7 +29,7 @@ type EndpointSnapshot struct {
 // ListEndpoints reads every page, or fails: it never returns a part of a list.
 func (c *Client) ListEndpoints(ctx context.Context, f account.EndpointFilter) (*EndpointSnapshot, error) {
 	var all *EndpointSnapshot
-	err := eachPage(ctx, c, "/endpoints", EndpointQuery(f), func(p *endpointPage) error {
+	err := eachPage(ctx, c, resource.Endpoints, EndpointQuery(f), func(p *endpointPage) error {
 		switch {
 		case p.Endpoints == nil:
 			return errNoList
@@ -49,23 +50,7 @@ func (c *Client) ListEndpoints(ctx context.Context, f account.EndpointFilter) (*
 
 // Endpoint reads one endpoint.
 func (c *Client) Endpoint(ctx context.Context, id string) (*account.Endpoint, error) {
-	return get[account.Endpoint](ctx, c, "/endpoints/"+url.PathEscape(id))
-}
-
-// operatorBody is what a registration sends.
-type operatorBody struct {
-	Description     string                     `json:"description"`
-	Metadata        string                     `json:"metadata"`
-	EnabledFeatures []string                   `json:"enabled_features"`
-	Region          string                     `json:"region"`
-	Deployment      account.OperatorDeployment `json:"deployment"`
-	Binding         *operatorBinding           `json:"binding"`
-	ClusterUID      string                     `json:"cluster_uid"`
-}
-
-type operatorBinding struct {
-	EndpointSelectors []string `json:"endpoint_selectors"`
-	IngressEndpoint   string   `json:"ingress_endpoint"`
+	return get[account.Endpoint](ctx, c, resource.ObjectPath(resource.Endpoints, id))
 }
 
 // UpsertOperator registers an installation by (cluster uid, namespace, name), or renews it. created
@@ -73,15 +58,14 @@ type operatorBinding struct {
 func (c *Client) UpsertOperator(
 	ctx context.Context, o account.Operator,
 ) (registered *account.Operator, created bool, err error) {
-	body := operatorBody{Description: o.Description, Metadata: o.Metadata, EnabledFeatures: o.EnabledFeatures,
-		Region:     o.Region,
-		Deployment: o.Deployment, ClusterUID: o.ClusterUID}
-	if o.Binding != nil {
-		body.Binding = &operatorBinding{EndpointSelectors: o.Binding.EndpointSelectors,
-			IngressEndpoint: o.Binding.IngressEndpoint}
+	body := map[string]any{"description": o.Description, "metadata": o.Metadata, "enabled_features": o.EnabledFeatures,
+		"region": o.Region, "deployment": o.Deployment, "binding": nil, "cluster_uid": o.ClusterUID}
+	if b := o.Binding; b != nil {
+		body["binding"] = map[string]any{"endpoint_selectors": b.EndpointSelectors,
+			"ingress_endpoint": b.IngressEndpoint}
 	}
 	registered = &account.Operator{}
-	status, err := c.call(ctx, http.MethodPost, "/kubernetes_operators", nil, body, registered)
+	status, err := c.call(ctx, http.MethodPost, resource.Operators, nil, body, registered)
 	if err == nil && registered.ID == "" {
 		err = &account.Error{Code: account.CodeBadAnswer, Msg: "the answer to the registration has no id",
 			Status: status}
@@ -135,13 +119,13 @@ var errNoList = errors.New("it is not the list that was asked for")
 
 // Cluster reads a cluster whose ServiceAccounts act for the account.
 func (c *Client) Cluster(ctx context.Context, id string) (*account.Cluster, error) {
-	return get[account.Cluster](ctx, c, "/clusters/"+url.PathEscape(id))
+	return get[account.Cluster](ctx, c, resource.ObjectPath(resource.Clusters, id))
 }
 
 // HandOverKeys hands a JSON Web Key Set to the cluster whose ServiceAccount token is the credential.
 func (c *Client) HandOverKeys(ctx context.Context, jwks json.RawMessage) (*account.KeyHandover, error) {
 	var result account.KeyHandover
-	_, err := c.call(ctx, http.MethodPost, "/cluster_keys", nil, map[string]any{"jwks": jwks}, &result)
+	_, err := c.call(ctx, http.MethodPost, resource.ClusterKeys, nil, map[string]any{"jwks": jwks}, &result)
 	if err != nil {
 		return nil, err
 	}
@@ -150,12 +134,12 @@ func (c *Client) HandOverKeys(ctx context.Context, jwks json.RawMessage) (*accou
 
 // User reads a person who logged in at an endpoint.
 func (c *Client) User(ctx context.Context, id string) (*account.User, error) {
-	return get[account.User](ctx, c, "/app/users/"+url.PathEscape(id))
+	return get[account.User](ctx, c, resource.ObjectPath(resource.Users, id))
 }
 
 // AppSession reads a session of a person.
 func (c *Client) AppSession(ctx context.Context, id string) (*account.AppSession, error) {
-	return get[account.AppSession](ctx, c, "/app/sessions/"+url.PathEscape(id))
+	return get[account.AppSession](ctx, c, resource.ObjectPath(resource.AppSessions, id))
 }
 
 // eachPage calls add for each page of a list. It uses only the query of a next page's address: the

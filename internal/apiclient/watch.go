@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/account/resource"
 	"github.com/fairlead-dev/fairlead/internal/printable"
 )
 
@@ -47,7 +48,7 @@ func (c *Client) WatchEndpoints(
 	ctx context.Context, f account.EndpointFilter, v account.ResourceVersion,
 ) (*Watch, error) {
 	w := &Watch{}
-	if err := c.openWatch(ctx, &w.watchLines, "/endpoints", EndpointQuery(f), v); err != nil {
+	if err := c.openWatch(ctx, &w.watchLines, resource.Endpoints, EndpointQuery(f), v); err != nil {
 		return nil, err
 	}
 	return w, nil
@@ -58,7 +59,7 @@ func (c *Client) WatchAuditEvents(
 	ctx context.Context, f account.AuditFilter, v account.ResourceVersion,
 ) (*AuditWatch, error) {
 	w := &AuditWatch{}
-	if err := c.openWatch(ctx, &w.watchLines, "/events", auditQuery(f), v); err != nil {
+	if err := c.openWatch(ctx, &w.watchLines, resource.Events, auditQuery(f), v); err != nil {
 		return nil, err
 	}
 	return w, nil

@@ -145,6 +145,12 @@ var rules = []rule{
 		why:    "everything imports account",
 	},
 	{
+		name: "the table of the API sees the nouns", of: []string{"internal/account/resource"},
+		forbid: []string{module + "/", "github.com/", "golang.org/", "k8s.io/"},
+		allow:  []string{module + "/internal/account"},
+		why:    "the service, its clients, the SDK and the commands import it",
+	},
+	{
 		name: "the kinds import apimachinery only", of: []string{"api/v1alpha1"},
 		forbid: []string{module + "/", "k8s.io/client-go", "k8s.io/api/", "sigs.k8s.io/controller-runtime"},
 		why:    "other programs import the kinds",
@@ -213,7 +219,8 @@ var rules = []rule{
 	{
 		name: "what the programs share knows none of them",
 		of: []string{
-			"internal/account", "internal/apiclient", "internal/cli", "internal/cli/", "internal/clusterset",
+			"internal/account", "internal/account/resource", "internal/apiclient", "internal/cli", "internal/cli/",
+			"internal/clusterset",
 			"internal/goruntime/",
 			"internal/printable", "internal/selector", "internal/statustoken", "internal/trafficpolicy",
 			"internal/trust",

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/account/resource"
 	"github.com/fairlead-dev/fairlead/internal/service/httpkit"
 )
 
@@ -22,6 +23,24 @@ func (c *call) writeJSON(status int, value any) error {
 		return fmt.Errorf("encoding answer: %w", err)
 	}
 	return c.writeBody(status, append(body, '\n'))
+}
+
+// writeList answers with the objects of the operation's list, and with the fields of the structs
+// beside it.
+func (c *call) writeList(objects any, beside ...any) error {
+	list, _ := c.method.Answers[http.StatusOK].(resource.List)
+	body := []byte(`{"` + list.Field + `":`)
+	for i, value := range append([]any{objects}, beside...) {
+		text, err := json.Marshal(value)
+		if err != nil {
+			return fmt.Errorf("encoding answer: %w", err)
+		}
+		if i > 0 { // its braces are those of the whole
+			text[0], text = ',', text[:len(text)-1]
+		}
+		body = append(body, text...)
+	}
+	return c.writeBody(http.StatusOK, append(body, "}\n"...))
 }
 
 func (c *call) writeBody(status int, body []byte) error {

@@ -5,10 +5,12 @@ package apiserver
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/account/resource"
 	"github.com/fairlead-dev/fairlead/internal/service/httpkit"
 )
 
@@ -23,10 +25,7 @@ type backendHandlers struct {
 
 func (h *backendHandlers) backends() writable[account.Backend, account.BackendPatch] {
 	return writable[account.Backend, account.BackendPatch]{
-		kind: kind[account.Backend]{path: []string{"backends", string(h.kind)},
-			id:  func(b *account.Backend) string { return b.ID },
-			one: h.one, page: h.page,
-		},
+		kind:      kind[account.Backend]{func(b *account.Backend) string { return b.ID }, h.one, h.all},
 		readPatch: h.readPatch, defaults: account.Backend{Kind: h.kind},
 		read: func(c *call, id string) (*account.Backend, error) {
 			return h.store.Backend(c.Context(), c.AccountID(), h.kind, id)
@@ -44,13 +43,39 @@ func (h *backendHandlers) one(c *call, b *account.Backend) (any, error) {
 	return h.show(b, online), err
 }
 
-func (h *backendHandlers) page(c *call, backends []account.Backend, links pageLinks) (any, error) {
+func (h *backendHandlers) all(c *call, backends []account.Backend) (any, error) {
 	online, err := h.onlineTunnels(c)
-	list := backendList[any]{[]any{}, links}
+	shown := make([]any, len(backends))
 	for i := range backends {
-		list.Backends = append(list.Backends, h.show(&backends[i], online))
+		shown[i] = h.show(&backends[i], online)
 	}
-	return list, err
+	return shown, err
+}
+
+// show returns the backend as it is answered. online are the labelled tunnels of the account, which
+// only tunnel groups need.
+func (h *backendHandlers) show(b *account.Backend, online []account.LabelledTunnel) any {
+	f := resource.BackendFields{ID: b.ID, URI: h.uris.at(resource.BackendPath(h.kind), b.ID), CreatedAt: b.CreatedAt,
+		UpdatedAt: b.UpdatedAt, Description: b.Description, Metadata: b.Metadata}
+	switch h.kind {
+	case account.BackendFailover:
+		health := resource.BackendHealth{HTTPStatus: append([]int{}, b.HealthStatus...), HealthRule: b.HealthRule}
+		return resource.FailoverBackend{BackendFields: f, Backends: b.Children, Health: health,
+			ActiveBackend: h.edge.ActiveChild(b.AccountID, b.ID)}
+	case account.BackendWeighted:
+		return resource.WeightedBackend{BackendFields: f, Backends: b.Weights}
+	case account.BackendTunnelGroup:
+		return resource.TunnelGroupBackend{BackendFields: f, Labels: b.Labels,
+			Tunnels: h.tunnels.withLabels(online, b.Labels)}
+	case account.BackendHTTPResponse:
+		headers := map[string]string{}
+		maps.Copy(headers, b.Response.Headers)
+		return resource.HTTPResponseBackend{BackendFields: f, StatusCode: b.Response.StatusCode, Headers: headers,
+			Body: b.Response.Body}
+	default:
+		return resource.StaticBackend{BackendFields: f, Address: b.Static.Address,
+			TLS: resource.StaticTLS{Enabled: b.Static.TLS}}
+	}
 }
 
 // onlineTunnels reads the labelled tunnels of the account for tunnel groups.

@@ -5,7 +5,6 @@ package apiserver
 
 import (
 	"cmp"
-	"net/http"
 	"slices"
 	"time"
 
@@ -16,15 +15,10 @@ import (
 // because a client wrote them and they may be slow. The page is answered as far as it got.
 const boundPageTime = time.Second
 
-type boundList struct {
-	Endpoints []account.Endpoint `json:"endpoints"`
-	pageLinks
-}
-
 // listBound answers with the endpoints that the operator's selectors match. A page may
 // have fewer than the limit and still have a next one.
 func (h *operatorHandlers) listBound(c *call) error {
-	q := c.parseQuery(pagingParameters...)
+	q := c.parseQuery()
 	page := q.page()
 	if err := q.err(); err != nil {
 		return err
@@ -46,8 +40,7 @@ func (h *operatorHandlers) listBound(c *call) error {
 	for i := range found {
 		h.uris.setEndpoint(&found[i])
 	}
-	return c.writeJSON(http.StatusOK,
-		boundList{found, c.pageLinks(q, more, last, nil, "kubernetes_operators", o.ID, "bound_endpoints")})
+	return c.writeList(found, c.pageLinks(q, more, last, nil))
 }
 
 // boundPage reads the account's endpoints until the page is full or boundPageTime has passed. last

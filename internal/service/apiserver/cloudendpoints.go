@@ -118,7 +118,7 @@ func (h *endpointHandlers) create(c *call) error {
 		return err
 	}
 	created, err := h.store.CreateEndpoint(c.Context(), e, facts)
-	return h.kind(nil).answer(c, http.StatusCreated, created, err)
+	return h.kind().answer(c, http.StatusCreated, created, err)
 }
 
 // complete sets the fields of a new endpoint. The error lists rules that are not among the
@@ -162,7 +162,7 @@ func (h *endpointHandlers) update(c *call) error {
 			break
 		}
 	}
-	return h.kind(nil).answer(c, http.StatusOK, patched, err)
+	return h.kind().answer(c, http.StatusOK, patched, err)
 }
 
 // maxPolicyAttempts limits how often a patch is applied when the policy, whose secrets its

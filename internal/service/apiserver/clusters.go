@@ -8,12 +8,8 @@ import (
 	"strings"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/account/resource"
 )
-
-type clusterList struct {
-	Clusters []account.Cluster `json:"clusters"`
-	pageLinks
-}
 
 // clusterHandlers serve the clusters whose ServiceAccounts act for the account.
 type clusterHandlers struct {
@@ -28,9 +24,9 @@ func (h *clusterHandlers) kind() writable[account.Cluster, account.ClusterPatch]
 	return writable[account.Cluster, account.ClusterPatch]{
 		kind: newKind(func(c *account.Cluster) string { return c.ID },
 			func(c *account.Cluster) {
-				c.URI, c.Audience = h.uris.at("clusters", c.ID), account.TokenAudience(string(h.uris), c.AccountID)
-			},
-			func(clusters []account.Cluster, l pageLinks) any { return clusterList{clusters, l} }, "clusters"),
+				c.URI = h.uris.at(resource.Clusters, c.ID)
+				c.Audience = account.TokenAudience(string(h.uris), c.AccountID)
+			}),
 		readPatch: readClusterPatch, defaults: account.Cluster{Issuer: account.DefaultIssuer},
 		read:   inAccount(h.store.Cluster),
 		create: h.store.CreateCluster, update: h.store.PatchCluster,

@@ -5,12 +5,8 @@ package apiserver
 
 import (
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/account/resource"
 )
-
-type apiKeyList struct {
-	Keys []account.APIKey `json:"keys"`
-	pageLinks
-}
 
 // apiKeyHandlers serve API keys.
 type apiKeyHandlers struct {
@@ -22,10 +18,9 @@ type apiKeyHandlers struct {
 func (h *apiKeyHandlers) kind() writable[account.APIKey, account.APIKeyPatch] {
 	return writable[account.APIKey, account.APIKeyPatch]{
 		kind: newKind(func(k *account.APIKey) string { return k.ID },
-			func(k *account.APIKey) { k.URI = h.uris.at("api_keys", k.ID) },
-			func(keys []account.APIKey, l pageLinks) any { return apiKeyList{keys, l} }, "api_keys"),
+			func(k *account.APIKey) { k.URI = h.uris.at(resource.APIKeys, k.ID) }),
 		readPatch: readAPIKeyPatch, defaults: account.APIKey{Scopes: account.DefaultScopes()},
-		read:   inAccount(h.store.APIKey),
+		read:   h.read,
 		create: h.store.CreateAPIKey, update: h.store.PatchAPIKey,
 	}
 }
@@ -63,11 +58,6 @@ func readAPIKeyPatch(o *object) account.APIKeyPatch {
 	return p
 }
 
-type authtokenList struct {
-	Credentials []account.Authtoken `json:"credentials"`
-	pageLinks
-}
-
 // authtokenHandlers serve authtokens.
 type authtokenHandlers struct {
 	store account.Authtokens
@@ -78,8 +68,7 @@ type authtokenHandlers struct {
 func (h *authtokenHandlers) kind() writable[account.Authtoken, account.AuthtokenPatch] {
 	return writable[account.Authtoken, account.AuthtokenPatch]{
 		kind: newKind(func(a *account.Authtoken) string { return a.ID },
-			func(a *account.Authtoken) { a.URI = h.uris.at("credentials", a.ID) },
-			func(tokens []account.Authtoken, l pageLinks) any { return authtokenList{tokens, l} }, "credentials"),
+			func(a *account.Authtoken) { a.URI = h.uris.at(resource.Credentials, a.ID) }),
 		readPatch: readAuthtokenPatch, defaults: account.Authtoken{ACL: account.DefaultACL()},
 		read:   inAccount(h.store.Authtoken),
 		create: h.store.CreateAuthtoken, update: h.store.PatchAuthtoken,

@@ -7,19 +7,10 @@ import (
 	"net/url"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/account/resource"
 	"github.com/fairlead-dev/fairlead/internal/service/httpkit"
 	"github.com/fairlead-dev/fairlead/internal/service/redact"
 )
-
-// endpointList is a page of endpoints. The version of every page is the first page's: a watch
-// continues there.
-type endpointList struct {
-	Endpoints []account.Endpoint `json:"endpoints"`
-	pageLinks
-	ResourceVersion account.ResourceVersion `json:"resource_version"`
-	AccountID       string                  `json:"account_id"`
-	StoreID         string                  `json:"store_id"`
-}
 
 // endpointHandlers serve endpoints and the watch of them.
 type endpointHandlers struct {
@@ -36,12 +27,12 @@ type endpointHandlers struct {
 	watches  *watches
 }
 
-func (h *endpointHandlers) kind(page func([]account.Endpoint, pageLinks) any) kind[account.Endpoint] {
-	return newKind(func(e *account.Endpoint) string { return e.ID }, h.prepare, page, "endpoints")
+func (h *endpointHandlers) kind() kind[account.Endpoint] {
+	return newKind(func(e *account.Endpoint) string { return e.ID }, h.prepare)
 }
 
 func (h *endpointHandlers) list(c *call) error {
-	q := c.parseQuery("binding", "type", "url", "owner_cluster", "before_id", "limit", "watch", "resource_version")
+	q := c.parseQuery()
 	filter, page, version, watch := q.endpointFilter(), q.page(), q.version("resource_version"), q.boolean("watch")
 	q.checkWatch(watch, version)
 	if watch && filter.OwnerCluster != "" {
@@ -64,10 +55,9 @@ func (h *endpointHandlers) list(c *call) error {
 	if version, err = listVersion(version, found.Version); err != nil {
 		return err
 	}
-	list := h.kind(func(all []account.Endpoint, l pageLinks) any {
-		return endpointList{all, l, *version, c.AccountID(), found.StoreID}
-	})
-	return list.writePage(c, q, found.Endpoints, found.More, url.Values{"resource_version": {version.String()}})
+	return h.kind().writePage(c, q, found.Endpoints, found.More, url.Values{"resource_version": {version.String()}},
+		resource.Version{ResourceVersion: *version},
+		resource.Origin{AccountID: c.AccountID(), StoreID: found.StoreID})
 }
 
 // listVersion returns the version of every page of a list: that of the first page, which the

@@ -8,13 +8,8 @@ import (
 	"slices"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/account/resource"
 )
-
-type auditList struct {
-	Events []account.AuditEvent `json:"events"`
-	pageLinks
-	ResourceVersion account.ResourceVersion `json:"resource_version"`
-}
 
 // eventHandlers serve the log of what happened and the watch of it.
 type eventHandlers struct {
@@ -23,12 +18,12 @@ type eventHandlers struct {
 	watches *watches
 }
 
-func (h *eventHandlers) kind(page func([]account.AuditEvent, pageLinks) any) kind[account.AuditEvent] {
-	return newKind(func(e *account.AuditEvent) string { return e.ID }, h.uris.setEvent, page, "events")
+func (h *eventHandlers) kind() kind[account.AuditEvent] {
+	return newKind(func(e *account.AuditEvent) string { return e.ID }, h.uris.setEvent)
 }
 
 func (h *eventHandlers) list(c *call) error {
-	q := c.parseQuery("type", "object_id", "before_id", "limit", "watch", "resource_version")
+	q := c.parseQuery()
 	filter, page, version, watch := q.auditFilter(), q.page(), q.version("resource_version"), q.boolean("watch")
 	q.checkWatch(watch, version)
 	if err := q.err(); err != nil {
@@ -44,8 +39,8 @@ func (h *eventHandlers) list(c *call) error {
 	if version, err = listVersion(version, found.Version); err != nil {
 		return err
 	}
-	list := h.kind(func(all []account.AuditEvent, l pageLinks) any { return auditList{all, l, *version} })
-	return list.writePage(c, q, found.Events, found.More, url.Values{"resource_version": {version.String()}})
+	return h.kind().writePage(c, q, found.Events, found.More, url.Values{"resource_version": {version.String()}},
+		resource.Version{ResourceVersion: *version})
 }
 
 // eventWatch is the account's log of events from a version on. It implements watchedLog.

@@ -10,21 +10,21 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/account/resource"
 )
 
 // handler serves one method of a route.
 type handler func(*call) error
 
-// pageLinks are the fields that every list has beside its objects.
-type pageLinks struct {
-	URI         string  `json:"uri"`
-	NextPageURI *string `json:"next_page_uri"` // null on the last page
+// selfLink returns the address of the request's list.
+func (c *call) selfLink() resource.SelfLink {
+	return resource.SelfLink{URI: string(c.server.uris) + c.Request.URL.Path}
 }
 
-// pageLinks returns the links of a page of the list at a path. lastID is the position after which
-// the next page begins; extra are query parameters to add to its address.
-func (c *call) pageLinks(q *query, more bool, lastID string, extra url.Values, path ...string) pageLinks {
-	links := pageLinks{URI: c.server.uris.at(path...)}
+// pageLinks returns the links of a page of the list at the request's path. lastID is the position
+// after which the next page begins; extra are query parameters to add to its address.
+func (c *call) pageLinks(q *query, more bool, lastID string, extra url.Values) resource.PageLinks {
+	links := resource.PageLinks{SelfLink: c.selfLink()}
 	if more {
 		next := links.URI + "?" + q.nextPage(lastID, extra).Encode()
 		links.NextPageURI = &next
@@ -34,27 +34,24 @@ func (c *call) pageLinks(q *query, more bool, lastID string, extra url.Values, p
 
 // kind is a kind of objects: how the API lists and shows them.
 type kind[T any] struct {
-	path []string // path segments of the list
-	id   func(*T) string
-	one  func(*call, *T) (any, error)             // an object as it is answered
-	page func(*call, []T, pageLinks) (any, error) // a page of the list as it is answered
+	id  func(*T) string
+	one func(*call, *T) (any, error)  // an object as it is answered
+	all func(*call, []T) (any, error) // the objects of a list as they are answered
 }
 
 // newKind returns a kind whose objects are answered as they are stored, after prepare has set their
 // URIs.
-func newKind[T any](
-	id func(*T) string, prepare func(*T), page func([]T, pageLinks) any, path ...string,
-) kind[T] {
-	return kind[T]{path: path, id: id,
+func newKind[T any](id func(*T) string, prepare func(*T)) kind[T] {
+	return kind[T]{id: id,
 		one: func(_ *call, o *T) (any, error) {
 			prepare(o)
 			return o, nil
 		},
-		page: func(_ *call, objects []T, links pageLinks) (any, error) {
+		all: func(_ *call, objects []T) (any, error) {
 			for i := range objects {
 				prepare(&objects[i])
 			}
-			return page(objects, links), nil
+			return objects, nil
 		},
 	}
 }
@@ -74,7 +71,7 @@ func (k kind[T]) answer(c *call, status int, o *T, err error) error {
 // listHandler answers with a page of the list, which has no parameters but those of paging.
 func (k kind[T]) listHandler(read func(*call, account.Page) (objects []T, more bool, err error)) handler {
 	return func(c *call) error {
-		q := c.parseQuery(pagingParameters...)
+		q := c.parseQuery()
 		page := q.page()
 		if err := q.err(); err != nil {
 			return err
@@ -87,17 +84,17 @@ func (k kind[T]) listHandler(read func(*call, account.Page) (objects []T, more b
 	}
 }
 
-// writePage answers with a page of the list.
-func (k kind[T]) writePage(c *call, q *query, objects []T, more bool, extra url.Values) error {
+// writePage answers with a page of the list. The fields of beside follow the links.
+func (k kind[T]) writePage(c *call, q *query, objects []T, more bool, extra url.Values, beside ...any) error {
 	lastID := ""
 	if n := len(objects); n > 0 {
 		lastID = k.id(&objects[n-1])
 	}
-	page, err := k.page(c, objects, c.pageLinks(q, more && lastID != "", lastID, extra, k.path...))
+	all, err := k.all(c, objects)
 	if err != nil {
 		return err
 	}
-	return c.writeJSON(http.StatusOK, page)
+	return c.writeList(all, append([]any{c.pageLinks(q, more && lastID != "", lastID, extra)}, beside...)...)
 }
 
 // getHandler answers with the object that read returns.
@@ -134,6 +131,15 @@ type writable[T any, P patchOf[T]] struct {
 	read      func(c *call, id string) (*T, error) // the object before a patch
 	create    func(ctx context.Context, by account.Caller, p P) (*T, error)
 	update    func(ctx context.Context, by account.Caller, id string, p P) (*T, error)
+}
+
+// handlers returns the handlers of the operations of the objects with this name.
+func (w writable[T, P]) handlers(
+	name string, list func(*call, account.Page) ([]T, bool, error),
+	remove func(ctx context.Context, by account.Caller, id string) error,
+) map[string]handler {
+	return map[string]handler{"list" + name + "s": w.listHandler(list), "create" + name: w.createHandler,
+		"get" + name: w.getHandler(w.read), "update" + name: w.updateHandler, "delete" + name: deleteHandler(remove)}
 }
 
 // readRequest reads the patch from the body of the call.

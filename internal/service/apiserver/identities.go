@@ -4,34 +4,12 @@
 package apiserver
 
 import (
-	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
-)
-
-type appUserList struct {
-	Users []account.User `json:"application_users"`
-	pageLinks
-}
-
-type appSessionList struct {
-	Sessions []account.AppSession `json:"application_sessions"`
-	pageLinks
-}
-
-type accessedList struct {
-	Endpoints []account.AccessedEndpoint `json:"endpoints"`
-	URI       string                     `json:"uri"`
-}
-
-var (
-	appSessionParameters = append(slices.Clone(pagingParameters), "q", "provider", "user_id", "endpoint", "ip",
-		"country")
-	userParameters = append(slices.Clone(appSessionParameters), "sort", "before_active")
+	"github.com/fairlead-dev/fairlead/internal/account/resource"
 )
 
 // identityHandlers serve the people who logged in at endpoints, and their sessions.
@@ -43,21 +21,19 @@ type identityHandlers struct {
 
 func (h *identityHandlers) users() kind[account.User] {
 	return newKind(func(u *account.User) string { return u.ID },
-		func(u *account.User) { u.URI = h.uris.at("app", "users", u.ID) },
-		func(users []account.User, l pageLinks) any { return appUserList{users, l} }, "app", "users")
+		func(u *account.User) { u.URI = h.uris.at(resource.Users, u.ID) })
 }
 
 func (h *identityHandlers) sessions() kind[account.AppSession] {
 	return newKind(func(a *account.AppSession) string { return a.ID },
 		func(a *account.AppSession) {
-			a.URI, a.User.URI = h.uris.at("app", "sessions", a.ID), h.uris.at("app", "users", a.User.ID)
+			a.URI, a.User.URI = h.uris.at(resource.AppSessions, a.ID), h.uris.at(resource.Users, a.User.ID)
 			h.uris.setEndpointRef(a.Endpoint)
-		},
-		func(sessions []account.AppSession, l pageLinks) any { return appSessionList{sessions, l} }, "app", "sessions")
+		})
 }
 
 func (h *identityHandlers) listUsers(c *call) error {
-	q := c.parseQuery(userParameters...)
+	q := c.parseQuery()
 	page, filter := q.page(), q.userFilter()
 	q.readUserOrder(&filter)
 	if err := q.err(); err != nil {
@@ -75,7 +51,7 @@ func (h *identityHandlers) listUsers(c *call) error {
 }
 
 func (h *identityHandlers) listSessions(c *call) error {
-	q := c.parseQuery(appSessionParameters...)
+	q := c.parseQuery()
 	page, filter := q.page(), q.appSessionFilter()
 	if err := q.err(); err != nil {
 		return err
@@ -104,8 +80,8 @@ func (h *identityHandlers) readSession(c *call, id string) (*account.AppSession,
 // checkIDPrefix returns CodeNotFound, with the right path, for the ID of a session where that of a
 // user is expected, and the other way round.
 func checkIDPrefix(id, prefix string) error {
-	for other, path := range map[string]string{account.PrefixUser: "/app/users/",
-		account.PrefixAppSession: "/app/sessions/"} {
+	for other, path := range map[string]string{account.PrefixUser: resource.Users + "/",
+		account.PrefixAppSession: resource.AppSessions + "/"} {
 		if other != prefix && strings.HasPrefix(id, other+"-") {
 			return account.Errorf(account.CodeNotFound, "%s cannot be here; ids that begin with %s- are at %s",
 				account.Shorten(id), other, path)
@@ -125,18 +101,18 @@ func (h *identityHandlers) listAccessed(c *call) error {
 	for i := range found {
 		h.uris.setEndpointRef(found[i].Endpoint)
 	}
-	return c.writeJSON(http.StatusOK, accessedList{found, h.uris.at("app", "users", c.ID(), "endpoints")})
+	return c.writeList(found, c.selfLink())
 }
 
-// revokeMethod answers when nothing of the selected sessions is served any more.
-func (h *identityHandlers) revokeMethod(prefix string, selectBy func(id string) account.RevokeSelector) method {
-	return method{scopes: revokeScopes, whileDraining: true, handle: func(c *call) error {
+// revokeHandler answers when nothing of the selected sessions is served any more.
+func (h *identityHandlers) revokeHandler(prefix string, selectBy func(id string) account.RevokeSelector) handler {
+	return func(c *call) error {
 		if err := checkIDPrefix(c.ID(), prefix); err != nil {
 			return err
 		}
 		_, err := h.revoker.Revoke(c.Context(), c.Caller(), selectBy(c.ID()), account.RevokedByAdmin)
 		return c.noContent(err)
-	}}
+	}
 }
 
 func (q *query) userFilter() account.UserFilter {

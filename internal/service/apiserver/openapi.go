@@ -4,29 +4,20 @@
 package apiserver
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/account/resource"
 	"github.com/fairlead-dev/fairlead/internal/service/httpkit"
 )
-
-// operation describes one method of a route.
-type operation struct {
-	id, summary string
-	query       []string    // names of parameters, described in parameters
-	body        schema      // the request's schema; nil for none
-	optional    bool        // the body may be left out
-	answers     map[int]any // by status: a value of the answer's type, nil for no content
-	watch       any         // a value of the type of a watch's lines; nil for routes without a watch
-}
 
 // descriptionHandler answers with the description of the API, which is made once.
 func (s *server) descriptionHandler() handler {
@@ -44,14 +35,23 @@ func (s *server) descriptionHandler() handler {
 // the answers.
 func (s *server) describe() ([]byte, error) {
 	types := &schemas{all: schema{}}
-	paths := schema{}
+	paths, parameters := schema{}, schema{
+		"version": schema{"name": s.opt.VersionHeaders[0], "in": "header", "required": true,
+			"description": "which version of the API the client speaks", "schema": schema{"const": Version}}}
 	for pattern, methods := range s.routes() {
 		path := schema{}
-		if parameters := pathParameters(pattern); len(parameters) > 0 {
-			path["parameters"] = parameters
+		if strings.Contains(pattern, "{id}") {
+			path["parameters"] = []any{schema{"name": "id", "in": "path", "required": true,
+				"schema": schema{"type": "string"}}}
 		}
 		for name, m := range methods {
-			path[strings.ToLower(name)] = operations[name+" "+pattern].describe(types, name, pattern, m.scopes)
+			path[strings.ToLower(name)] = describeOperation(types, m.Operation)
+			for _, p := range m.Query {
+				of := describeItem(p)
+				delete(of, "description")
+				parameters[cmp.Or(p.Key, p.Name)] = schema{"name": p.Name, "in": "query",
+					"description": p.Description, "schema": of}
+			}
 		}
 		paths[pattern] = path
 	}
@@ -69,7 +69,7 @@ func (s *server) describe() ([]byte, error) {
 		"components": schema{
 			"securitySchemes": schema{"api_key": schema{"type": "http", "scheme": "bearer",
 				"description": "an API key, which begins with " + account.APIKeyPrefix}},
-			"parameters": parameters(s.opt.VersionHeaders[0]),
+			"parameters": parameters,
 			"headers": schema{
 				"operation_id": schema{"description": "the id of this request; the server's log has it too",
 					"schema": schema{"type": "string"}}},
@@ -84,54 +84,52 @@ func (s *server) describe() ([]byte, error) {
 	return text, nil
 }
 
-func (o operation) describe(types *schemas, method, pattern string, scopes []account.Scope) schema {
+func describeOperation(types *schemas, o resource.Operation) schema {
 	answers := schema{}
-	for status, value := range o.answers {
+	for status, value := range o.Answers {
 		answer := schema{"description": http.StatusText(status),
 			"headers": schema{OperationHeader: reference("headers", "operation_id")}}
 		content := schema{}
 		if value != nil {
 			content["application/json"] = schema{"schema": types.reference(value)}
 		}
-		if o.watch != nil {
-			content["application/x-ndjson"] = schema{"schema": types.reference(o.watch)}
+		if o.Watch != nil {
+			content["application/x-ndjson"] = schema{"schema": types.reference(o.Watch)}
 		}
 		if len(content) > 0 {
 			answer["content"] = content
 		}
 		answers[strconv.Itoa(status)] = answer
 	}
-	for _, status := range o.errors(method, pattern) {
+	for _, status := range errorStatuses(o) {
 		answers[strconv.Itoa(status)] = reference("responses", strconv.Itoa(status))
 	}
 	query := []any{reference("parameters", "version")}
-	for _, name := range o.query {
-		query = append(query, reference("parameters", name))
+	for _, p := range o.Query {
+		query = append(query, reference("parameters", cmp.Or(p.Key, p.Name)))
 	}
-	out := schema{"operationId": o.id, "summary": o.summary,
-		"description": "Scope: " + httpkit.ScopeAlternatives(scopes) +
-			".",
-		"parameters": query, "responses": answers}
-	if o.body != nil {
-		out["requestBody"] = schema{"required": !o.optional,
-			"content": schema{"application/json": schema{"schema": o.body}}}
+	out := schema{"operationId": o.ID, "summary": o.Summary, "parameters": query, "responses": answers,
+		"description": "Scope: " + httpkit.ScopeAlternatives(o.Scopes) + "."}
+	if o.Body != nil {
+		out["requestBody"] = schema{"required": !o.BodyOptional,
+			"content": schema{"application/json": schema{"schema": describeFields(o.Body)}}}
 	}
 	return out
 }
 
-// errors returns the statuses of errors that the operation may answer.
-func (o operation) errors(method, pattern string) []int {
+// errorStatuses returns the statuses of errors that the operation may answer.
+func errorStatuses(o resource.Operation) []int {
 	all := []int{400, 401, 403, 429, 500, 503}
-	if strings.Contains(pattern, "{") {
+	if strings.Contains(o.Pattern, "{") {
 		all = append(all, 404)
 	}
-	if method != http.MethodGet {
+	if o.Method != http.MethodGet {
 		all = append(all, 409)
 	}
-	if o.body != nil {
+	if o.Body != nil {
 		all = append(all, 413, 415)
 	}
-	if slices.Contains(o.query, "resource_version") {
+	if o.Watch != nil {
 		all = append(all, 410)
 	}
 	return all
@@ -156,70 +154,3 @@ func errorResponses(body schema) schema {
 
 // isAPICode reports whether the API answers with the code; others are of clients and of the edge.
 func isAPICode(c account.Code) bool { return strings.HasPrefix(string(c), "ERR_FL_1") }
-
-var placeholder = regexp.MustCompile(`{([a-z_]+)}`)
-
-func pathParameters(pattern string) []any {
-	var all []any
-	for _, found := range placeholder.FindAllStringSubmatch(pattern, -1) {
-		all = append(all, schema{"name": found[1], "in": "path", "required": true, "schema": schema{"type": "string"}})
-	}
-	return all
-}
-
-// parameters describes the query parameters of all operations, and the version header.
-func parameters(versionHeader string) schema {
-	query := func(name, description string, of schema) schema {
-		return schema{"name": name, "in": "query", "description": description, "schema": of}
-	}
-	return schema{
-		"version": schema{"name": versionHeader, "in": "header", "required": true,
-			"description": "which version of the API the client speaks", "schema": schema{"const": Version}},
-		"before_id": query("before_id", "a position in the list: the page begins after it; it need not exist any more",
-			schema{"type": "string", "pattern": positionPattern.String()}),
-		"limit": query("limit", "how many objects a page has at most",
-			schema{"type": "integer", "minimum": 1, "maximum": account.MaxPageLimit,
-				"default": account.DefaultPageLimit}),
-		"binding": query("binding", "only endpoints with one of these bindings: "+strings.Join(bindings, ", ")+
-			", with commas between them", schema{"type": "string"}),
-		"endpoint_type": query("type", "only endpoints of this type",
-			schema{"enum": []string{account.TypeAgent, account.TypeCloud}}),
-		"url": query("url", "only endpoints with this URL, in any spelling", schema{"type": "string"}),
-		"owner_cluster": query("owner_cluster",
-			"only endpoints of objects in the cluster with this uid; not with watch=true",
-			schema{"type": "string", "maxLength": account.MaxUID}),
-		"type": query("type", "only events of this type", schema{"enum": account.AuditTypes()}),
-		"object_id": query("object_id", "only events about this object",
-			schema{"type": "string", "pattern": positionPattern.String()}),
-		"q": query("q", "only what has each of these words: of a user, in the user name, e-mail address, "+
-			"name, provider's name, provider_user_id or id; of a session, in these of its user, the URL or the IP "+
-			"address; "+
-			"case and accents do not matter", schema{"type": "string", "maxLength": account.MaxSearch}),
-		"provider": query("provider",
-			"only users, and sessions of users, whose identity provider's name has this part; "+
-				"case and accents do not matter", schema{"type": "string", "maxLength": account.MaxSearch}),
-		"user_id": query("user_id", "only the user with this id, or the user's sessions",
-			schema{"type": "string", "pattern": positionPattern.String()}),
-		"endpoint": query("endpoint",
-			"only sessions at endpoints with this part in their URL, in any case, or with this id; "+
-				"of users those with such a session, and without ip and country those who have ever accessed one",
-			schema{"type": "string", "maxLength": account.MaxSearch}),
-		"ip": query("ip",
-			"only sessions that logged in from this IP address, or from addresses that begin with this; of users "+
-				"those with one",
-			schema{"type": "string", "pattern": "^[0-9A-Fa-f:.]{0,45}$"}),
-		"country": query("country",
-			"only sessions that logged in from this country, by its code of ISO 3166-1; of users those with one",
-			schema{"type": "string", "pattern": "^([A-Za-z]{2})?$"}),
-		"sort": query("sort", "the order of users: the newest first, or the most recently active first",
-			schema{"enum": []string{"created_at", "last_active"}, "default": "created_at"}),
-		"before_active": query("before_active",
-			"with before_id and sort=last_active: the position in the list; it is part of next_page_uri",
-			schema{"type": "string", "format": "date-time"}),
-		"watch": query("watch", "true keeps the answer open and sends each change as a line",
-			schema{"type": "boolean", "default": false}),
-		"resource_version": query("resource_version",
-			"the version from a list's first page, or of a watch's last line; required with watch=true",
-			schema{"type": "string"}),
-	}
-}

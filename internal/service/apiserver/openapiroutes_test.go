@@ -7,20 +7,23 @@ import (
 	"maps"
 	"slices"
 	"testing"
+
+	"github.com/fairlead-dev/fairlead/internal/account/resource"
 )
 
-// TestOpenAPI_OperationsMatchRoutes requires that the methods of the routes, and no others, are
-// described.
-func TestOpenAPI_OperationsMatchRoutes(t *testing.T) {
+// TestRoutes_HandleEveryOperation requires that the operations of the table, and no others, have a
+// handler.
+func TestRoutes_HandleEveryOperation(t *testing.T) {
 	t.Parallel()
-	var offered []string
-	for pattern, methods := range (&server{opt: Options{Store: struct{ Store }{}}}).routes() {
-		for name := range methods {
-			offered = append(offered, name+" "+pattern)
+	var described []string
+	for _, r := range resource.All() {
+		for _, op := range r.Operations {
+			described = append(described, op.ID)
 		}
 	}
-	slices.Sort(offered)
-	if described := slices.Sorted(maps.Keys(operations)); !slices.Equal(described, offered) {
-		t.Errorf("described:\n%q\noffered:\n%q", described, offered)
+	slices.Sort(described)
+	s := &server{opt: Options{Store: struct{ Store }{}}}
+	if handled := slices.Sorted(maps.Keys(s.handlers())); !slices.Equal(described, handled) {
+		t.Errorf("operations of the table:\n%q\nwith a handler:\n%q", described, handled)
 	}
 }

@@ -8,13 +8,9 @@ import (
 	"net/http"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/account/resource"
 	"github.com/fairlead-dev/fairlead/internal/service/httpkit"
 )
-
-type operatorList struct {
-	Operators []account.Operator `json:"operators"`
-	pageLinks
-}
 
 // operatorHandlers serve operators, and the endpoints that they bind.
 type operatorHandlers struct {
@@ -27,12 +23,9 @@ type operatorHandlers struct {
 func (h *operatorHandlers) kind() kind[account.Operator] {
 	return newKind(func(o *account.Operator) string { return o.ID },
 		func(o *account.Operator) {
-			o.URI = h.uris.at("kubernetes_operators", o.ID)
+			o.URI = h.uris.at(resource.Operators, o.ID)
 			h.uris.setPrincipal(o.Principal)
-		},
-		func(operators []account.Operator, l pageLinks) any {
-			return operatorList{operators, l}
-		}, "kubernetes_operators")
+		})
 }
 
 // list reads a page of the operators that the key may see.

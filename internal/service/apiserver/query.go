@@ -13,10 +13,8 @@ import (
 	"strings"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/account/resource"
 )
-
-// pagingParameters are the parameters of every list.
-var pagingParameters = []string{"before_id", "limit"}
 
 // query reads the parameters of a request one by one and collects every broken rule.
 type query struct {
@@ -24,8 +22,8 @@ type query struct {
 	fieldErrors []account.FieldError
 }
 
-// parseQuery rejects parameters that are not known to the route or that are given twice.
-func (c *call) parseQuery(known ...string) *query {
+// parseQuery rejects parameters that the operation does not have or that are given twice.
+func (c *call) parseQuery() *query {
 	values, err := url.ParseQuery(c.Request.URL.RawQuery)
 	q := &query{values: values}
 	if err != nil {
@@ -33,7 +31,7 @@ func (c *call) parseQuery(known ...string) *query {
 	}
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		switch {
-		case !slices.Contains(known, name):
+		case !slices.ContainsFunc(c.method.Query, func(f resource.Field) bool { return f.Name == name }):
 			q.reject(account.Shorten(name), values.Get(name), "unknown query parameter")
 		case len(values[name]) > 1:
 			q.reject(name, values.Get(name), "is given more than once")
@@ -81,7 +79,7 @@ func (q *query) checkWatch(watch bool, version *account.ResourceVersion) {
 	if !watch {
 		return
 	}
-	for _, name := range pagingParameters {
+	for _, name := range []string{"before_id", "limit"} {
 		if q.values.Has(name) {
 			q.reject(name, q.values.Get(name), "goes with a list, not with watch=true")
 		}
@@ -96,7 +94,7 @@ func (q *query) endpointFilter() account.EndpointFilter {
 	if q.values.Has("binding") {
 		f.Bindings = strings.Split(q.values.Get("binding"), ",")
 		for i, b := range f.Bindings {
-			if !slices.Contains(bindings, b) || slices.Contains(f.Bindings[:i], b) {
+			if !slices.Contains(resource.Bindings(), b) || slices.Contains(f.Bindings[:i], b) {
 				q.reject("binding", b,
 					"must be one or more of kubernetes, internal, public and clusterset, each once, with "+
 						"commas between them")
@@ -125,7 +123,7 @@ func (q *query) endpointFilter() account.EndpointFilter {
 	return f
 }
 
-var positionPattern = regexp.MustCompile(`^[0-9A-Za-z_-]{1,64}$`)
+var positionPattern = regexp.MustCompile(resource.PositionPattern)
 
 func (q *query) page() account.Page {
 	var p account.Page

@@ -25,6 +25,7 @@ type route struct {
 type call struct {
 	httpkit.Call
 	server *server
+	method *method // method is set for an operation that is offered.
 }
 
 // now returns the time of the service's clock.
@@ -44,7 +45,7 @@ func (rt *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (rt *route) handle(c *call) error {
-	s, method := rt.server, c.Request.Method
+	s, name := rt.server, c.Request.Method
 	if err := s.authenticate(c); err != nil {
 		return err
 	}
@@ -57,13 +58,16 @@ func (rt *route) handle(c *call) error {
 	if err := s.checkVersion(c.Request.Header); err != nil {
 		return err
 	}
-	m, offered := rt.methods[method]
-	if !offered {
-		m.scopes = defaultScopes(method)
+	var scopes []account.Scope
+	m, offered := rt.methods[name]
+	if offered {
+		scopes = m.Scopes
+	} else if name == http.MethodGet || name == http.MethodHead {
+		scopes = []account.Scope{account.ScopeRead}
 	}
-	if !c.Key.HasAnyScope(m.scopes...) {
+	if !c.Key.HasAnyScope(scopes...) {
 		return account.Errorf(account.CodeScope, "this needs an API key with the scope %s",
-			httpkit.ScopeAlternatives(m.scopes))
+			httpkit.ScopeAlternatives(scopes))
 	}
 	switch {
 	case rt.pattern == "":
@@ -72,26 +76,17 @@ func (rt *route) handle(c *call) error {
 	case !offered:
 		allowed := strings.Join(slices.Sorted(maps.Keys(rt.methods)), ", ")
 		c.Writer.Header().Set("Allow", allowed)
-		return account.Errorf(account.CodeMethod, "%s is not offered at %s, only %s", account.Shorten(method),
-			rt.pattern,
-			allowed)
-	case method != http.MethodGet && !m.whileDraining && s.opt.Draining.Load():
+		return account.Errorf(account.CodeMethod, "%s is not offered at %s, only %s", account.Shorten(name),
+			rt.pattern, allowed)
+	case !m.WhileDraining && s.opt.Draining.Load():
 		return account.Errorf(account.CodeUnavailable, "the server is about to stop; try again in a moment")
 	}
-	if operations[method+" "+rt.pattern].query == nil {
+	if c.method = m; m.Query == nil {
 		if err := c.parseQuery().err(); err != nil {
 			return err
 		}
 	}
 	return m.handle(c)
-}
-
-// defaultScopes returns the scopes that a method needs where no route offers it.
-func defaultScopes(httpMethod string) []account.Scope {
-	if httpMethod == http.MethodGet || httpMethod == http.MethodHead {
-		return readScopes
-	}
-	return adminOnly
 }
 
 // authenticate sets the key of the call.

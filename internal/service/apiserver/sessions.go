@@ -3,12 +3,10 @@
 
 package apiserver
 
-import "github.com/fairlead-dev/fairlead/internal/account"
-
-type sessionList struct {
-	Sessions []account.TunnelSession `json:"tunnel_sessions"`
-	pageLinks
-}
+import (
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/account/resource"
+)
 
 // sessionHandlers serve the sessions of agents.
 type sessionHandlers struct {
@@ -20,10 +18,9 @@ type sessionHandlers struct {
 func (h *sessionHandlers) kind() kind[account.TunnelSession] {
 	return newKind(func(t *account.TunnelSession) string { return t.ID },
 		func(t *account.TunnelSession) {
-			t.URI = h.uris.at("tunnel_sessions", t.ID)
+			t.URI = h.uris.at(resource.TunnelSessions, t.ID)
 			h.uris.setPrincipal(&t.Credential)
-		},
-		func(sessions []account.TunnelSession, l pageLinks) any { return sessionList{sessions, l} }, "tunnel_sessions")
+		})
 }
 
 func (h *sessionHandlers) stop(c *call) error { return actionHandler(h.ender.StopSession)(c) }

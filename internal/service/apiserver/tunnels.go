@@ -5,12 +5,8 @@ package apiserver
 
 import (
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/account/resource"
 )
-
-type tunnelList struct {
-	Tunnels []account.LabelledTunnel `json:"tunnels"`
-	pageLinks
-}
 
 // tunnelHandlers serve the labelled tunnels that are online.
 type tunnelHandlers struct {
@@ -21,10 +17,9 @@ type tunnelHandlers struct {
 func (h *tunnelHandlers) kind() kind[account.LabelledTunnel] {
 	return newKind(func(t *account.LabelledTunnel) string { return t.ID },
 		func(t *account.LabelledTunnel) {
-			t.URI = h.uris.at("tunnels", t.ID)
-			t.TunnelSession.URI = h.uris.at("tunnel_sessions", t.TunnelSession.ID)
-		},
-		func(tunnels []account.LabelledTunnel, l pageLinks) any { return tunnelList{tunnels, l} }, "tunnels")
+			t.URI = h.uris.at(resource.Tunnels, t.ID)
+			t.TunnelSession.URI = h.uris.at(resource.TunnelSessions, t.TunnelSession.ID)
+		})
 }
 
 func (h *tunnelHandlers) list(c *call, page account.Page) ([]account.LabelledTunnel, bool, error) {
@@ -50,7 +45,7 @@ func (h *tunnelHandlers) withLabels(all []account.LabelledTunnel, labels map[str
 	refs := []account.Ref{}
 	for i := range all {
 		if account.HasLabels(all[i].Labels, labels) {
-			refs = append(refs, account.Ref{ID: all[i].ID, URI: h.uris.at("tunnels", all[i].ID)})
+			refs = append(refs, account.Ref{ID: all[i].ID, URI: h.uris.at(resource.Tunnels, all[i].ID)})
 		}
 	}
 	return refs

@@ -4,29 +4,22 @@
 package apiserver
 
 import (
-	"net/url"
-	"slices"
 	"strings"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/account/resource"
 )
 
 // uris sets the addresses of objects, all below the base URL of the API.
 type uris string
 
-// at returns the absolute address of a path of the API.
-func (u uris) at(elements ...string) string {
-	text := string(u)
-	for _, e := range elements {
-		text += "/" + url.PathEscape(e)
-	}
-	return text
-}
+// at returns the absolute address of the object with the ID in the resource at a path.
+func (u uris) at(path, id string) string { return string(u) + resource.ObjectPath(path, id) }
 
 func (u uris) setEndpoint(e *account.Endpoint) {
-	e.URI = u.at("endpoints", e.ID)
+	e.URI = u.at(resource.Endpoints, e.ID)
 	if e.TunnelSession != nil {
-		e.TunnelSession.URI = u.at("tunnel_sessions", e.TunnelSession.ID)
+		e.TunnelSession.URI = u.at(resource.TunnelSessions, e.TunnelSession.ID)
 	}
 	u.setPrincipal(e.Principal)
 }
@@ -37,47 +30,30 @@ func (u uris) setPrincipal(ref *account.Ref) {
 	switch {
 	case ref == nil:
 	case strings.HasPrefix(ref.ID, account.PrefixAPIKey+"-"):
-		ref.URI = u.at("api_keys", ref.ID)
+		ref.URI = u.at(resource.APIKeys, ref.ID)
 	case strings.HasPrefix(ref.ID, account.PrefixUser+"-"):
-		ref.URI = u.at("app", "users", ref.ID)
+		ref.URI = u.at(resource.Users, ref.ID)
 	case strings.HasPrefix(ref.ID, account.PrefixCredential+"-"):
-		ref.URI = u.at("credentials", ref.ID)
+		ref.URI = u.at(resource.Credentials, ref.ID)
 	}
 }
 
 // setEndpointRef sets the URI of a reference, which is nil when the endpoint is deleted.
 func (u uris) setEndpointRef(ref *account.Ref) {
 	if ref != nil {
-		ref.URI = u.at("endpoints", ref.ID)
+		ref.URI = u.at(resource.Endpoints, ref.ID)
 	}
-}
-
-// objectPath returns the path of the list of the objects whose IDs have the prefix, nil when events
-// are not about such objects.
-func objectPath(prefix string) []string {
-	paths := map[string][]string{
-		account.PrefixEndpoint: {"endpoints"}, account.PrefixTunnelSession: {"tunnel_sessions"},
-		account.PrefixOperator: {"kubernetes_operators"},
-		account.PrefixAPIKey:   {"api_keys"}, account.PrefixCredential: {"credentials"},
-		account.PrefixCluster: {"clusters"},
-		account.PrefixUser:    {"app", "users"}, account.PrefixAppSession: {"app", "sessions"},
-	}
-	for _, kind := range account.BackendKinds() {
-		paths[kind.IDPrefix()] = []string{"backends", string(kind)}
-	}
-	return paths[prefix]
 }
 
 // setEvent sets the URIs of an event. An event outlives its object, so the object's URI may
 // lead nowhere.
 func (u uris) setEvent(e *account.AuditEvent) {
-	e.URI = u.at("events", e.ID)
+	e.URI = u.at(resource.Events, e.ID)
 	u.setPrincipal(e.Principal)
 	if e.Object == nil {
 		return
 	}
-	prefix, _, _ := strings.Cut(e.Object.ID, "-")
-	if path := objectPath(prefix); path != nil {
-		e.Object.URI = u.at(append(slices.Clone(path), e.Object.ID)...)
+	if path := resource.PathOf(e.Object.ID); path != "" {
+		e.Object.URI = string(u) + path
 	}
 }

@@ -34,7 +34,7 @@ var ceilings = map[string]int{
 	"struct fields that are functions": 90,
 	"comments that begin with \"of\"":  26,
 	"files that name UpstreamProtocol": 15,
-	"lines of product":                 120_947,
+	"lines of product":                 121_743,
 	"pages of docs over 25 kB":         0,
 }
 

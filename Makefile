@@ -33,9 +33,14 @@ export GOFLAGS := $(strip $(filter-out -trimpath,$(GOFLAGS)) -trimpath)
 CLUSTER_PACKAGES := . ./internal/... ./mkimage ./images/...
 
 ##@ Main
-.PHONY: help build demo demo-down
+.PHONY: help quickstart build demo demo-down
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z0-9-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+quickstart: ## Service, agent and forwarder on this machine; no root, no cluster (TARGET=3000: your web server there answers)
+	@mkdir -p $(BIN)
+	@go build -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/fairlead-server
+	@exec $(BIN)/fairlead-server quickstart $(TARGET)
 
 build: ## Build the three programs into bin/ (FIPS=1: with Go's FIPS 140-3 module)
 	@mkdir -p $(BIN)

@@ -20,6 +20,7 @@ const rootHelp = `fairlead-server is the service of Fairlead: the account API, t
 and the edge that carries their traffic. All of it uses one TLS port. Its data is in --data-dir.
 
 First time:
+  fairlead-server quickstart           # all of Fairlead in one process, for a first look
   fairlead-server --base-url https://fairlead.example.net:8443
                                        # shows an API key and an authtoken once, and how to use them
   fairlead-server ca > ca.crt          # the authority for agents and operators to trust
@@ -70,7 +71,7 @@ func newRoot(c console) *cobra.Command {
 	at.addFlags(root.PersistentFlags(), c.env)
 	root.SetFlagErrorFunc(cli.FlagError)
 	root.AddCommand(serve, newAccount(c, at), newAPIKey(c, at), newAuthtoken(c, at), newDomain(c, at), newBackup(c, at),
-		newRestore(c, at), newStore(c, at), newCA(c, at), newBootstrap(c, at), newHealthcheck(c))
+		newRestore(c, at), newStore(c, at), newCA(c, at), newBootstrap(c, at), newHealthcheck(c), newQuickstart(c, at))
 	cli.Setup(root, cli.TerminalColumns(c.out, c.env))
 	return root
 }

@@ -101,8 +101,8 @@ func RunForwarder(ctx context.Context, o ForwarderOptions) error {
 	return forwarder.Run(ctx, forwarder.Options{
 		EdgeAddress: o.EdgeAddress, TLS: tls, Dial: dial, AuthtokenFile: o.SecretFile,
 		ServiceAccountTokenFile: o.ServiceAccountTokenFile, InstanceID: o.PodName, Source: source, PodIPs: ips,
-		HealthAddr: o.HealthAddr, MetricsAddr: o.MetricsAddr, DrainTimeout: o.DrainTimeout,
-		Pods: pods, Access: access, NetworkPolicies: o.NetworkPolicies, Logger: o.Logger,
+		ListenOptions: forwarder.ListenOptions{HealthAddr: o.HealthAddr, MetricsAddr: o.MetricsAddr},
+		DrainTimeout:  o.DrainTimeout, Pods: pods, Access: access, NetworkPolicies: o.NetworkPolicies, Logger: o.Logger,
 	})
 }
 

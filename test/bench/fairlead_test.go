@@ -27,9 +27,9 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/agent"
 	"github.com/fairlead-dev/fairlead/internal/goruntime/memory"
 	"github.com/fairlead-dev/fairlead/internal/operator/forwarder"
+	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/fixedsource"
 	"github.com/fairlead-dev/fairlead/internal/service"
 	"github.com/fairlead-dev/fairlead/internal/trust"
-	"github.com/fairlead-dev/fairlead/test/support/fixedsource"
 	"github.com/fairlead-dev/fairlead/test/support/freeaddr"
 )
 

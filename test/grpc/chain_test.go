@@ -22,7 +22,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agent"
 	"github.com/fairlead-dev/fairlead/internal/operator/forwarder"
-	"github.com/fairlead-dev/fairlead/test/support/fixedsource"
+	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/fixedsource"
 	"github.com/fairlead-dev/fairlead/test/support/freeaddr"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )

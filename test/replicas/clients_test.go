@@ -23,8 +23,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agent"
 	"github.com/fairlead-dev/fairlead/internal/operator/forwarder"
+	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/fixedsource"
 	"github.com/fairlead-dev/fairlead/internal/trust"
-	"github.com/fairlead-dev/fairlead/test/support/fixedsource"
 	"github.com/fairlead-dev/fairlead/test/support/logbuffer"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
 )

@@ -55,9 +55,20 @@ type rule struct {
 
 var rules = []rule{
 	{
-		name: "server and agent know no Kubernetes", of: []string{"cmd/fairlead", "cmd/fairlead-server"}, deep: true,
+		name: "the agent knows no Kubernetes", of: []string{"cmd/fairlead"}, deep: true,
 		forbid: []string{"k8s.io/", "sigs.k8s.io/controller-runtime"},
-		why:    "their trust domains end outside the cluster, and the binaries stay small",
+		why:    "its trust domain ends outside the cluster, and the binary stays small",
+	},
+	{
+		name: "the server has no client of Kubernetes", of: []string{"cmd/fairlead-server", "internal/quickstart"},
+		deep:   true,
+		forbid: []string{"k8s.io/client-go", "k8s.io/api", "sigs.k8s.io/controller-runtime"},
+		why:    "its trust domain ends outside the cluster; a quick start's forwarder has objects without one",
+	},
+	{
+		name: "programs do not contain each other", of: []string{"cmd/fairlead", "cmd/fairlead-operator"}, deep: true,
+		forbid: []string{module + "/internal/quickstart"},
+		why:    "the server alone offers a quick start, which links the service",
 	},
 	{
 		name: "agent and operator know no SQL driver", of: []string{"cmd/fairlead", "cmd/fairlead-operator"},

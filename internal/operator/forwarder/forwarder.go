@@ -57,7 +57,7 @@ func newForwarder(o Options, t timing) (*forwarder, error) {
 	f := &forwarder{options: o, timing: t, log: o.Logger, metrics: newMetrics(), synced: make(chan struct{}),
 		stopping:  make(chan struct{}),
 		uninstall: uninstall{source: o.Source, timing: t, log: o.Logger, known: make(chan struct{})}}
-	f.listeners = &listeners{listen: listen, relayConn: f.relayConn, stats: f.metrics, log: o.Logger, timing: t,
+	f.listeners = &listeners{listen: o.listen, relayConn: f.relayConn, stats: f.metrics, log: o.Logger, timing: t,
 		changed: &f.statusChanged, byPort: map[int]*listener{}}
 	f.access = newAccessControl(&f.options, t, &f.statusChanged)
 	f.edge = newEdgeClient(&o, t.edgeRetry, &f.statusChanged, f.listeners.recordRequestLine)

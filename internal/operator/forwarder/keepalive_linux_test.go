@@ -18,7 +18,7 @@ import (
 
 func TestKeepAlive_AcceptedConnectionsInheritOptions(t *testing.T) {
 	t.Parallel()
-	ln, err := listen(t.Context(), 0)
+	ln, err := ListenOptions{}.listen(t.Context(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,11 +35,11 @@ const (
 	keepAliveProbes   = 4
 )
 
-// listen opens a port on all IPv4 and IPv6 addresses.
-func listen(ctx context.Context, port int) (net.Listener, error) {
+// listen opens a port at Host, or on all IPv4 and IPv6 addresses.
+func (o ListenOptions) listen(ctx context.Context, port int) (net.Listener, error) {
 	var config net.ListenConfig
 	keepAlive(&config)
-	return config.Listen(ctx, "tcp", net.JoinHostPort("", strconv.Itoa(port)))
+	return config.Listen(ctx, "tcp", net.JoinHostPort(o.Host, strconv.Itoa(port)))
 }
 
 // listeners are the open ports. All methods are safe for concurrent use.

@@ -209,7 +209,7 @@ func TestListen_IPv4AndIPv6(t *testing.T) {
 	_ = probe.Close()
 	e := startEdgeAt(t, "[::1]:0", respond)
 	r := start(t, e, shortTiming())
-	r.listeners.listen = listen // the real one
+	r.listeners.listen = ListenOptions{}.listen // the real one
 	r.source.update(Objects{OperatorID: "ko-1",
 		BoundEndpoints: []*v1alpha1.BoundEndpoint{bep("api", "demo", "http", 80, int32(port), "ep-1")}})
 	for _, ip := range []string{"127.0.0.1", "::1"} {
@@ -272,4 +272,16 @@ func TestListeners_ConnectionsOutliveListener(t *testing.T) {
 	echo("before")
 	r.source.update(Objects{OperatorID: "ko-1"})
 	echo("after")
+}
+
+func TestListen_HostIsTheOnlyAddress(t *testing.T) {
+	t.Parallel()
+	ln, err := ListenOptions{Host: "127.0.0.1"}.listen(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	if ip := ln.Addr().(*net.TCPAddr).IP; ip.String() != "127.0.0.1" {
+		t.Errorf("it listens at %s", ip)
+	}
 }

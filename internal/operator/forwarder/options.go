@@ -48,9 +48,8 @@ type Options struct {
 	// they are written for the rules as they are, if there are no Pods.
 	NetworkPolicies bool
 
-	// HealthAddr and MetricsAddr are listen addresses: of /healthz, /readyz and /status, and of
-	// /metrics. Empty disables that listener.
-	HealthAddr, MetricsAddr string
+	ListenOptions
+
 	// DrainTimeout is how long a stopping forwarder waits for its connections after pods have
 	// ceased to connect. Deregistration takes up to DeregistrationTimeout before that; if it takes
 	// longer, the time is subtracted from DrainTimeout. When the namespace is being deleted, the
@@ -58,6 +57,15 @@ type Options struct {
 	DrainTimeout time.Duration
 	// Logger is optional.
 	Logger *slog.Logger
+}
+
+// ListenOptions say where a forwarder listens.
+type ListenOptions struct {
+	// Host is the address of this machine at which the ports of BoundEndpoints listen. Empty: all.
+	Host string
+	// HealthAddr and MetricsAddr are listen addresses: of /healthz, /readyz and /status, and of
+	// /metrics. Empty disables that listener.
+	HealthAddr, MetricsAddr string
 }
 
 // DeregistrationTimeout is how long, besides DrainTimeout, a stopping forwarder continues to accept

@@ -352,7 +352,7 @@ func TestServers_PortInUseIsAnError(t *testing.T) {
 	defer taken.Close()
 	f, err := newForwarder(Options{
 		EdgeAddress: "127.0.0.1:1", TLS: &tls.Config{}, AuthtokenFile: "none", Source: newFakeSource(),
-		MetricsAddr: taken.Addr().String(), HealthAddr: "127.0.0.1:0",
+		ListenOptions: ListenOptions{MetricsAddr: taken.Addr().String(), HealthAddr: "127.0.0.1:0"},
 	}, shortTiming())
 	if err != nil {
 		t.Fatal(err)

@@ -1,8 +1,8 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fixedsource gives tests and benchmarks a forwarder's source of objects that never change,
-// so that a forwarder runs without a cluster.
+// Package fixedsource is a forwarder's source of objects that never change, so that a forwarder runs
+// without a cluster.
 package fixedsource
 
 import (
@@ -25,5 +25,6 @@ func (s Source) Watch(ctx context.Context, update func(forwarder.Objects)) error
 // InEndpointSlices returns false: no EndpointSlice lists the forwarder.
 func (Source) InEndpointSlices(context.Context, []netip.Addr) (bool, error) { return false, nil }
 
-// NamespaceDeleted returns true.
+// NamespaceDeleted returns true, so that the forwarder stops without waiting for others to take its
+// pods' calls over.
 func (Source) NamespaceDeleted(context.Context) (bool, error) { return true, nil }

@@ -34,7 +34,7 @@ var ceilings = map[string]int{
 	"struct fields that are functions": 78,
 	"comments that begin with \"of\"":  15,
 	"files that name UpstreamProtocol": 11,
-	"lines of product":                 120_613,
+	"lines of product":                 121_000,
 	"pages of docs over 25 kB":         0,
 }
 

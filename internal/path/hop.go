@@ -117,7 +117,7 @@ func (r *Report) HasStatus(name string, status Status) bool {
 
 // Skips reports whether a step is not checked: what it needs is broken, or was skipped.
 func (r *Report) Skips(s Step) bool {
-	return r.HasStatus(HopCluster, Broken) || s.OnPath && r.anyBroken() ||
+	return r.HasStatus(HopCluster, Broken) && !s.ByAccount || s.OnPath && r.anyBroken() ||
 		slices.ContainsFunc(s.Needs, func(name string) bool {
 			h := r.Hop(name)
 			return h != nil && (h.Status == Skipped || h.Status == Broken && !h.usable)

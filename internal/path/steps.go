@@ -45,6 +45,8 @@ type Step struct {
 	Name string
 	// OnPath is set for a hop that is not checked after any broken one.
 	OnPath bool
+	// ByAccount is set for a hop that the account shows although the cluster does not answer.
+	ByAccount bool
 	// Needs are the hops without which this one is not checked.
 	Needs []string
 	// Causes are the hops whose failure explains that of this one.
@@ -67,8 +69,8 @@ func ToEndpoint() []Step {
 		{Name: HopEdge, OnPath: true},
 		{Name: HopOperator},
 		{Name: HopBoundEndpoint},
-		{Name: HopEndpoint, Causes: exported},
-		{Name: HopAgent, Causes: exported},
+		{Name: HopEndpoint, ByAccount: true, Causes: exported},
+		{Name: HopAgent, ByAccount: true, Causes: exported},
 		{Name: HopBackend},
 		{Name: HopExportCluster},
 		{Name: HopAgentEndpoint},

@@ -27,7 +27,8 @@ type bootstrapMessage struct {
 	BaseURL               string
 	CAFingerprint         string // "" = the certificate comes from files
 	DataDir, AccountLabel string
-	Postgres              bool // the authority lies in the database
+	Postgres              bool   // the authority lies in the database
+	Kept                  string // where the secrets can be read again
 }
 
 // bootstrap ensures the secrets of the bootstrap files, and gives an empty store its account, key
@@ -49,7 +50,7 @@ func bootstrap(ctx context.Context, st *store.Store, o *Options, w bootstrapMess
 		w.DataDir = dir // the commands may be run elsewhere
 	}
 	w.APIKey, w.Authtoken = made.APIKeySecret, made.AuthtokenSecret
-	w.AccountLabel = made.Account.Name + ", " + made.Account.ID
+	w.AccountLabel, w.Kept = made.Account.Name+", "+made.Account.ID, out.kept()
 	if err := out.write(w.text()); err != nil {
 		return fmt.Errorf(
 			"showing the first API key and authtoken (make new ones with `fairlead-server api-key create` and "+
@@ -135,6 +136,14 @@ func (s *secretOutput) where() string {
 	return s.path
 }
 
+// kept explains where the secrets can be read again.
+func (s *secretOutput) kept() string {
+	if s.terminal != nil {
+		return "The service keeps only their hashes: they are not shown again."
+	}
+	return "The service keeps only their hashes; remove this file once they are stored elsewhere."
+}
+
 func (s *secretOutput) write(text []byte) error {
 	if s.terminal != nil {
 		_, err := s.terminal.Write(text)
@@ -169,38 +178,40 @@ func (w bootstrapMessage) text() []byte {
 	var b bytes.Buffer
 	p := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	trustFlag, helmCA := "", ""
-	p("Fairlead's first start: account %s. These two secrets are shown only here, only once.", w.AccountLabel)
+	p("Fairlead's first start: account %s.", w.AccountLabel)
 	p("")
-	p("  API key     %s", w.APIKey)
-	p("  authtoken   %s", w.Authtoken)
+	p("  API key     %s    for you: it may do everything", w.APIKey)
+	p("  authtoken   %s    for agents and forwarders", w.Authtoken)
+	p("")
+	p("%s", w.Kept)
 	p("")
 	p("What to do next:")
 	p("")
+	at := "--data-dir " + w.DataDir
+	if w.Postgres { // the URL may hold a password
+		at = "--database-url-file FILE"
+	}
 	if w.CAFingerprint != "" {
 		trustFlag, helmCA = " --ca-sha256 "+w.CAFingerprint, " --set-file api.caBundle=ca.crt"
 		p("# the service's own certificate authority, for those who connect")
-		if w.Postgres { // the URL may hold a password
-			p("fairlead-server ca --database-url-file FILE > ca.crt    # or --database-url, as for the server")
-		} else {
-			p("fairlead-server ca --data-dir %s > ca.crt", w.DataDir)
-		}
+		p("fairlead-server ca %s > ca.crt", at)
 		p("")
 	}
-	p("# in every cluster")
-	p("helm install fairlead-operator charts/fairlead-operator --namespace fairlead --create-namespace \\")
-	p("  --set description=\"my cluster\" --set binding.enabled=true \\")
-	p("  --set credentials.apiKey=%s \\", w.APIKey)
-	p("  --set credentials.authtoken=%s \\", w.Authtoken)
-	p("  --set api.url=%s%s", w.BaseURL, helmCA)
-	p("")
-	p("# or without secrets in the cluster, after the next step: give the service the cluster's public keys")
-	p("# export FAIRLEAD_API_KEY=flk_…")
-	p("# kubectl get --raw /openid/v1/jwks | fairlead api clusters create --name prod --jwks-file -")
-	p("")
 	p("# where the upstream is: paste the authtoken when asked; then any pod of the namespace demo may call " +
 		"http://hello.demo")
 	p("fairlead config add-authtoken - --server %s%s", w.BaseURL, trustFlag)
-	p("fairlead http 8080 --url http://hello.demo")
+	p("fairlead http 8080 --url http://hello.demo --binding kubernetes")
+	p("")
+	p("# for every cluster: give the service its public keys, with the API key in FAIRLEAD_API_KEY; this prints")
+	p("# the `helm install` of the operator, which then needs no secret")
+	p("kubectl get --raw /openid/v1/jwks | fairlead api clusters create --name prod --jwks-file -")
+	p("")
+	p("# or with two secrets of its own, flk_… and flt_…, which may do no more than the operator needs")
+	p("fairlead-server api-key create --scope operator %s", at)
+	p("fairlead-server authtoken create --connect '*' %s", at)
+	p("helm install fairlead-operator charts/fairlead-operator --namespace fairlead --create-namespace \\")
+	p("  --set binding.enabled=true --set credentials.apiKey=flk_… --set credentials.authtoken=flt_… \\")
+	p("  --set api.url=%s%s", w.BaseURL, helmCA)
 	p("")
 	p("# the dashboard, in a browser: sign in with the API key")
 	p("%s/ui/", w.BaseURL)

@@ -38,7 +38,10 @@ type accountCheck struct {
 
 // checkEndpoint checks that the account, or the operator's copy of it, has the endpoint.
 func (ac *accountCheck) checkEndpoint(ctx context.Context) path.Hop {
-	if ac.account == nil {
+	switch {
+	case ac.account == nil && ac.report.HasStatus(path.HopCluster, path.Broken):
+		return path.Unknownf("with --api-key-file the account is asked, which needs no cluster")
+	case ac.account == nil:
 		return ac.endpointByOperator()
 	}
 	found, foreign, err := ac.list(ctx, account.EndpointFilter{Bindings: []string{account.BindingKubernetes},
@@ -164,6 +167,9 @@ func (ac *accountCheck) checkAgent(context.Context) path.Hop {
 	}
 	if len(ac.found) > 0 {
 		return ac.agentByAccount()
+	}
+	if ac.op.bound == nil && ac.report.HasStatus(path.HopCluster, path.Broken) {
+		return path.NotChecked()
 	}
 	if ac.op.bound == nil {
 		return path.Unknownf("neither the account nor a BoundEndpoint shows it")

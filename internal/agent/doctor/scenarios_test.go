@@ -346,6 +346,10 @@ func endpointScenarios() []scenario {
 				`"bindingEnabled": true, "endpointSelector": "ep.hostname.endsWith('.prod')"`)
 			f.account("ac-06gvigotsuuraimaqdkqg65koo", account.Endpoint{ID: "ep-1", Status: account.StatusOnline})
 		}},
+		{"no kubectl, and the agent offline", path.HopCluster, func(f *fake) {
+			f.answers[askTarget].err = exec.ErrNotFound
+			f.account("ac-1", account.Endpoint{ID: "ep-1", Status: account.StatusOffline})
+		}},
 		{"key of another account", "", func(f *fake) { f.account("ac-other") }},
 		{"account refuses the key", "", func(f *fake) {
 			f.o.Account = &fakeAccount{err: account.Errorf(account.CodeUnknownCredential, "the API key is unknown")}

@@ -223,7 +223,7 @@ func (sv *services) checkCluster(ctx context.Context) path.Hop {
 		return path.Brokenf("see that this works:\n"+sv.command("get services --namespace %s", ns), "%s: %s",
 			sv.which, r.message)
 	}
-	h := sv.answered(sv.target.err, "name the cluster with --context and --kubeconfig, and see that",
+	h := sv.answered(sv.target.err, "name the cluster with --context and --kubeconfig, and see that this works:",
 		sv.command("get namespace %s", ns))
 	if h.Status == path.Broken {
 		return h

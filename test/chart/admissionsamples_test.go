@@ -140,7 +140,7 @@ func TestAdmissionSamples_Decide(t *testing.T) {
 	c := startCluster(t)
 	for _, objects := range admissionSamples(t, "kubernetes") {
 		for _, o := range objects {
-			c.create(&o)
+			c.MustCreate(&o)
 		}
 	}
 	c.checkNamespaceSample()
@@ -167,7 +167,7 @@ func (c *cluster) checkNamespaceSample() {
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
 	c.awaitRefusal(refusal, func() error { return c.Create(ctx, ns.DeepCopy(), client.DryRunAll) })
 	ns.Labels = map[string]string{"pod-security.kubernetes.io/enforce": "restricted"}
-	c.create(ns, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "other"}})
+	c.MustCreate(ns, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "other"}})
 	for what, labels := range map[string]map[string]string{
 		"a weaker label":      {corev1.LabelMetadataName: namespace, "pod-security.kubernetes.io/enforce": "baseline"},
 		"no label":            {corev1.LabelMetadataName: namespace},
@@ -246,7 +246,7 @@ func (c *cluster) checkPodSample() {
 	for _, pod := range pods {
 		c.expectRefusal(pod.Name, "", c.Create(ctx, pod.DeepCopy(), client.DryRunAll))
 	}
-	c.create(pods[0])
+	c.MustCreate(pods[0])
 	changed := pods[0].DeepCopy()
 	image("busybox@" + admissionDigest)(changed)
 	c.expectRefusal("another image later", foreign, c.Update(ctx, changed, client.DryRunAll))
@@ -266,7 +266,7 @@ func (c *cluster) checkPodSample() {
 func (c *cluster) checkObjectSamples() {
 	c.t.Helper()
 	const cluster, public = "name the namespaces in each spec.from[].namespaceSelector", "spec.bindings: public"
-	c.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "web",
+	c.MustCreate(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "web",
 		Labels: map[string]string{"admission.example.com/public-endpoints": "allowed"}}})
 	const agent = "url: https://shop.example.com, upstream: {url: 'http://shop:80'}, bindings: "
 	for _, tt := range []struct{ refusal, kind, namespace, spec string }{

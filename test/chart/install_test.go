@@ -15,13 +15,10 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -31,7 +28,7 @@ import (
 
 // cluster is a real API server to install into. Nothing runs pods there.
 type cluster struct {
-	client.Client
+	*testenv.Kube
 	t          *testing.T
 	kubeconfig string
 	config     *rest.Config
@@ -48,25 +45,11 @@ func startCluster(t *testing.T) *cluster {
 			t.Error(err)
 		}
 	})
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{
-		appsv1.AddToScheme, authorizationv1.AddToScheme, corev1.AddToScheme, discoveryv1.AddToScheme,
-		admissionregistrationv1.AddToScheme, rbacv1.AddToScheme, networkingv1.AddToScheme,
-		apiextensionsv1.AddToScheme,
-	} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
-	}
-	c, err := client.New(env.Config, client.Options{Scheme: scheme})
-	if err != nil {
-		t.Fatal(err)
-	}
 	file := filepath.Join(t.TempDir(), "kubeconfig")
 	if err := os.WriteFile(file, env.Kubeconfig, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return &cluster{Client: c, t: t, kubeconfig: file, config: env.Config}
+	return &cluster{Kube: testenv.NewKube(t, env.Config), t: t, kubeconfig: file, config: env.Config}
 }
 
 // install installs or upgrades a release with good values.

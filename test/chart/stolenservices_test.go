@@ -112,7 +112,7 @@ func (v thief) triesServices(t *testing.T, c *cluster) {
 		Spec: corev1.ServiceSpec{Selector: map[string]string{"app": "dns"}, Ports: []corev1.ServicePort{{Port: 53}}}}
 	policy := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "theirs"}}
 	ours := markedService("default", corev1.ServiceSpec{})
-	c.create(theirs, policy, ours)
+	c.MustCreate(theirs, policy, ours)
 	wait.Until(t, "the admission policies", func() bool {
 		return v.Delete(ctx, theirs, client.DryRunAll) != nil && v.Delete(ctx, policy, client.DryRunAll) != nil
 	})

@@ -183,7 +183,7 @@ var notValid = []attack{
 func TestHostile_NamespaceUser(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	forwarder := w.service.StartForwarder()
+	forwarder := w.Service.StartForwarder()
 	w.mustApply(w.victim, "kind: AgentEndpoint\nmetadata: {name: api}\n"+
 		"spec: {url: 'http://api.$VICTIM', upstream: {url: 'http://victim:8080'}}")
 	w.mustApply(w.victim, "kind: AgentEndpoint\nmetadata: {name: shared}\n"+
@@ -240,7 +240,7 @@ func (w *world) attempt(a attack) {
 // mustApply makes objects of a team.
 func (w *world) mustApply(namespace, text string) *unstructured.Unstructured {
 	w.Helper()
-	o, err := w.apply(w.admin, namespace, text)
+	o, err := w.apply(w.Kube, namespace, text)
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -261,7 +261,7 @@ func (w *world) expectBound(namespace string, n int) {
 func TestHostile_ServiceThatChanges(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	forwarder := w.service.StartForwarder()
+	forwarder := w.Service.StartForwarder()
 	o := w.mustApply(w.self, exports("honest", "http://honest:8080"))
 	w.expect(o, "Ready True Ready") // without a call, whose connection would be kept
 	for _, change := range []struct{ spec, want string }{
@@ -299,7 +299,7 @@ func TestHostile_CrossNamespace(t *testing.T) {
 	w := newWorld(t, func(o *exporter.Options) {
 		o.CrossNamespace, o.URLPatterns = true, []string{"http://*.shared"}
 	})
-	forwarder := w.service.StartForwarder()
+	forwarder := w.Service.StartForwarder()
 	for _, text := range []string{exports("by-url", "http://victim.$VICTIM:8080"),
 		addresses("by-slice", "", "IPv4", victimPod)} {
 		o := w.mustApply(w.self, text)

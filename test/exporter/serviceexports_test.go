@@ -86,7 +86,7 @@ var notExported = []attack{
 func TestHostile_ServiceExports(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(o *exporter.Options) { o.Services, o.ClusterID = true, "a" })
-	forwarder := w.service.StartForwarder()
+	forwarder := w.Service.StartForwarder()
 	w.expect(w.mustApply(w.victim, serviceExport("victim", "")), "Ready True Exported")
 	for _, a := range notExported {
 		w.attempt(a)

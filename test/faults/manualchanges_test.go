@@ -39,7 +39,7 @@ func TestManager_RBACRevokedAndRestored(t *testing.T) {
 	w.await("the condition is false", w.unready("new"))
 	binding.SetResourceVersion("")
 	binding.SetUID("")
-	w.create(binding)
+	w.kube.MustCreate(binding)
 	w.awaitConverged("with its rights")
 }
 
@@ -49,9 +49,9 @@ func TestManager_QuotaOfZero(t *testing.T) {
 	none := corev1.ResourceList{corev1.ResourceServices: resource.MustParse("0")}
 	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: w.target, Name: "none"},
 		Spec: corev1.ResourceQuotaSpec{Hard: none}}
-	w.create(quota)
+	w.kube.MustCreate(quota)
 	quota.Status = corev1.ResourceQuotaStatus{Hard: none, Used: none} // what the quota controller would write
-	if err := kube.Status().Update(t.Context(), quota); err != nil {
+	if err := w.kube.Status().Update(t.Context(), quota); err != nil {
 		t.Fatal(err)
 	}
 	w.start()
@@ -67,7 +67,7 @@ func TestManager_QuotaOfZero(t *testing.T) {
 func (w *testCluster) unready(name string) func() error {
 	return func() error {
 		var b v1alpha1.BoundEndpoint
-		if err := kube.Get(w.Context(), client.ObjectKey{Namespace: w.own.Namespace, Name: name + "." + w.target},
+		if err := w.kube.Get(w.Context(), client.ObjectKey{Namespace: w.own.Namespace, Name: name + "." + w.target},
 			&b); err != nil {
 			return err
 		}
@@ -80,7 +80,7 @@ func (w *testCluster) unready(name string) func() error {
 
 func (w *testCluster) delete(o client.Object) {
 	w.Helper()
-	if err := kube.Delete(w.Context(), o); err != nil {
+	if err := w.kube.Delete(w.Context(), o); err != nil {
 		w.Fatal(err)
 	}
 }
@@ -103,14 +103,14 @@ func (w *testCluster) restrict() (binding client.Object) {
 		subjects, ref := []rbacv1.Subject{{Kind: "User", Name: user, APIGroup: rbacv1.GroupName}},
 			rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: role.Kind, Name: user}
 		if role.Kind == "ClusterRole" {
-			w.create(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: user}, Rules: role.Rules})
+			w.kube.MustCreate(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: user}, Rules: role.Rules})
 			binding = &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: user}, RoleRef: ref,
 				Subjects: subjects}
-			w.create(binding)
+			w.kube.MustCreate(binding)
 			continue
 		}
-		w.create(&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: w.own.Namespace, Name: user}, Rules: role.Rules})
-		w.create(&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: w.own.Namespace, Name: user},
+		w.kube.MustCreate(&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: w.own.Namespace, Name: user}, Rules: role.Rules})
+		w.kube.MustCreate(&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: w.own.Namespace, Name: user},
 			RoleRef:  ref,
 			Subjects: subjects})
 	}
@@ -163,7 +163,7 @@ func (w *testCluster) overwriteMetadata(rng *rand.Rand) {
 	default:
 		o.SetLabels(map[string]string{"theirs": "yes", installation.Label: "theirs"})
 	}
-	if err := kube.Update(w.Context(), o); err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+	if err := w.kube.Update(w.Context(), o); err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 		w.Fatal(err)
 	}
 }
@@ -175,7 +175,7 @@ func (w *testCluster) owned() (objects []client.Object) {
 		var services corev1.ServiceList
 		var beps v1alpha1.BoundEndpointList
 		for _, list := range []client.ObjectList{&services, &beps} {
-			if err := kube.List(w.Context(), list, client.InNamespace(namespace)); err != nil {
+			if err := w.kube.List(w.Context(), list, client.InNamespace(namespace)); err != nil {
 				w.Fatal(err)
 			}
 		}
@@ -221,7 +221,7 @@ func TestManager_ObjectsDeletedByHand(t *testing.T) {
 				stop()
 			}
 			for _, kind := range []client.Object{&v1alpha1.BoundEndpoint{}, &v1alpha1.KubernetesOperator{}} {
-				if err := kube.DeleteAllOf(t.Context(), kind, client.InNamespace(w.own.Namespace)); err != nil {
+				if err := w.kube.DeleteAllOf(t.Context(), kind, client.InNamespace(w.own.Namespace)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -243,11 +243,11 @@ func TestManager_ObjectsDeletedByHand(t *testing.T) {
 		w.createInitialState()
 		w.awaitConverged("after the creation")
 		stop()
-		if err := kube.DeleteAllOf(t.Context(), &v1alpha1.BoundEndpoint{},
+		if err := w.kube.DeleteAllOf(t.Context(), &v1alpha1.BoundEndpoint{},
 			client.InNamespace(w.own.Namespace)); err != nil {
 			t.Fatal(err)
 		}
-		w.account.delete("ep-api")
+		w.account.Delete("ep-api")
 		w.start()
 		w.awaitConverged("after the loss")
 	})
@@ -263,20 +263,20 @@ func TestManager_CRDDeletedByHand(t *testing.T) {
 	before := w.identities()
 	name := client.ObjectKey{Name: "boundendpoints.bindings.fairlead.dev"}
 	crd := &apiextensionsv1.CustomResourceDefinition{}
-	if err := kube.Get(t.Context(), name, crd); err != nil {
+	if err := w.kube.Get(t.Context(), name, crd); err != nil {
 		t.Fatal(err)
 	}
 	w.delete(crd.DeepCopy())
 	w.await("the CRD is gone", func() error {
-		if err := kube.Get(t.Context(), name, &apiextensionsv1.CustomResourceDefinition{}); !apierrors.IsNotFound(err) {
+		if err := w.kube.Get(t.Context(), name, &apiextensionsv1.CustomResourceDefinition{}); !apierrors.IsNotFound(err) {
 			return fmt.Errorf("it is there: %w", err)
 		}
 		return nil
 	})
-	w.account.put(endpoint("ep-late", "http://late."+w.target, "ep-late", "agent"))
+	w.account.Put(endpoint("ep-late", "http://late."+w.target, "ep-late", "agent"))
 	crd.ObjectMeta = metav1.ObjectMeta{Name: crd.Name, Annotations: crd.Annotations, Labels: crd.Labels}
 	crd.Status = apiextensionsv1.CustomResourceDefinitionStatus{}
-	if err := kube.Create(context.WithoutCancel(t.Context()), crd); err != nil {
+	if err := w.kube.Create(context.WithoutCancel(t.Context()), crd); err != nil {
 		t.Fatal(err)
 	}
 	w.awaitConverged("with the CRD again")

@@ -22,7 +22,7 @@ func TestFederation_RunsOnTokens(t *testing.T) {
 	w := newWorld(t)
 	w.requestTokens()
 	w.startManager()
-	w.startForwarder()
+	w.StartForwarder(w.credentials(account.RoleForwarder))
 	w.startExporter()
 	conn := w.waitConn()
 	old := w.requestToken(account.RoleOperator)
@@ -39,7 +39,7 @@ func TestFederation_RunsOnTokens(t *testing.T) {
 		if err := echoes(conn); err != nil {
 			t.Fatalf("the connection broke while tokens were renewed: %v", err)
 		}
-		return strings.Count(w.log.String(), "token was renewed") >= 2
+		return strings.Count(w.Logs.String(), "token was renewed") >= 2
 	})
 	manual := account.KeysByHand // or else the manager would hand it over again
 	w.patchCluster(account.ClusterPatch{KeySource: &manual, RemoveKeys: []string{w.cluster.JWKS.Keys[0].KeyID}})

@@ -18,8 +18,6 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
@@ -32,27 +30,13 @@ import (
 var compatCluster struct {
 	once sync.Once
 	env  *testenv.Env
-	kube client.Client
 	err  error
 }
 
 // compatReleases counts the releases of all tests.
 var compatReleases atomic.Int32
 
-func startCompatCluster() {
-	c := &compatCluster
-	if c.env, c.err = testenv.New(); c.err != nil {
-		return
-	}
-	scheme := runtime.NewScheme()
-	if c.err = clientgoscheme.AddToScheme(scheme); c.err != nil {
-		return
-	}
-	if c.err = v1alpha1.AddToScheme(scheme); c.err != nil {
-		return
-	}
-	c.kube, c.err = client.New(c.env.Config, client.Options{Scheme: scheme})
-}
+func startCompatCluster() { compatCluster.env, compatCluster.err = testenv.New() }
 
 func stopCompatCluster() {
 	if compatCluster.env != nil {
@@ -64,7 +48,7 @@ func stopCompatCluster() {
 type release struct {
 	r         *rig
 	p         programs
-	kube      client.Client
+	kube      *testenv.Kube
 	number    int32
 	namespace string
 	target    string // the namespace that Services are projected into
@@ -80,7 +64,7 @@ func (r *rig) startOperator(p programs) *release {
 		r.t.Fatal(compatCluster.err)
 	}
 	n := compatReleases.Add(1)
-	o := &release{r: r, p: p, kube: compatCluster.kube, number: n, namespace: fmt.Sprintf("fairlead-%d", n),
+	o := &release{r: r, p: p, kube: testenv.NewKube(r.t, compatCluster.env.Config), number: n, namespace: fmt.Sprintf("fairlead-%d", n),
 		target: fmt.Sprintf("demo-%d", n)}
 	for name, text := range map[string][]byte{"kubeconfig": compatCluster.env.Kubeconfig,
 		"ca.crt": []byte(r.run("ca"))} {
@@ -104,25 +88,20 @@ func (o *release) anchor() string { return o.namespace + ".fairlead-operator-anc
 // createObjects creates what the chart does, in part, and the forwarder's pod.
 func (o *release) createObjects() {
 	o.r.t.Helper()
-	ctx := o.r.t.Context()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: o.namespace, Name: o.podName(),
 		Labels: map[string]string{"app.kubernetes.io/name": "fairlead-forwarder",
 			"app.kubernetes.io/instance": "fairlead"}},
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "forwarder", Image: "example.com/none"}}}}
-	for _, object := range []client.Object{
+	o.kube.MustCreate(
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: o.namespace}},
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: o.target}},
 		&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: o.anchor()}},
 		&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: o.namespace, Name: "fairlead-operator-anchor"}},
 		pod,
-	} {
-		if err := o.kube.Create(ctx, object); err != nil {
-			o.r.t.Fatal(err)
-		}
-	}
+	)
 	pod.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: o.podIP(),
 		Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}
-	if err := o.kube.Status().Update(ctx, pod); err != nil {
+	if err := o.kube.Status().Update(o.r.t.Context(), pod); err != nil {
 		o.r.t.Fatal(err)
 	}
 }

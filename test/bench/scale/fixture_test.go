@@ -26,11 +26,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/apiserver"
 	"github.com/fairlead-dev/fairlead/internal/service/httpkit"
@@ -50,7 +46,7 @@ const (
 type controlPlane struct {
 	b    *testing.B
 	env  *testenv.Env
-	kube client.Client
+	kube *testenv.Kube
 }
 
 func newControlPlane(b *testing.B) *controlPlane {
@@ -59,21 +55,14 @@ func newControlPlane(b *testing.B) *controlPlane {
 		testenv.WithControllers("endpointslice", "garbagecollector", "namespace"))
 	must(b, err)
 	b.Cleanup(func() { must(b, env.Stop()) })
-	scheme := runtime.NewScheme()
-	must(b, clientgoscheme.AddToScheme(scheme))
-	must(b, v1alpha1.AddToScheme(scheme))
 	env.Config.QPS, env.Config.Burst = -1, 0
-	w := &controlPlane{b: b, env: env}
-	w.kube, err = client.New(env.Config, client.Options{Scheme: scheme})
-	must(b, err)
-	for _, o := range []client.Object{
+	w := &controlPlane{b: b, env: env, kube: testenv.NewKube(b, env.Config)}
+	w.kube.MustCreate(
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: operatorNamespace}},
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: targetNamespace}},
 		&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: anchor}},
 		&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: operatorNamespace, Name: anchor}},
-	} {
-		must(b, w.kube.Create(b.Context(), o))
-	}
+	)
 	return w
 }
 

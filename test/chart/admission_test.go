@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // kubernetesManager is the mark of Kubernetes' own EndpointSlices.
@@ -85,9 +86,7 @@ func (c *cluster) checkAdmission() {
 	config := rest.CopyConfig(c.config)
 	config.Impersonate.UserName = "system:serviceaccount:" + namespace + ":" + release + "-manager"
 	manager, err := client.New(config, client.Options{Scheme: c.Scheme()})
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	must.Succeed(c.t, err)
 	c.awaitDenied(manager, "no params found") // there is no slice of the forwarders' Service
 	copied := targetSlice()                   // as Kubernetes makes one of a Service that has our label
 	copied.Labels[discoveryv1.LabelManagedBy] = kubernetesManager

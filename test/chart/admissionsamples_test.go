@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 const (
@@ -29,15 +31,11 @@ const (
 func admissionSamples(t *testing.T, folder string) map[string]rendered {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(admissionDir, folder, "*.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	all := map[string]rendered{}
 	for _, file := range files {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		all[filepath.Base(file)] = parse(t, string(text))
 	}
 	return all

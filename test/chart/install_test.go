@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/internal/clusterset"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/testenv"
 )
 
@@ -37,18 +38,14 @@ type cluster struct {
 func startCluster(t *testing.T) *cluster {
 	t.Helper()
 	env, err := testenv.New(testenv.WithoutCRDs())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() {
 		if err := env.Stop(); err != nil {
 			t.Error(err)
 		}
 	})
 	file := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := os.WriteFile(file, env.Kubeconfig, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(file, env.Kubeconfig, 0o600))
 	return &cluster{Kube: testenv.NewKube(t, env.Config), t: t, kubeconfig: file, config: env.Config}
 }
 
@@ -57,9 +54,7 @@ func (c *cluster) install(name, ns string, args ...string) string {
 	c.t.Helper()
 	out, err := helm(c.t, c.kubeconfig, validValues(),
 		append([]string{"upgrade", "--install", name, chartDir, "--namespace", ns, "--create-namespace"}, args...)...)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	must.Succeed(c.t, err)
 	return out
 }
 
@@ -108,13 +103,9 @@ func (c *cluster) checkPodAdmission() {
 	c.t.Helper()
 	ctx := context.Background()
 	var ns corev1.Namespace
-	if err := c.Get(ctx, client.ObjectKey{Name: namespace}, &ns); err != nil {
-		c.t.Fatal(err)
-	}
+	must.Succeed(c.t, c.Get(ctx, client.ObjectKey{Name: namespace}, &ns))
 	ns.Labels["pod-security.kubernetes.io/enforce"] = "restricted"
-	if err := c.Update(ctx, &ns); err != nil {
-		c.t.Fatal(err)
-	}
+	must.Succeed(c.t, c.Update(ctx, &ns))
 	var all appsv1.DeploymentList
 	if err := c.List(ctx, &all, client.InNamespace(namespace)); err != nil || len(all.Items) != 3 {
 		c.t.Fatalf("%d Deployments, %v", len(all.Items), err)
@@ -223,14 +214,10 @@ func (c *cluster) checkCRDHandOver() {
 			"boundendpoints.bindings.fairlead.dev", "cloudendpoints.bindings.fairlead.dev",
 			"kubernetesoperators.bindings.fairlead.dev"} {
 			crd := &apiextensionsv1.CustomResourceDefinition{}
-			if err := c.Get(context.Background(), client.ObjectKey{Name: name}, crd); err != nil {
-				c.t.Fatal(err)
-			}
+			must.Succeed(c.t, c.Get(context.Background(), client.ObjectKey{Name: name}, crd))
 			crd.Annotations["meta.helm.sh/release-namespace"] = to.Namespace
 			crd.Annotations["meta.helm.sh/release-name"] = to.Name
-			if err := c.Update(context.Background(), crd); err != nil {
-				c.t.Fatal(err)
-			}
+			must.Succeed(c.t, c.Update(context.Background(), crd))
 		}
 		c.install(to.Name, to.Namespace)
 		crd, err := c.crd()
@@ -265,9 +252,7 @@ func (c *cluster) uninstallRemovesEverything() {
 		&admissionregistrationv1.ValidatingAdmissionPolicyList{},
 		&admissionregistrationv1.ValidatingAdmissionPolicyBindingList{},
 	} {
-		if err := c.List(ctx, list, selector); err != nil {
-			c.t.Fatal(err)
-		}
+		must.Succeed(c.t, c.List(ctx, list, selector))
 		if b, _ := json.Marshal(list); strings.Contains(string(b), release) {
 			c.t.Errorf("left behind: %s", b)
 		}

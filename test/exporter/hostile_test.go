@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/internal/operator/exporter"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
@@ -241,9 +242,7 @@ func (w *world) attempt(a attack) {
 func (w *world) mustApply(namespace, text string) *unstructured.Unstructured {
 	w.Helper()
 	o, err := w.apply(w.Kube, namespace, text)
-	if err != nil {
-		w.Fatal(err)
-	}
+	must.Succeed(w, err)
 	return o
 }
 
@@ -276,10 +275,8 @@ func TestHostile_ServiceThatChanges(t *testing.T) {
 		s.SetKind("Service")
 		s.SetNamespace(w.self)
 		s.SetName("honest")
-		if err := w.mallory.Patch(t.Context(), s,
-			client.RawPatch("application/merge-patch+json", []byte(spec))); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, w.mallory.Patch(t.Context(), s,
+			client.RawPatch("application/merge-patch+json", []byte(spec))))
 		w.expect(o, want)
 		w.takeDials()
 		for _, e := range w.endpoints(w.self) {

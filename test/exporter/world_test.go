@@ -28,6 +28,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/operator/exporter"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/operatortest"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 	"github.com/fairlead-dev/fairlead/test/support/testenv"
@@ -86,7 +87,8 @@ func answer(body string) http.HandlerFunc {
 func (w *world) impersonate() {
 	w.Helper()
 	all := []string{"*"}
-	w.Kube.MustCreate(&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: w.self, Name: "editor"}, Rules: []rbacv1.PolicyRule{
+	editor := metav1.ObjectMeta{Namespace: w.self, Name: "editor"}
+	w.Kube.MustCreate(&rbacv1.Role{ObjectMeta: editor, Rules: []rbacv1.PolicyRule{
 		{APIGroups: []string{""}, Resources: []string{"services", "configmaps", "endpoints", "secrets"}, Verbs: all},
 		{APIGroups: []string{"discovery.k8s.io"}, Resources: []string{"endpointslices"}, Verbs: all},
 		{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"agentendpoints", "cloudendpoints"},
@@ -94,15 +96,14 @@ func (w *world) impersonate() {
 		{APIGroups: []string{"multicluster.x-k8s.io"}, Resources: []string{"serviceexports"}, Verbs: all},
 	}})
 	user := "mallory-" + w.self
-	w.Kube.MustCreate(&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: w.self, Name: "editor"},
+	w.Kube.MustCreate(&rbacv1.RoleBinding{ObjectMeta: editor,
 		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "editor"},
 		Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user}}})
 	c := rest.CopyConfig(config)
 	c.Impersonate = rest.ImpersonationConfig{UserName: user}
 	var err error
-	if w.mallory, err = client.New(c, client.Options{}); err != nil {
-		w.Fatal(err)
-	}
+	w.mallory, err = client.New(c, client.Options{})
+	must.Succeed(w, err)
 }
 
 // pod makes a pod that is ready, and a Service of it with port 8080.
@@ -175,9 +176,7 @@ func (w *world) apply(as client.Client, namespace, text string) (o *unstructured
 // condition returns "Status Reason" and the message of a condition.
 func (w *world) condition(o *unstructured.Unstructured, typ string) (statusAndReason, message string) {
 	w.Helper()
-	if err := w.Kube.Get(w.Context(), client.ObjectKeyFromObject(o), o); err != nil {
-		w.Fatal(err)
-	}
+	must.Succeed(w, w.Kube.Get(w.Context(), client.ObjectKeyFromObject(o), o))
 	var status struct {
 		Status struct {
 			Conditions []metav1.Condition `json:"conditions"`
@@ -187,9 +186,7 @@ func (w *world) condition(o *unstructured.Unstructured, typ string) (statusAndRe
 	if err == nil {
 		err = yaml.Unmarshal(text, &status)
 	}
-	if err != nil {
-		w.Fatal(err)
-	}
+	must.Succeed(w, err)
 	c := meta.FindStatusCondition(status.Status.Conditions, typ)
 	if c == nil || c.ObservedGeneration != o.GetGeneration() {
 		return "", ""

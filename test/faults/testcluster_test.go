@@ -22,6 +22,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
 	"github.com/fairlead-dev/fairlead/internal/operator/options"
 	"github.com/fairlead-dev/fairlead/test/support/fakeaccount"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/testenv"
 )
 
@@ -51,8 +52,8 @@ type portUse struct {
 
 func newTestCluster(t *testing.T) *testCluster {
 	t.Helper()
-	w := &testCluster{T: t, kube: testenv.NewKube(t, config), account: fakeaccount.New(), traffic: &counter{}, config: config,
-		lastUse: map[int32]portUse{}}
+	w := &testCluster{T: t, kube: testenv.NewKube(t, config), account: fakeaccount.New(), traffic: &counter{},
+		config: config, lastUse: map[int32]portUse{}}
 	w.own = installation.Installation{Namespace: w.kube.CreateNamespace("op-"), Release: "fairlead"}
 	w.target = w.kube.CreateNamespace("team-")
 	w.kube.MustCreate(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: w.anchor()}})
@@ -192,9 +193,7 @@ func (w *testCluster) awaitConverged(when string) {
 func (w *testCluster) checkPortReuse(when string) {
 	w.Helper()
 	var objects v1alpha1.BoundEndpointList
-	if err := w.kube.List(w.Context(), &objects, client.InNamespace(w.own.Namespace)); err != nil {
-		w.Fatal(err)
-	}
+	must.Succeed(w, w.kube.List(w.Context(), &objects, client.InNamespace(w.own.Namespace)))
 	for _, o := range objects.Items {
 		for _, port := range o.Spec.Ports {
 			if last, used := w.lastUse[port.TargetPort]; used && last.hostname != o.Name &&

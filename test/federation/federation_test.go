@@ -11,6 +11,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
@@ -59,9 +60,7 @@ func TestFederation_RunsOnTokens(t *testing.T) {
 		t.Errorf("Registered is %s: %s", status, message)
 	}
 
-	if err := w.tenant.Store.DeleteCluster(t.Context(), w.tenant.Caller(), w.cluster.ID); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, w.tenant.Store.DeleteCluster(t.Context(), w.tenant.Caller(), w.cluster.ID))
 	deleted := time.Now()
 	for echoes(conn) == nil {
 		if took := time.Since(deleted); took > time.Second {

@@ -32,6 +32,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/operator/options"
 	"github.com/fairlead-dev/fairlead/internal/service"
 	"github.com/fairlead-dev/fairlead/test/support/accounttest"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/operatortest"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
@@ -60,9 +61,8 @@ func newWorld(t *testing.T) *world {
 	service := servicetest.Start(t, func(o *service.Options) { o.BaseURL = baseURL })
 	w := &world{World: operatortest.New(t, config, service), tenant: service.Tenant(), tokens: t.TempDir()}
 	var err error
-	if w.clients, err = kubernetes.NewForConfig(config); err != nil {
-		t.Fatal(err)
-	}
+	w.clients, err = kubernetes.NewForConfig(config)
+	must.Succeed(t, err)
 	for _, role := range account.SubjectRoles() {
 		w.Kube.MustCreate(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace,
 			Name: accountOf(role)}})
@@ -83,9 +83,7 @@ func accountOf(role account.SubjectRole) string {
 func (w *world) raw(path string) []byte {
 	w.Helper()
 	b, err := w.clients.RESTClient().Get().AbsPath(path).DoRaw(w.Context())
-	if err != nil {
-		w.Fatal(err)
-	}
+	must.Succeed(w, err)
 	return b
 }
 
@@ -95,9 +93,7 @@ func (w *world) trustCluster() {
 	var discovery struct {
 		Issuer string `json:"issuer"`
 	}
-	if err := json.Unmarshal(w.raw("/.well-known/openid-configuration"), &discovery); err != nil {
-		w.Fatal(err)
-	}
+	must.Succeed(w, json.Unmarshal(w.raw("/.well-known/openid-configuration"), &discovery))
 	keys, err := account.ParseKeySet(w.raw("/openid/v1/jwks"))
 	if err != nil || len(keys.Keys) != 2 {
 		w.Fatalf("the API server publishes %d keys: %v", len(keys.Keys), err)
@@ -111,9 +107,7 @@ func (w *world) trustCluster() {
 	}
 	w.cluster, err = w.tenant.Store.CreateCluster(w.Context(), w.tenant.Caller(), account.ClusterPatch{
 		Name: ptr.To("prod"), Issuer: &discovery.Issuer, JWKS: &keys, Subjects: &subjects})
-	if err != nil {
-		w.Fatal(err)
-	}
+	must.Succeed(w, err)
 }
 
 func (w *world) patchCluster(p account.ClusterPatch) {
@@ -133,12 +127,8 @@ func (w *world) tokenFile(role account.SubjectRole) string {
 func (w *world) writeToken(role account.SubjectRole, token string) {
 	w.Helper()
 	next := w.tokenFile(role) + ".next"
-	if err := os.WriteFile(next, []byte(token), 0o600); err != nil {
-		w.Fatal(err)
-	}
-	if err := os.Rename(next, w.tokenFile(role)); err != nil {
-		w.Fatal(err)
-	}
+	must.Succeed(w, os.WriteFile(next, []byte(token), 0o600))
+	must.Succeed(w, os.Rename(next, w.tokenFile(role)))
 }
 
 // requestTokens writes a token of the API server for every role, for an hour as the chart asks.
@@ -155,9 +145,7 @@ func (w *world) requestToken(role account.SubjectRole) string {
 		Audiences: []string{w.audience()}, ExpirationSeconds: ptr.To[int64](3600)}}
 	answer, err := w.clients.CoreV1().ServiceAccounts(w.Namespace).CreateToken(w.Context(), accountOf(role), request,
 		metav1.CreateOptions{})
-	if err != nil {
-		w.Fatal(err)
-	}
+	must.Succeed(w, err)
 	return answer.Status.Token
 }
 
@@ -166,9 +154,7 @@ func (w *world) serviceAccountUID(role account.SubjectRole) string {
 	w.Helper()
 	var sa corev1.ServiceAccount
 	key := client.ObjectKey{Namespace: w.Namespace, Name: accountOf(role)}
-	if err := w.Kube.Get(w.Context(), key, &sa); err != nil {
-		w.Fatal(err)
-	}
+	must.Succeed(w, w.Kube.Get(w.Context(), key, &sa))
 	return string(sa.UID)
 }
 
@@ -260,9 +246,7 @@ func (w *world) apiStatus(token string) int {
 	request := w.Service.NewAPIRequest(http.MethodGet, "/endpoints", nil)
 	request.Header.Set("Authorization", "Bearer "+token)
 	res, err := w.Service.NewAPITransport().RoundTrip(request)
-	if err != nil {
-		w.Fatal(err)
-	}
+	must.Succeed(w, err)
 	_ = res.Body.Close()
 	return res.StatusCode
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/internal/tunnel/relay"
 	"github.com/fairlead-dev/fairlead/test/support/inputs"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // tenant is an account of the service, with an upstream.
@@ -37,16 +38,12 @@ func newTenant(t testing.TB) *tenant {
 	ctx := timeoutContext(t)
 	a := &tenant{TB: t, n: tenants.Add(1), upstream: newUpstream(t)}
 	created, err := env.store.CreateAccount(ctx, fmt.Sprint("tenant-", a.n))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	a.id = created.ID
-	if _, a.apiKey, err = env.store.IssueAPIKey(ctx, a.id, "", nil, nil); err != nil {
-		t.Fatal(err)
-	}
-	if _, a.authtoken, err = env.store.IssueAuthtoken(ctx, a.id, "", nil); err != nil {
-		t.Fatal(err)
-	}
+	_, a.apiKey, err = env.store.IssueAPIKey(ctx, a.id, "", nil, nil)
+	must.Succeed(t, err)
+	_, a.authtoken, err = env.store.IssueAuthtoken(ctx, a.id, "", nil)
+	must.Succeed(t, err)
 	return a
 }
 
@@ -65,9 +62,7 @@ type rule struct {
 func policy(t testing.TB, rules ...rule) string {
 	t.Helper()
 	b, err := json.Marshal(map[string]any{"on_http_request": rules})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return string(b)
 }
 
@@ -156,9 +151,7 @@ func (s *site) bindWith(binding string, rules ...rule) *site {
 func (a *tenant) bind(b tunnel.Bind) tunnel.Bound {
 	a.Helper()
 	tlsConfig, err := trust.Options{CASHA256: env.at.CAFingerprint}.ClientConfig()
-	if err != nil {
-		a.Fatal(err)
-	}
+	must.Succeed(a, err)
 	bound, failed := make(chan tunnel.Bound, 16), make(chan error, 16)
 	c := tunnel.NewClient(tunnel.ClientConfig{
 		Address: env.at.Service.String(), TLS: tlsConfig, MaxBackoff: 300 * time.Millisecond,
@@ -212,20 +205,14 @@ func (u *upstream) serveStream(ctx context.Context, st *tunnel.Stream) {
 func (a *tenant) api(method, path string, in, out any) int {
 	a.Helper()
 	tlsConfig, err := trust.Options{CASHA256: env.at.CAFingerprint}.ClientConfig()
-	if err != nil {
-		a.Fatal(err)
-	}
+	must.Succeed(a, err)
 	tr := &http.Transport{TLSClientConfig: tlsConfig}
 	defer tr.CloseIdleConnections()
 	body, err := json.Marshal(in)
-	if err != nil {
-		a.Fatal(err)
-	}
+	must.Succeed(a, err)
 	req, err := http.NewRequestWithContext(timeoutContext(a.TB), method, "https://"+env.at.Service.String()+path,
 		bytes.NewReader(body))
-	if err != nil {
-		a.Fatal(err)
-	}
+	must.Succeed(a, err)
 	req.Header.Set("Authorization", "Bearer "+a.apiKey)
 	req.Header.Set("Service-Version", "2")
 	if in != nil {
@@ -234,9 +221,7 @@ func (a *tenant) api(method, path string, in, out any) int {
 		req.Body, req.ContentLength = http.NoBody, 0
 	}
 	res, err := tr.RoundTrip(req)
-	if err != nil {
-		a.Fatal(err)
-	}
+	must.Succeed(a, err)
 	defer res.Body.Close()
 	answer := text(a.TB, res.Body)
 	if out != nil {

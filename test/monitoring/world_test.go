@@ -26,6 +26,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/test/support/closedport"
 	"github.com/fairlead-dev/fairlead/test/support/freeaddr"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/operatortest"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 	"github.com/fairlead-dev/fairlead/test/support/testenv"
@@ -97,9 +98,7 @@ func authorityOf(t *testing.T, address string) string {
 	t.Helper()
 	//nolint:gosec // the test only reads the certificate
 	conn, err := (&tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}).DialContext(t.Context(), "tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer func() { _ = conn.Close() }()
 	chain := conn.(*tls.Conn).ConnectionState().PeerCertificates
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: chain[len(chain)-1].Raw}))
@@ -109,9 +108,7 @@ func authorityOf(t *testing.T, address string) string {
 func (w *world) newMetrics() string {
 	w.Helper()
 	address, err := freeaddr.Find()
-	if err != nil {
-		w.Fatal(err)
-	}
+	must.Succeed(w, err)
 	w.metrics = append(w.metrics, address)
 	return address
 }
@@ -196,9 +193,7 @@ func (w *world) waitAnswer(name, path, want string) {
 	url := "http://" + w.address(name) + path
 	wait.Until(w, name+" answering "+want, func() bool {
 		req, err := http.NewRequestWithContext(w.Context(), http.MethodGet, url, nil)
-		if err != nil {
-			w.Fatal(err)
-		}
+		must.Succeed(w, err)
 		req.Host = name + "." + w.Target
 		body, err := get(req)
 		return err == nil && (want == "" || body == want)

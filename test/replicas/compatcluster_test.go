@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/testenv"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
@@ -64,13 +65,11 @@ func (r *rig) startOperator(p programs) *release {
 		r.t.Fatal(compatCluster.err)
 	}
 	n := compatReleases.Add(1)
-	o := &release{r: r, p: p, kube: testenv.NewKube(r.t, compatCluster.env.Config), number: n, namespace: fmt.Sprintf("fairlead-%d", n),
-		target: fmt.Sprintf("demo-%d", n)}
+	o := &release{r: r, p: p, kube: testenv.NewKube(r.t, compatCluster.env.Config), number: n,
+		namespace: fmt.Sprintf("fairlead-%d", n), target: fmt.Sprintf("demo-%d", n)}
 	for name, text := range map[string][]byte{"kubeconfig": compatCluster.env.Kubeconfig,
 		"ca.crt": []byte(r.run("ca"))} {
-		if err := os.WriteFile(filepath.Join(r.dir, name), text, 0o600); err != nil {
-			r.t.Fatal(err)
-		}
+		must.Succeed(r.t, os.WriteFile(filepath.Join(r.dir, name), text, 0o600))
 	}
 	o.createObjects()
 	o.startManager()
@@ -101,9 +100,7 @@ func (o *release) createObjects() {
 	)
 	pod.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: o.podIP(),
 		Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}
-	if err := o.kube.Status().Update(o.r.t.Context(), pod); err != nil {
-		o.r.t.Fatal(err)
-	}
+	must.Succeed(o.r.t, o.kube.Status().Update(o.r.t.Context(), pod))
 }
 
 func (o *release) env() []string {
@@ -160,9 +157,7 @@ func (o *release) operator() *v1alpha1.KubernetesOperator {
 	o.r.t.Helper()
 	k := &v1alpha1.KubernetesOperator{}
 	key := client.ObjectKey{Namespace: o.namespace, Name: "fairlead"}
-	if err := o.kube.Get(o.r.t.Context(), key, k); err != nil {
-		o.r.t.Fatal(err)
-	}
+	must.Succeed(o.r.t, o.kube.Get(o.r.t.Context(), key, k))
 	return k
 }
 

@@ -89,8 +89,7 @@ func TestExporter_ManyExports(t *testing.T) {
 	w.kube = testenv.NewKube(t, config)
 	w.kube.MustCreate(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}})
 	for i := range n {
-		w.kube.MustCreate(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: fmt.Sprintf("s-%04d", i)},
-			Spec: corev1.ServiceSpec{Selector: map[string]string{"a": "b"}, Ports: []corev1.ServicePort{{Port: 80}}}})
+		w.kube.CreateService(w.namespace, fmt.Sprintf("s-%04d", i), "none", 80)
 	}
 	d := w.deployment()
 	start := func() *replica {

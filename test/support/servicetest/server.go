@@ -18,6 +18,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/store"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/test/support/logbuffer"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // MaxWait bounds every wait of a test for what has to happen at once.
@@ -117,9 +118,7 @@ func (r *Server) readSecrets() {
 func (r *Server) OpenStore() *store.Store {
 	r.T.Helper()
 	st, err := store.Open(Context(r.T), store.Options{DataDir: r.Options.DataDir, DatabaseURL: r.Options.DatabaseURL})
-	if err != nil {
-		r.T.Fatal(err)
-	}
+	must.Succeed(r.T, err)
 	r.T.Cleanup(func() { _ = st.Close() })
 	return st
 }
@@ -144,9 +143,7 @@ func (r *Server) RunTunnelClient(cfg tunnel.ClientConfig) (c *tunnel.Client, sto
 func ReadAll(t *testing.T, r io.Reader) string {
 	t.Helper()
 	b, err := io.ReadAll(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return string(b)
 }
 
@@ -157,14 +154,10 @@ func AllowLoopback(o *service.Options) { o.StaticAllow = []string{"127.0.0.0/8"}
 func (r *Server) GetHealth(path string) (int, string) {
 	r.T.Helper()
 	req, err := http.NewRequestWithContext(Context(r.T), "GET", "http://"+r.Addrs.Metrics.String()+path, nil)
-	if err != nil {
-		r.T.Fatal(err)
-	}
+	must.Succeed(r.T, err)
 	tr := &http.Transport{DisableKeepAlives: true}
 	res, err := tr.RoundTrip(req)
-	if err != nil {
-		r.T.Fatal(err)
-	}
+	must.Succeed(r.T, err)
 	defer func() { _ = res.Body.Close() }()
 	return res.StatusCode, ReadAll(r.T, res.Body)
 }

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // Kube is a test's client of a control plane. It knows Kubernetes's kinds, CRDs, this project's
@@ -33,14 +34,10 @@ func NewKube(t testing.TB, config *rest.Config) *Kube {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme,
 		v1alpha1.AddToScheme, v1beta1.Install} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, add(scheme))
 	}
 	c, err := client.New(config, client.Options{Scheme: scheme})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return &Kube{Client: c, t: t}
 }
 
@@ -48,18 +45,14 @@ func NewKube(t testing.TB, config *rest.Config) *Kube {
 func (k *Kube) MustCreate(objects ...client.Object) {
 	k.t.Helper()
 	for _, o := range objects {
-		if err := k.Create(k.t.Context(), o); err != nil {
-			k.t.Fatal(err)
-		}
+		must.Succeed(k.t, k.Create(k.t.Context(), o))
 	}
 }
 
 // MustDelete deletes an object, or ends the test.
 func (k *Kube) MustDelete(o client.Object) {
 	k.t.Helper()
-	if err := k.Delete(k.t.Context(), o); err != nil {
-		k.t.Fatal(err)
-	}
+	must.Succeed(k.t, k.Delete(k.t.Context(), o))
 }
 
 // CreateNamespace creates a namespace and returns its name.
@@ -84,9 +77,7 @@ func (k *Kube) CreatePod(namespace, name, ip string) *corev1.Pod {
 	k.MustCreate(pod)
 	pod.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: ip, PodIPs: []corev1.PodIP{{IP: ip}},
 		Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}
-	if err := k.Status().Update(k.t.Context(), pod); err != nil {
-		k.t.Fatal(err)
-	}
+	must.Succeed(k.t, k.Status().Update(k.t.Context(), pod))
 	return pod
 }
 

@@ -21,6 +21,8 @@ import (
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // startTimeout bounds the start of etcd and of the API server, each. They need two seconds on an
@@ -80,9 +82,7 @@ type Env struct {
 func Start(t testing.TB, opts ...Option) *rest.Config {
 	t.Helper()
 	e, err := New(opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() {
 		if err := e.Stop(); err != nil {
 			t.Error(err)

@@ -73,7 +73,8 @@ func (w *Watcher) restricted(hostname string) bool {
 func TestWatcher(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.MustCreate(namespace("demo", map[string]string{"team": "a"}), namespace("prod", nil), access("demo", "api", "api"))
+	w.MustCreate(namespace("demo", map[string]string{"team": "a"}), namespace("prod", nil),
+		access("demo", "api", "api"))
 	t.Run("follows objects and labels", w.followsObjects)
 	t.Run("remembers what vanished", w.remembersVanished)
 	t.Run("knows namespaces that are being deleted", w.knowsNamespaces)

@@ -17,6 +17,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
@@ -119,9 +120,7 @@ func (c *sessionLoad) status(as loadSession) int {
 	c.T.Helper()
 	client := c.http2()
 	r, err := http.NewRequestWithContext(servicetest.Context(c.T), "GET", as.url+"/hello", nil)
-	if err != nil {
-		c.T.Fatal(err)
-	}
+	must.Succeed(c.T, err)
 	r.Header.Set("Cookie", as.cookie)
 	res, err := client.Do(r)
 	if err != nil {

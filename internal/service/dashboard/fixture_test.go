@@ -19,6 +19,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/httpkit"
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 const (
@@ -303,9 +304,7 @@ type answer struct {
 func (b *browser) do(method, path, form string, header map[string]string) answer {
 	b.t.Helper()
 	r, err := http.NewRequestWithContext(b.t.Context(), method, b.at+path, strings.NewReader(form))
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must.Succeed(b.t, err)
 	if method == http.MethodPost {
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		r.Header.Set("Sec-Fetch-Site", "same-origin")
@@ -320,14 +319,10 @@ func (b *browser) do(method, path, form string, header map[string]string) answer
 		r.AddCookie(&http.Cookie{Name: name, Value: value})
 	}
 	res, err := http.DefaultTransport.RoundTrip(r)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must.Succeed(b.t, err)
 	defer res.Body.Close()
 	body, err := io.ReadAll(res.Body)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must.Succeed(b.t, err)
 	for _, c := range res.Cookies() {
 		c.Name, _, _ = strings.Cut(c.Name, "~")
 		if c.MaxAge < 0 {

@@ -20,6 +20,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/seal"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 const testTimeout = time.Minute
@@ -41,23 +42,15 @@ func newTestService(t *testing.T, acl ...string) *testService {
 	t.Helper()
 	dir := t.TempDir()
 	key, err := seal.ReadOrCreate(filepath.Join(dir, "secret.key"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	st, err := store.Open(t.Context(), store.Options{DataDir: dir, Key: key})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { _ = st.Close() })
 	l := &testService{t: t, store: st}
 	a, err := st.CreateAccount(t.Context(), "first")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	token, secret, err := st.IssueAuthtoken(t.Context(), a.ID, "", acl)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	l.accountID, l.tokenID, l.token = a.ID, token.ID, secret
 	l.Server = New(Options{
 		Store: st, StoreID: st.StoreID(),
@@ -110,9 +103,7 @@ func (l *testService) listen() {
 	config := &tls.Config{Certificates: https.TLS.Certificates, NextProtos: []string{tunnel.ALPN},
 		MinVersion: tls.VersionTLS13, DynamicRecordSizingDisabled: true}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		l.t.Fatal(err)
-	}
+	must.Succeed(l.t, err)
 	l.addr = ln.Addr().String()
 	tunnels := tunnel.NewServer(tunnel.ServerConfig{Handler: l.Server})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -180,9 +171,7 @@ func (l *testService) agentWith(hello tunnel.Hello) *agent {
 	wait, end := context.WithTimeout(l.t.Context(), testTimeout)
 	defer end()
 	s, err := client.Wait(wait)
-	if err != nil {
-		l.t.Fatal(err)
-	}
+	must.Succeed(l.t, err)
 	a.Session = s
 	return a
 }
@@ -192,17 +181,13 @@ func (l *testService) tunnel(a *agent, labels map[string]string, resume string) 
 	l.t.Helper()
 	bound, err := a.Bind(l.t.Context(), tunnel.Bind{Labels: labels, UpstreamURL: "tcp://localhost:1",
 		ResumeSecret: resume})
-	if err != nil {
-		l.t.Fatal(err)
-	}
+	must.Succeed(l.t, err)
 	return bound
 }
 
 func (l *testService) listed() []account.LabelledTunnel {
 	l.t.Helper()
 	page, _, err := l.store.ListLabelledTunnels(l.t.Context(), l.accountID, nil, account.Page{})
-	if err != nil {
-		l.t.Fatal(err)
-	}
+	must.Succeed(l.t, err)
 	return page
 }

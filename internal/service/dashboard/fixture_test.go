@@ -351,5 +351,19 @@ func signedInAs(t *testing.T, srv *httptest.Server, secret string) *browser {
 	return b
 }
 
+// newDashboard serves a dashboard over a new fake.
+func newDashboard(t *testing.T) (*fake, *httptest.Server) {
+	t.Helper()
+	f := newFake(testTime())
+	return f, dashboardOf(t, f, nil)
+}
+
+// newSignedIn signs in with a key at a dashboard over a new fake.
+func newSignedIn(t *testing.T, secret string) (*fake, *browser) {
+	t.Helper()
+	f, srv := newDashboard(t)
+	return f, signedInAs(t, srv, secret)
+}
+
 // testTime is when the tests take place.
 func testTime() time.Time { return time.Date(2026, 11, 20, 9, 41, 0, 0, time.UTC) }

@@ -90,8 +90,7 @@ func TestLiveUpdates_SendChanges(t *testing.T) {
 
 func TestLiveUpdates_ObserveScopes(t *testing.T) {
 	t.Parallel()
-	f := newFake(testTime())
-	srv := dashboardOf(t, f, nil)
+	f, srv := newDashboard(t)
 	_, events, _ := signedInAs(t, srv, "flk_identities").listen("?of=endpoints+audit")
 	waitForEvent(t, events, "hello")
 	if n := f.subscribers(); n != 1 {

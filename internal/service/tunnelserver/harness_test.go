@@ -153,13 +153,23 @@ func (l *testService) agentWith(hello tunnel.Hello) *agent {
 	a := &agent{}
 	client := tunnel.NewClient(tunnel.ClientConfig{
 		Address: l.addr, TLS: l.tls, Connections: 1,
-		Hello: func() tunnel.Hello { return hello },
-		OnStream: func(ctx context.Context, _ *tunnel.Session, st *tunnel.Stream) {
-			if st.Accept() == nil {
-				<-ctx.Done()
-			}
-		},
+		Hello:    func() tunnel.Hello { return hello },
+		OnStream: keepOpen,
 	})
+	a.run(l.t, client)
+	return a
+}
+
+// keepOpen accepts a stream and keeps it open.
+func keepOpen(ctx context.Context, _ *tunnel.Session, st *tunnel.Stream) {
+	if st.Accept() == nil {
+		<-ctx.Done()
+	}
+}
+
+// run runs the agent's client until the test ends, and waits for its session.
+func (a *agent) run(t *testing.T, client *tunnel.Client) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done, ended := make(chan struct{}), make(chan error, 1)
 	go func() {
@@ -167,13 +177,12 @@ func (l *testService) agentWith(hello tunnel.Hello) *agent {
 		ended <- client.Run(ctx)
 	}()
 	a.stop, a.ended = func() { cancel(); <-done }, ended
-	l.t.Cleanup(a.stop)
-	wait, end := context.WithTimeout(l.t.Context(), testTimeout)
+	t.Cleanup(a.stop)
+	up, end := context.WithTimeout(t.Context(), testTimeout)
 	defer end()
-	s, err := client.Wait(wait)
-	must.Succeed(l.t, err)
-	a.Session = s
-	return a
+	var err error
+	a.Session, err = client.Wait(up)
+	must.Succeed(t, err)
 }
 
 // tunnel binds a labelled tunnel.

@@ -28,7 +28,7 @@ func openSession(r *servicetest.Server, token string) *tunnel.Session {
 }
 
 // wantCode checks that err is a refusal with the code whose message has every text.
-func wantCode(t *testing.T, what string, err error, code tunnel.Code, texts ...string) {
+func wantCode(t testing.TB, what string, err error, code tunnel.Code, texts ...string) {
 	t.Helper()
 	var e *tunnel.Error
 	if !errors.As(err, &e) || e.Code != code {

@@ -57,7 +57,7 @@ func TestLogin_SessionExpires(t *testing.T) {
 
 // newLogoutRequest returns the provider's request that posts a token to the back-channel logout of
 // the site.
-func newLogoutRequest(t *testing.T, site, token string) *http.Request {
+func newLogoutRequest(t testing.TB, site, token string) *http.Request {
 	t.Helper()
 	r, err := http.NewRequestWithContext(servicetest.Context(t), "POST", site+"/_fairlead/oidc/logout",
 		strings.NewReader(url.Values{"logout_token": {token}}.Encode()))

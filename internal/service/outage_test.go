@@ -61,7 +61,7 @@ func startOutageServer(t *testing.T) *outageServer {
 }
 
 // relayDatabase returns the database's URL with a socket that leads through w.network.
-func (w *outageServer) relayDatabase(t *testing.T, database string) string {
+func (w *outageServer) relayDatabase(t testing.TB, database string) string {
 	t.Helper()
 	dir := t.TempDir()
 	u, err := url.Parse(database)
@@ -120,7 +120,7 @@ type outageTarget struct {
 }
 
 // targets sets endpoints of all kinds up; each of them gets requests during the outage.
-func (w *outageServer) targets(t *testing.T) map[string]outageTarget {
+func (w *outageServer) targets(t testing.TB) map[string]outageTarget {
 	t.Helper()
 	page := func(url string) func() (int, string) { return func() (int, string) { return w.GetPage(url) } }
 	pod := func(b tunnel.Bound) func() (int, string) { return func() (int, string) { return w.forward.Get(b) } }
@@ -199,7 +199,7 @@ func TestOutage_TrafficWithoutLoginGoesOn(t *testing.T) {
 }
 
 // expectAnswer sends one request, which must be answered in time.
-func expectAnswer(t *testing.T, name string, target outageTarget) {
+func expectAnswer(t testing.TB, name string, target outageTarget) {
 	t.Helper()
 	began := time.Now()
 	status, body := target.ask()
@@ -213,7 +213,7 @@ func expectAnswer(t *testing.T, name string, target outageTarget) {
 
 // expectRecovery checks that logins work again, and that a deletion and a revoked grant take
 // effect.
-func (w *outageServer) expectRecovery(t *testing.T, targets map[string]outageTarget, person *http.Client) {
+func (w *outageServer) expectRecovery(t testing.TB, targets map[string]outageTarget, person *http.Client) {
 	t.Helper()
 	servicetest.Eventually(t, "logins work again", func() bool {
 		return w.request(person, "GET", "https://login.example.com/").status == 200

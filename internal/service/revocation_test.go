@@ -40,7 +40,7 @@ func TestRevocation_CutsEveryKindOfRequest(t *testing.T) {
 }
 
 // revokeOne opens a request of the kind for two users, revokes one and checks both requests.
-func (c *sessionLoad) revokeOne(t *testing.T, api func(method, path string) (int, error), kind, base string) {
+func (c *sessionLoad) revokeOne(t testing.TB, api func(method, path string) (int, error), kind, base string) {
 	t.Helper()
 	shared := c.http2()
 	what := kind + " at " + base
@@ -78,7 +78,7 @@ func (c *sessionLoad) revokeOne(t *testing.T, api func(method, path string) (int
 
 // checkCompleted checks that an uncut request ends with all that the upstream has sent, or with the
 // upstream having received all of it.
-func (c *sessionLoad) checkCompleted(t *testing.T, o *openRequest) {
+func (c *sessionLoad) checkCompleted(t testing.TB, o *openRequest) {
 	t.Helper()
 	e := servicetest.Receive(t, o.over, "end of an uncut "+o.kind)
 	want := before + after

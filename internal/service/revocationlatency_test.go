@@ -78,7 +78,7 @@ func TestRevocation_Latency(t *testing.T) {
 type figures map[string][]time.Duration
 
 // cutAndMeasure revokes and waits until the streams have ended, on both sides.
-func (c *sessionLoad) cutAndMeasure(t *testing.T, revoke func() (int, error), streams []*openRequest, f figures) {
+func (c *sessionLoad) cutAndMeasure(t testing.TB, revoke func() (int, error), streams []*openRequest, f figures) {
 	t.Helper()
 	began := time.Now()
 	status, err := revoke()

@@ -22,7 +22,7 @@ import (
 
 // securityTable reads the table below the heading of docs/secure/credentials.md: cells by the text
 // of the row's first cell and of the column's head, without backquotes.
-func securityTable(t *testing.T, heading string) map[string]map[string]string {
+func securityTable(t testing.TB, heading string) map[string]map[string]string {
 	t.Helper()
 	page, err := os.ReadFile("../../docs/secure/credentials.md")
 	must.Succeed(t, err)

@@ -4,21 +4,16 @@
 package login
 
 import (
-	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
-	"net"
-	"net/http"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/fairlead-dev/fairlead/internal/trust"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
-	"github.com/fairlead-dev/fairlead/internal/tunnel/relay"
 	"github.com/fairlead-dev/fairlead/test/support/inputs"
 	"github.com/fairlead-dev/fairlead/test/support/must"
+	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
 // tenant is an account of the service, with an upstream.
@@ -150,37 +145,11 @@ func (s *site) bindWith(binding string, rules ...rule) *site {
 
 func (a *tenant) bind(b tunnel.Bind) tunnel.Bound {
 	a.Helper()
-	tlsConfig, err := trust.Options{CASHA256: env.at.CAFingerprint}.ClientConfig()
-	must.Succeed(a, err)
-	bound, failed := make(chan tunnel.Bound, 16), make(chan error, 16)
-	c := tunnel.NewClient(tunnel.ClientConfig{
-		Address: env.at.Service.String(), TLS: tlsConfig, MaxBackoff: 300 * time.Millisecond,
-		Hello: func() tunnel.Hello {
-			return tunnel.Hello{Role: tunnel.RoleAgent, Token: a.authtoken, ClientVersion: "0.0.0-test", OS: "linux",
-				InstanceID: "test"}
-		},
-		OnUp: func(ctx context.Context, s *tunnel.Session) error {
-			got, err := s.Bind(ctx, b)
-			if err != nil {
-				failed <- err
-				return err
-			}
-			bound <- got
-			return nil
-		},
-		OnStream: func(ctx context.Context, _ *tunnel.Session, st *tunnel.Stream) { a.upstream.serveStream(ctx, st) },
-	})
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = c.Run(ctx)
-	}()
-	a.Cleanup(func() { cancel(); <-done })
+	agent := a.service().StartAgent(b, a.upstream.addr)
 	select {
-	case b := <-bound:
-		return b
-	case err := <-failed:
+	case bound := <-agent.Bound:
+		return bound
+	case err := <-agent.Ended:
 		a.Fatalf("binding %s: %v", b.URL, err)
 	case <-time.After(maxWait):
 		a.Fatalf("%s was not bound", b.URL)
@@ -188,46 +157,13 @@ func (a *tenant) bind(b tunnel.Bind) tunnel.Bound {
 	panic("unreachable")
 }
 
-func (u *upstream) serveStream(ctx context.Context, st *tunnel.Stream) {
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", u.addr)
-	if err != nil {
-		_ = st.Refuse(tunnel.RefusedUpstream)
-		return
-	}
-	if err := st.Accept(); err != nil {
-		_ = conn.Close()
-		return
-	}
-	_, _ = relay.Join(ctx, st, conn.(*net.TCPConn), relay.Options{})
+// service returns the service, as the tenant calls it.
+func (a *tenant) service() *servicetest.Server {
+	return &servicetest.Server{T: a.TB, Addrs: env.at, APIKey: a.apiKey, Authtoken: a.authtoken}
 }
 
 // api calls the account API and returns the status; out may be nil.
 func (a *tenant) api(method, path string, in, out any) int {
 	a.Helper()
-	tlsConfig, err := trust.Options{CASHA256: env.at.CAFingerprint}.ClientConfig()
-	must.Succeed(a, err)
-	tr := &http.Transport{TLSClientConfig: tlsConfig}
-	defer tr.CloseIdleConnections()
-	body, err := json.Marshal(in)
-	must.Succeed(a, err)
-	req, err := http.NewRequestWithContext(timeoutContext(a.TB), method, "https://"+env.at.Service.String()+path,
-		bytes.NewReader(body))
-	must.Succeed(a, err)
-	req.Header.Set("Authorization", "Bearer "+a.apiKey)
-	req.Header.Set("Service-Version", "2")
-	if in != nil {
-		req.Header.Set("Content-Type", "application/json")
-	} else {
-		req.Body, req.ContentLength = http.NoBody, 0
-	}
-	res, err := tr.RoundTrip(req)
-	must.Succeed(a, err)
-	defer res.Body.Close()
-	answer := text(a.TB, res.Body)
-	if out != nil {
-		if err := json.Unmarshal([]byte(answer), out); err != nil {
-			a.Fatalf("%s %s: %d %s", method, path, res.StatusCode, answer)
-		}
-	}
-	return res.StatusCode
+	return a.service().CallAPI(method, path, in, out)
 }

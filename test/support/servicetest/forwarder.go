@@ -20,7 +20,7 @@ import (
 // Forwarder opens streams as the operator's forwarder does for the connections of pods.
 type Forwarder struct {
 	*tunnel.Client
-	T     *testing.T
+	T     testing.TB
 	Ended <-chan error
 	Lines chan tunnel.RequestLine
 }
@@ -60,7 +60,7 @@ func (r *Server) StartForwarderAs(token, operator string) *Forwarder {
 const PodAddr = "10.1.2.3:45678"
 
 // OpenHeader returns the header that a forwarder sends for an endpoint.
-func OpenHeader(t *testing.T, b tunnel.Bound) tunnel.OpenHeader {
+func OpenHeader(t testing.TB, b tunnel.Bound) tunnel.OpenHeader {
 	t.Helper()
 	_, hostport, _ := strings.Cut(b.URL, "://")
 	host, port, err := net.SplitHostPort(hostport)

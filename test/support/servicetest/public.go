@@ -33,7 +33,7 @@ type PublicServer struct {
 }
 
 // StartPublic runs a service with a public edge, with the options changed by change.
-func StartPublic(t *testing.T, change ...func(*service.Options)) *PublicServer {
+func StartPublic(t testing.TB, change ...func(*service.Options)) *PublicServer {
 	t.Helper()
 	dir := t.TempDir()
 	w := &PublicServer{Roots: IssueCertificate(t, dir, "*.example.com")}
@@ -53,7 +53,7 @@ func StartPublic(t *testing.T, change ...func(*service.Options)) *PublicServer {
 }
 
 // IssueCertificate writes tls.crt and tls.key for the names into dir and returns whom to trust.
-func IssueCertificate(t *testing.T, dir string, names ...string) *x509.CertPool {
+func IssueCertificate(t testing.TB, dir string, names ...string) *x509.CertPool {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	must.Succeed(t, err)

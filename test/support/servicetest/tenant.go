@@ -18,7 +18,7 @@ import (
 
 // Tenant creates cloud endpoints and backends of an account, straight in the store.
 type Tenant struct {
-	T       *testing.T
+	T       testing.TB
 	Store   *store.Store
 	Account string
 }

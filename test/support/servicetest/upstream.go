@@ -14,7 +14,7 @@ import (
 )
 
 // ServeTCP serves the connections to a port of its own and returns its address.
-func ServeTCP(t *testing.T, serve func(*net.TCPConn)) string {
+func ServeTCP(t testing.TB, serve func(*net.TCPConn)) string {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	must.Succeed(t, err)
@@ -42,7 +42,7 @@ func ServeTCP(t *testing.T, serve func(*net.TCPConn)) string {
 func Echo(c *net.TCPConn) { _, _ = io.Copy(c, c) }
 
 // ServeHTTP serves HTTP on a port of its own and returns its address.
-func ServeHTTP(t *testing.T, h http.HandlerFunc) string {
+func ServeHTTP(t testing.TB, h http.HandlerFunc) string {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	must.Succeed(t, err)

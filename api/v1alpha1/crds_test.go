@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/testenv"
 )
 
@@ -23,18 +24,14 @@ import (
 func TestCRDs(t *testing.T) {
 	t.Parallel()
 	kube, err := client.New(testenv.Start(t), client.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	kube = client.WithFieldValidation(kube, "Strict")
 	for _, name := range []string{"demo", "prod", "fairlead"} {
 		ns := &unstructured.Unstructured{}
 		ns.SetAPIVersion("v1")
 		ns.SetKind("Namespace")
 		ns.SetName(name)
-		if err := kube.Create(t.Context(), ns); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, kube.Create(t.Context(), ns))
 	}
 	t.Run("samples apply", func(t *testing.T) { samplesApply(t, kube) })
 	for _, tt := range created {
@@ -55,9 +52,7 @@ func samplesApply(t *testing.T, kube client.Client) {
 	}
 	for _, file := range files {
 		raw, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		for decoder := yaml.NewYAMLToJSONDecoder(bytes.NewReader(raw)); ; {
 			var o unstructured.Unstructured
 			if err := decoder.Decode(&o.Object); errors.Is(err, io.EOF) {
@@ -195,9 +190,7 @@ var updated = []updateCase{
 // check updates an object.
 func (u updateCase) check(t *testing.T, kube client.Client) {
 	o := object(t, u.kind, u.from)
-	if err := kube.Create(t.Context(), o); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, kube.Create(t.Context(), o))
 	o.Object["spec"] = object(t, u.kind, u.to).Object["spec"]
 	expectError(t, kube.Update(t.Context(), o), u.refused)
 }
@@ -205,9 +198,7 @@ func (u updateCase) check(t *testing.T, kube client.Client) {
 func bindingsDefault(t *testing.T, kube client.Client) {
 	for kind, spec := range map[string]string{agentEndpoint: httpTo, cloudEndpoint: "url: http://a.demo"} {
 		o := object(t, kind, spec)
-		if err := kube.Create(t.Context(), o); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, kube.Create(t.Context(), o))
 		got, _, err := unstructured.NestedStringSlice(o.Object, "spec", "bindings")
 		if err != nil || len(got) != 1 || got[0] != "kubernetes" {
 			t.Errorf("%s: bindings %v, %v", kind, got, err)
@@ -252,9 +243,7 @@ func object(t *testing.T, kind, spec string) *unstructured.Unstructured {
 	t.Helper()
 	o := &unstructured.Unstructured{Object: map[string]any{}}
 	var parsed map[string]any
-	if err := yaml.Unmarshal([]byte(spec), &parsed); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, yaml.Unmarshal([]byte(spec), &parsed))
 	o.SetAPIVersion("bindings.fairlead.dev/v1alpha1")
 	o.SetKind(kind)
 	o.SetNamespace("demo")

@@ -13,6 +13,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 func TestHealthcheck_ChecksCertificateAPIAndTunnels(t *testing.T) {
@@ -21,14 +23,10 @@ func TestHealthcheck_ChecksCertificateAPIAndTunnels(t *testing.T) {
 	log, _ := served(t, dir, "--base-url", "https://fairlead.example.net", "--log-format", "json")
 	addr := regexp.MustCompile(`"addr":"([^"]+)"`).FindStringSubmatch(log.String())[1]
 	_, port, err := net.SplitHostPort(addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	ca, fingerprint := ok(t, "ca", "--data-dir", dir)
 	caFile := filepath.Join(t.TempDir(), "ca.crt")
-	if err := os.WriteFile(caFile, []byte(ca), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(caFile, []byte(ca), 0o600))
 	plain := httptest.NewTLSServer(http.NotFoundHandler())
 	defer plain.Close()
 	plainCA := filepath.Join(t.TempDir(), "plain.crt")

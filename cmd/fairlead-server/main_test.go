@@ -20,6 +20,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/fairlead-dev/fairlead/test/support/logbuffer"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
@@ -241,9 +242,7 @@ func TestRun_WrongUsageExitsWith2(t *testing.T) {
 func TestRun_FailuresExitWith1(t *testing.T) {
 	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { _ = taken.Close() })
 	used := filepath.Join(t.TempDir(), "used")
 	served(t, used)
@@ -251,9 +250,7 @@ func TestRun_FailuresExitWith1(t *testing.T) {
 	_, stop := served(t, newer)
 	stop()
 	db, err := sql.Open("sqlite", filepath.Join(newer, "fairlead.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if _, err := db.ExecContext(t.Context(),
 		"PRAGMA user_version = 999; UPDATE store SET compatible_from = 999"); err != nil {
 		t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/test/support/logbuffer"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/postgrestest"
 )
 
@@ -41,18 +42,14 @@ func TestCommands_OnPostgres(t *testing.T) {
 	databaseURL := postgres.URL(t)
 	dir := t.TempDir()
 	key := filepath.Join(dir, "key")
-	if err := os.WriteFile(key, []byte(strings.Repeat("0f", 32)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(key, []byte(strings.Repeat("0f", 32)), 0o600))
 	log, stop := served(t, filepath.Join(dir, "first"), "--database-url", databaseURL, "--secret-key-file", key)
 	if !strings.Contains(log.String(), "postgres://fairlead@") {
 		t.Errorf("the log does not name the database:\n%s", log)
 	}
 	secret := strings.Replace(databaseURL, "fairlead@", "fairlead:hunter2@", 1)
 	file := filepath.Join(dir, "url")
-	if err := os.WriteFile(file, []byte(secret+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(file, []byte(secret+"\n"), 0o600))
 	nowhere := filepath.Join(dir, "nowhere")
 	for _, create := range [][]string{{"--database-url", databaseURL}, {"--database-url-file", file}} {
 		ok(t, append([]string{"api-key", "create", "--data-dir", nowhere}, create...)...)
@@ -129,9 +126,7 @@ func TestDatabaseURL_RefusesBadValues(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	empty := filepath.Join(dir, "empty")
-	if err := os.WriteFile(empty, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(empty, nil, 0o600))
 	for line, texts := range map[string][]string{
 		"--database-url postgres://a:hunter2@localhost/b": {"--database-url", "list of processes",
 			"--database-url-file", databaseURLVariable},

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // asProcess makes a test binary behave as the command.
@@ -27,12 +29,8 @@ func TestSignal_SimultaneousInterruptsDrain(t *testing.T) {
 		t.TempDir())
 	cmd.Env = []string{asProcess + "=1", "HOME=" + t.TempDir()}
 	log, err := cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, cmd.Start())
 	var logged strings.Builder
 	for lines := bufio.NewScanner(log); lines.Scan(); {
 		logged.WriteString(lines.Text() + "\n")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/service/store"
 	"github.com/fairlead-dev/fairlead/internal/service/store/membership"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/postgrestest"
 )
 
@@ -29,9 +30,7 @@ func TestStoreSingle_EndsReplicasMode(t *testing.T) {
 	database := []string{"--database-url", databaseURL}
 	dir := t.TempDir()
 	key := filepath.Join(dir, "key")
-	if err := os.WriteFile(key, []byte(strings.Repeat("0f", 32)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(key, []byte(strings.Repeat("0f", 32)), 0o600))
 	_, stop := served(t, filepath.Join(dir, "first"), append(database, "--secret-key-file", key)...)
 	stop()
 	single := append([]string{"store", "single", "--data-dir", dir}, database...)
@@ -69,9 +68,7 @@ func startReplica(t *testing.T, databaseURL string) (kill func()) {
 	opt := store.Options{DataDir: t.TempDir(), DatabaseURL: databaseURL, Replica: &membership.Replica{ID: "rp-1"}}
 	must := func(err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 	}
 	lock, err := store.LockServer(t.Context(), opt)
 	must(err)

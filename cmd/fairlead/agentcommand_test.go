@@ -29,6 +29,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/agent/agentconfig"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/internal/version"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 func refusal(code tunnel.Code, msg string) error { return &tunnel.Error{Code: code, Msg: msg} }
@@ -122,19 +123,13 @@ func TestHTTP_RetriesUntrustedServer(t *testing.T) {
 func otherCA(t *testing.T) string {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	tmpl := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true,
 		BasicConstraintsValid: true}
 	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	path := filepath.Join(t.TempDir(), "other.pem")
-	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
 	return path
 }
 
@@ -284,12 +279,8 @@ func startProcess(t *testing.T, svc *service) (cmd *exec.Cmd, lines *bufio.Scann
 	cmd.Env = []string{asProcess + "=1", "HOME=" + home, agentconfig.EnvAuthtoken + "=" + goodToken}
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, cmd.Start())
 	lines = bufio.NewScanner(out)
 	for lines.Scan() {
 		if strings.Contains(lines.Text(), `"event":"online"`) {
@@ -335,9 +326,7 @@ func TestProcess_SecondSignalEndsAtOnce(t *testing.T) {
 	svc.holdGoodbye.Store(true)
 	defer close(svc.release)
 	cmd, _, _ := startProcess(t, svc)
-	if err := cmd.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, cmd.Process.Signal(os.Interrupt))
 	<-svc.unbound // the goodbye is under way, and its answer does not come
 	ended := make(chan struct{})
 	go func() { // impatiently: those that come too soon are taken for the first one

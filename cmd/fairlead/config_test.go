@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/internal/agent/agentconfig"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 func TestAddAuthtoken_StoresWithoutShowing(t *testing.T) {
@@ -100,14 +101,10 @@ func TestAddAuthtoken_CAFileReplacesFingerprint(t *testing.T) {
 	t.Parallel()
 	env := map[string]string{"HOME": t.TempDir()}
 	path := filepath.Join(env["HOME"], ".config", "fairlead", "config.yaml")
-	if err := agentconfig.Save(path, map[string]string{agentconfig.KeyCASHA256: strings.Repeat("b", 64)}); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, agentconfig.Save(path, map[string]string{agentconfig.KeyCASHA256: strings.Repeat("b", 64)}))
 	ca := writeCA(t)
 	relative, err := filepath.Rel(mustGetwd(t), ca)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if r := fairlead(t, env, "", "config", "add-authtoken", goodToken, "--ca-file", relative); r.code != 0 {
 		t.Fatalf("got %+v", r)
 	}
@@ -120,9 +117,7 @@ func TestAddAuthtoken_CAFileReplacesFingerprint(t *testing.T) {
 func mustGetwd(t *testing.T) string {
 	t.Helper()
 	dir, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return dir
 }
 
@@ -142,9 +137,7 @@ func TestConfigCheck_NamesMissingSettings(t *testing.T) {
 func TestConfigCheck_WarnsOfExposedFile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "c.yaml")
-	if err := os.WriteFile(path, []byte("server_url: https://s\nauthtoken: "+goodToken+"\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, []byte("server_url: https://s\nauthtoken: "+goodToken+"\n"), 0o644))
 	r := fairlead(t, nil, "", "config", "check", "--config", path)
 	if r.code != 0 || !strings.Contains(r.err, "warning: others can read the authtoken") ||
 		strings.Contains(r.err, goodToken) {

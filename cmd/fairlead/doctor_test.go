@@ -17,6 +17,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/path"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/test/support/closedport"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // machineCase is a machine's settings, and what doctor reports about them.
@@ -126,9 +127,7 @@ func TestDoctor_RunsKubectl(t *testing.T) {
 	dir := t.TempDir()
 	script := "#!/bin/sh\nif [ \"$1\" = config ]; then echo staging; exit; fi\necho \"$@\" >>" + dir +
 		"/calls\necho 'error: You must be logged in to the server (Unauthorized)' >&2\nexit 1\n"
-	if err := os.WriteFile(filepath.Join(dir, "kubectl"), []byte(script), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(filepath.Join(dir, "kubectl"), []byte(script), 0o700))
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	r := fairlead(t, nil, "", "doctor", "http://api.demo", "--kubeconfig", "/k", "--context", "c")
 	if r.code != 1 || r.err != "" || !strings.Contains(r.out, "context c does not know you") ||
@@ -152,9 +151,7 @@ func TestDoctor_NamesOfClustersets(t *testing.T) {
 	script := "#!/bin/sh\necho \"$@\" >>" + dir +
 		"/calls\n[ \"$1\" = get ] && echo 'error: the server does not answer' >&2 " +
 		"&& exit 1\necho staging\n"
-	if err := os.WriteFile(filepath.Join(dir, "kubectl"), []byte(script), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(filepath.Join(dir, "kubectl"), []byte(script), 0o700))
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	const imports, exports = "get serviceimports.v1beta1.multicluster.x-k8s.io hello --namespace demo",
 		"get serviceexports.v1beta1.multicluster.x-k8s.io hello --namespace demo"

@@ -24,6 +24,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/agent/agentconfig"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
@@ -112,9 +113,7 @@ func plant(t *testing.T, s *tunnel.Session) {
 	for _, request := range plantedRequests() {
 		st, err := s.Open(t.Context(), tunnel.OpenHeader{EndpointID: "ep-1", Host: "a.b", Port: 80, Scheme: "http",
 			ClientAddr: "10.0.0.5:4000"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		_ = st.SetDeadline(time.Now().Add(time.Minute))
 		if _, err := io.WriteString(st, request); err != nil {
 			t.Fatal(err)
@@ -135,19 +134,13 @@ type inspectorClient struct {
 func (c *inspectorClient) call(method, path, contentType, body string) string {
 	c.t.Helper()
 	req, err := http.NewRequestWithContext(c.t.Context(), method, c.base+path, strings.NewReader(body))
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	must.Succeed(c.t, err)
 	req.Header.Set("Content-Type", contentType)
 	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	must.Succeed(c.t, err)
 	defer func() { _ = res.Body.Close() }()
 	text, err := io.ReadAll(res.Body)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	must.Succeed(c.t, err)
 	return fmt.Sprint(res.StatusCode, res.Header, withDecoded(string(text)))
 }
 
@@ -196,14 +189,10 @@ func (c *inspectorClient) ids(n int) (ids []string) {
 	c.t.Helper()
 	wait.Until(c.t, fmt.Sprintf("%d exchanges", n), func() bool {
 		res, err := http.Get(c.base + "/api/requests/http")
-		if err != nil {
-			c.t.Fatal(err)
-		}
+		must.Succeed(c.t, err)
 		defer func() { _ = res.Body.Close() }()
 		var all listedRequests
-		if err := json.NewDecoder(res.Body).Decode(&all); err != nil {
-			c.t.Fatal(err)
-		}
+		must.Succeed(c.t, json.NewDecoder(res.Body).Decode(&all))
 		ids = nil
 		for _, r := range all.Requests {
 			if r.Done {
@@ -257,9 +246,7 @@ func checkInspector(t *testing.T, base string) {
 func writePlantedPolicy(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "policy.yaml")
-	if err := os.WriteFile(path, []byte(plantedPolicy), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, []byte(plantedPolicy), 0o600))
 	return path
 }
 

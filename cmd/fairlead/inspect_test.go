@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/internal/agent/agentconfig"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // TestInspect_ServesWhileAgentRuns runs an agent without a terminal.
@@ -54,9 +55,7 @@ func TestInspect_ServesWhileAgentRuns(t *testing.T) {
 			}
 			if c.want {
 				res, err := http.Get(address + "/api/tunnels")
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, err)
 				body, _ := io.ReadAll(res.Body)
 				_ = res.Body.Close()
 				if !strings.Contains(string(body), `"public_url": "http://a.b"`) {
@@ -82,9 +81,7 @@ func TestInspect_RefusesBadAddresses(t *testing.T) {
 	t.Parallel()
 	svc := newService(t, nil, nil)
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer func() { _ = taken.Close() }()
 	for address, want := range map[string]string{
 		"4040":                  `fairlead: --inspect-addr "4040": must be HOST:PORT, e.g. 127.0.0.1:4040`,

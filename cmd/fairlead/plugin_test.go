@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 func TestIsPlugin_ReadsName(t *testing.T) {
@@ -33,9 +35,7 @@ func TestPlugin_HelpNamesKubectl(t *testing.T) {
 	var visit func(cmd *cobra.Command)
 	visit = func(cmd *cobra.Command) {
 		out.Reset()
-		if err := cmd.Help(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, cmd.Help())
 		if !strings.Contains(out.String(), "kubectl "+strings.Join(strings.Fields(cmd.CommandPath())[1:], " ")) ||
 			direct.MatchString(out.String()) {
 			t.Errorf("help of `%s`:\n%s", cmd.CommandPath(), &out)

@@ -20,6 +20,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/agent/agentconfig"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 const (
@@ -48,12 +49,8 @@ func pty(t *testing.T) (master, slave *os.File) {
 	}
 	fd := int(master.Fd())
 	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0))
 	slave, err = os.OpenFile("/dev/pts/"+strconv.Itoa(n), os.O_RDWR|syscall.O_NOCTTY, 0)
 	if err != nil {
 		t.Skipf("no pseudo-terminals here: %v", err)
@@ -64,10 +61,8 @@ func pty(t *testing.T) (master, slave *os.File) {
 
 func resize(t *testing.T, master *os.File, columns, rows uint16) {
 	t.Helper()
-	if err := unix.IoctlSetWinsize(int(master.Fd()), unix.TIOCSWINSZ,
-		&unix.Winsize{Col: columns, Row: rows}); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, unix.IoctlSetWinsize(int(master.Fd()), unix.TIOCSWINSZ,
+		&unix.Winsize{Col: columns, Row: rows}))
 }
 
 func startOnTerminal(t *testing.T, svc *service, env []string, args ...string) *onTerminal {
@@ -84,9 +79,7 @@ func startOnTerminal(t *testing.T, svc *service, env []string, args ...string) *
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP) // else the process ignores it where these tests run under nohup
 	t.Cleanup(func() { signal.Stop(hangup) })
-	if err := o.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, o.cmd.Start())
 	_ = slave.Close()
 	reading := make(chan struct{})
 	go func() {
@@ -141,9 +134,7 @@ func (o *onTerminal) until(text string) string {
 
 func (o *onTerminal) signal(s os.Signal) {
 	o.t.Helper()
-	if err := o.cmd.Process.Signal(s); err != nil {
-		o.t.Fatal(err)
-	}
+	must.Succeed(o.t, o.cmd.Process.Signal(s))
 }
 
 func TestLiveScreen_RestoresTerminal(t *testing.T) {
@@ -216,9 +207,7 @@ func TestLiveScreen_UnbindsWhenTerminalIsClosed(t *testing.T) {
 	o := startOnTerminal(t, svc, nil, "http", "8080", "--url", "http://a.b")
 	o.until("online")
 	o.signal(syscall.SIGHUP)
-	if err := o.cmd.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, o.cmd.Wait())
 	if id := <-svc.unbound; id != "ep-1" {
 		t.Errorf("goodbye to %q", id)
 	}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/trust"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // service is a tunnel server that answers every hello and every bind as its test configures.
@@ -60,9 +61,7 @@ func newService(t *testing.T, helloErr, bindErr error) *service {
 		binds:   make(chan tunnel.Bind, 100),
 		unbound: make(chan string, 100), release: make(chan struct{})}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	svc.url = "https://" + ln.Addr().String()
 	config := &tls.Config{Certificates: https.TLS.Certificates, NextProtos: []string{tunnel.ALPN},
 		MinVersion: tls.VersionTLS13, DynamicRecordSizingDisabled: true}
@@ -138,9 +137,7 @@ func (svc *service) Down(*tunnel.Session, error) {}
 func linePipe(t *testing.T) (io.Writer, io.Reader) {
 	t.Helper()
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { _ = r.Close(); _ = w.Close() })
 	return w, r
 }

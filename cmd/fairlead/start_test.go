@@ -17,6 +17,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/agent/agentconfig"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // configFile writes a config file that names the service.
@@ -26,9 +27,7 @@ func configFile(t *testing.T, svc *service, text string) string {
 	if svc != nil {
 		text = fmt.Sprintf("server_url: %s\nca_file: %s\n%s", svc.url, svc.caFile, text)
 	}
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
@@ -205,9 +204,7 @@ func TestHTTP_BindsPolicyOfFlag(t *testing.T) {
 	t.Parallel()
 	svc := newService(t, nil, refusal(tunnel.CodeInvalid, "traffic_policy: line 1"))
 	path := filepath.Join(t.TempDir(), "policy.yml")
-	if err := os.WriteFile(path, []byte("on_http_request: []\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, []byte("on_http_request: []\n"), 0o600))
 	r := fairlead(t, map[string]string{agentconfig.EnvAuthtoken: goodToken}, "", "http", "8080", "--url", "http://a.b",
 		"--server", svc.url, "--ca-file", svc.caFile,
 		"--traffic-policy-file", path, "--host-header", "intranet.corp:8080", "--pooling-enabled",

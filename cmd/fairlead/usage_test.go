@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/fairlead-dev/fairlead/internal/agent/agentconfig"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 func TestMain(m *testing.M) {
@@ -174,9 +175,7 @@ func wrongForOthers(empty string) map[string]wrong {
 func TestRun_WrongUsageExitsWith2(t *testing.T) {
 	t.Parallel()
 	empty := filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(empty, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(empty, nil, 0o600))
 	cases := wrongForAgents(empty)
 	maps.Copy(cases, wrongForTunnels())
 	maps.Copy(cases, wrongForOthers(empty))
@@ -206,9 +205,7 @@ func TestConfigCheck_NamesEverythingWrong(t *testing.T) {
 	const text = "server_url: ftp://x\nauthtokn: flt_a\nauthtoken: flk_a\nca_sha256: zz\nendpoints:\n- name: " +
 		"a\n  url: " +
 		"http://a\n  upstream: 1\n- url: http://a.b\n"
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, []byte(text), 0o600))
 	r := fairlead(t, nil, "", "config", "check", "--config", path)
 	wants := []string{`unknown key "authtokn"`, "is an API key", "the scheme must be https", `ca-sha256 "zz"`,
 		"each entry needs a name", "the hostname must be"}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 func TestBackendKind_HasIDPrefix(t *testing.T) {
@@ -134,9 +135,7 @@ func TestBackendPatch_KeepsUnnamedFields(t *testing.T) {
 	t.Parallel()
 	first, err := account.BackendPatch{StatusCode: new(503), Body: new("down"),
 		Description: new("d")}.Apply(account.Backend{Kind: account.BackendHTTPResponse}, time.Time{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	second, err := account.BackendPatch{Body: new("up")}.Apply(first, time.Time{})
 	if err != nil || second.Response.StatusCode != 503 || second.Response.Body != "up" || second.Description != "d" ||
 		first.Response.Body != "down" {

@@ -17,15 +17,14 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/test/support/accounttest"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // keySetOf returns a key set document of keys with the members.
 func keySetOf(t *testing.T, keys ...map[string]any) []byte {
 	t.Helper()
 	raw, err := json.Marshal(map[string]any{"keys": keys})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return raw
 }
 
@@ -34,9 +33,7 @@ func rsaMembers(t *testing.T, bits int) map[string]any {
 	t.Helper()
 	t.Setenv("GODEBUG", "rsa1024min=0")
 	key, err := rsa.GenerateKey(rand.Reader, bits)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return map[string]any{"kid": "r-1", "kty": "RSA", "e": "AQAB",
 		"n": base64.RawURLEncoding.EncodeToString(key.N.Bytes())}
 }
@@ -45,13 +42,9 @@ func rsaMembers(t *testing.T, bits int) map[string]any {
 func ecMembers(t *testing.T, curve elliptic.Curve) map[string]any {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(curve, rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	point, err := key.PublicKey.Bytes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	half := 1 + (len(point)-1)/2
 	return map[string]any{"kid": "e-1", "kty": "EC", "crv": curve.Params().Name,
 		"x": base64.RawURLEncoding.EncodeToString(point[1:half]),

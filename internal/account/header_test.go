@@ -7,6 +7,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 func TestIsReservedHeader_MatchesSpellings(t *testing.T) {
@@ -41,9 +43,7 @@ func TestIsForwardingHeader_MatchesSpellings(t *testing.T) {
 func TestForwardingHeaders_Documented(t *testing.T) {
 	t.Parallel()
 	doc, err := os.ReadFile("../../docs/run/public-edge.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for name := range forwardingHeaders {
 		if !strings.Contains(strings.ToLower(string(doc)), "`"+name+"`") {
 			t.Errorf("docs/run/public-edge.md does not name %s", name)

@@ -23,6 +23,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/agent"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/test/support/closedport"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 func TestServe_RefusesStreamsWhileUpstreamIsDown(t *testing.T) {
@@ -135,9 +136,7 @@ func TestServe_RefusedStreamsLeakNoDescriptors(t *testing.T) {
 	s := receive(t, svc.bound, "bind")
 	count := func() int {
 		entries, err := os.ReadDir("/proc/self/fd")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return len(entries)
 	}
 	wantRefused(t, s, header(), tunnel.RefusedUpstream)
@@ -232,8 +231,6 @@ func withoutALPN(t *testing.T, certificates []tls.Certificate) net.Listener {
 func mustListen(t *testing.T) net.Listener {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return ln
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/agent/inspect"
 	"github.com/fairlead-dev/fairlead/internal/trust"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // benchmarkedAgent is set for a process that is an agent: "off" or "on", the service's address and
@@ -184,9 +185,7 @@ const benchmarkRequest = "GET /items?page=2 HTTP/1.1\r\nHost: hello.demo\r\nUser
 func benchmarkUpstream(b *testing.B, size int) (addr string, stop func()) {
 	b.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, err)
 	var serving sync.WaitGroup
 	serving.Go(func() {
 		for {

@@ -17,6 +17,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/agent/inspect"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/test/support/closedport"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
@@ -47,16 +48,10 @@ func TestInspect_RecordsRequests(t *testing.T) {
 	for i := range 3 { // over one stream, as the edge does
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, fmt.Sprintf("http://hello.demo/%d", i),
 			strings.NewReader(fmt.Sprint("body ", i)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := req.Write(st); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
+		must.Succeed(t, req.Write(st))
 		res, err := http.ReadResponse(answers, req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		_, _ = io.ReadAll(res.Body)
 		_ = res.Body.Close()
 	}
@@ -77,9 +72,7 @@ func TestInspect_RecordsRequests(t *testing.T) {
 		t.Errorf("endpoints: %+v", got)
 	}
 	id, err := recorder.Replay(t.Context(), recorder.List(inspect.Filter{Path: "/0"})[0].ID, inspect.Change{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if e, _ := recorder.Get(id); string(e.Response.Body) != "body 0 from /0" {
 		t.Errorf("replayed: %+v", e.Response)
 	}
@@ -100,9 +93,7 @@ func TestInspect_ShowsUnreachedUpstream(t *testing.T) {
 	h := header()
 	h.BytesFollow = true // the request is sent together with the header
 	st, err := s.Open(t.Context(), h)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer func() { _ = st.Close() }()
 	_, _ = io.WriteString(st, "GET /a?b=c HTTP/1.1\r\nHost: hello.demo\r\nFairlead-Auth-Email: ann%40a.b\r\n\r\n")
 	var refused *tunnel.RefusedError

@@ -20,6 +20,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agent"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // board answers binds by URL or labels: with the id "ep-<host>", unless the host is refused.
@@ -60,9 +61,7 @@ func (b *board) refuse(host string, code tunnel.Code) {
 // tcpEndpoint serves tcp://<name>.demo:1 by an upstream that sends its name.
 func tcpEndpoint(t *testing.T, name string) agent.Endpoint {
 	to, err := agent.ParseUpstream("tcp", tcpUpstream(t, func(c *net.TCPConn) { _, _ = io.WriteString(c, name) }))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return agent.Endpoint{Key: name, URL: account.EndpointURL{Scheme: "tcp", Host: name + ".demo", Port: 1},
 		Binding: "kubernetes", Upstream: to}
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/agent"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
@@ -136,9 +137,7 @@ func TestReplicas_EachServes(t *testing.T) {
 	defer upstream.Close()
 	all.run(t, func(o *agent.Options) {
 		to, err := agent.ParseUpstream("http", upstream.URL)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		o.Endpoints[0].Upstream = to
 	})
 	for _, svc := range all.all {
@@ -154,9 +153,7 @@ func TestReplicas_OneDrains(t *testing.T) {
 	t.Parallel()
 	all := startReplicas(t, 2)
 	r := all.run(t, nil)
-	if err := all.all[0].session().Drain(time.Minute); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, all.all[0].session().Drain(time.Minute))
 	want := agent.Replicas{Connected: 1, Wanted: 2, Draining: []string{"rp-1"}}
 	if d := cmp.Diff(want, next[agent.Replicas](r)); d != "" {
 		t.Error(d)

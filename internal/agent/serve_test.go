@@ -22,6 +22,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/agent"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // get sends one request over a new stream.
@@ -30,9 +31,7 @@ func get(t *testing.T, s *tunnel.Session, path string) (string, error) {
 	st := open(t, s, header())
 	defer func() { _ = st.Close() }()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://hello.demo"+path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	req.Close = true
 	if err := req.Write(st); err != nil {
 		return "", err
@@ -112,9 +111,7 @@ func TestRun_ObservesRequestLines(t *testing.T) {
 func tcpUpstream(t *testing.T, serve func(*net.TCPConn)) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -150,9 +147,7 @@ func TestServe_HalfClosesBothWays(t *testing.T) {
 		st := open(t, receive(t, svc.bound, "bind"), header())
 		defer func() { _ = st.Close() }()
 		_, err := st.Write([]byte("question"))
-		if err := errors.Join(err, st.CloseWrite()); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, errors.Join(err, st.CloseWrite()))
 		if got, err := io.ReadAll(st); err != nil || string(got) != want {
 			t.Errorf("got %q, %v", got, err)
 		}
@@ -180,9 +175,7 @@ func TestServe_HalfClosesBothWays(t *testing.T) {
 			t.Errorf("got %q, %v", got, err)
 		}
 		_, err := st.Write([]byte("rest"))
-		if err := errors.Join(err, st.CloseWrite()); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, errors.Join(err, st.CloseWrite()))
 		if got := receive(t, rest, "rest"); got != "rest" {
 			t.Errorf("the upstream read %q", got)
 		}

@@ -22,6 +22,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/agent"
 	"github.com/fairlead-dev/fairlead/internal/trust"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 func TestMain(m *testing.M) {
@@ -83,9 +84,7 @@ func newService(t testing.TB) *service {
 	svc.bind = func(context.Context, *tunnel.Session, tunnel.Bind) (tunnel.Bound, error) { return svc.grant(), nil }
 	svc.server = tunnel.NewServer(tunnel.ServerConfig{Handler: svc})
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	svc.addr, svc.ln = ln.Addr().String(), ln
 	t.Cleanup(svc.stop)
 	return svc
@@ -230,9 +229,7 @@ func header() tunnel.OpenHeader {
 func open(t *testing.T, s *tunnel.Session, h tunnel.OpenHeader) *tunnel.Stream {
 	t.Helper()
 	st, err := s.Open(t.Context(), h)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	_ = st.SetDeadline(time.Now().Add(patience))
 	return st
 }
@@ -263,13 +260,9 @@ type running struct {
 func run(t *testing.T, svc *service, upstream string, change func(*agent.Options)) *running {
 	t.Helper()
 	config, err := trust.Options{CAPEM: svc.caPEM}.ClientConfig()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	to, err := agent.ParseUpstream("http", upstream)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	r := &running{t: t, events: make(chan agent.Event, 10_000), stop: cancel, result: make(chan error, 1)}
 	o := agent.Options{

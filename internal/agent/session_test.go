@@ -17,6 +17,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/trust"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/test/support/closedport"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 func TestReconnect_PresentsLatestResumeSecret(t *testing.T) {
@@ -208,9 +209,7 @@ func TestFailure_UntrustedServerAtStartOnly(t *testing.T) {
 		t.Parallel()
 		svc, other := newService(t).start(), trust.Options{CASHA256: strings.Repeat("ab", 32)}
 		config, err := other.ClientConfig()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		err = run(t, svc, "8080", func(o *agent.Options) { o.TLS = config }).end()
 		wantFailure(t, err, agent.ReasonIdentity,
 			"cannot be trusted: its certificate authority is not the one whose fingerprint was given")
@@ -219,9 +218,7 @@ func TestFailure_UntrustedServerAtStartOnly(t *testing.T) {
 		t.Parallel()
 		svc, other := newService(t).start(), trust.Options{CASHA256: strings.Repeat("ab", 32)}
 		config, err := other.ClientConfig()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		r := run(t, svc, "8080", func(o *agent.Options) {
 			o.TLS, o.RetryUntrusted = config, []trust.Problem{trust.WrongPin}
 		})
@@ -321,9 +318,7 @@ func TestReconnect_LeavesDrainingServer(t *testing.T) {
 	r := run(t, svc, "8080", nil)
 	s := receive(t, svc.bound, "session")
 	next[agent.Online](r)
-	if err := s.Drain(time.Minute); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.Drain(time.Minute))
 	next[agent.Draining](r)
 	if online := next[agent.Online](r); !online.Reconnected || online.SessionID != "ts-2" {
 		t.Errorf("%+v", online)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/agent"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // keeps starts an agent whose endpoints may change, with tcp endpoints of these names.
@@ -101,9 +102,7 @@ func TestSet_RemovedEndpointServesOpenStreams(t *testing.T) {
 				_, _ = io.WriteString(c, "last")
 			})
 			to, err := agent.ParseUpstream("tcp", upstream)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			r, _ := b.keeps(t, func(o *agent.Options) {
 				o.DrainTimeout = timeout
 				o.Endpoints[0].Upstream = to
@@ -297,9 +296,7 @@ func TestLeaveBound_DrainsAndUnbindsNothing(t *testing.T) {
 		<-release
 		_, _ = io.WriteString(c, "last")
 	}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	r, _ := b.keeps(t, func(o *agent.Options) {
 		o.DrainTimeout, o.LeaveBound = patience, func() bool { return true }
 		o.Endpoints[0].Upstream = to

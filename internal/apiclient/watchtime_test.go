@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // TestWatch_TimesOutAfter45Seconds runs in a bubble, with the defaults, over a pipe.
@@ -22,9 +23,7 @@ func TestWatch_TimesOutAfter45Seconds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c, err := New(Options{BaseURL: "https://x", APIKey: func() (string, error) { return "flk_x", nil }})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		ours, theirs := net.Pipe()
 		c.base.Scheme = "http" // TLS is another test's
 		c.http.Transport.(*http.Transport).DialContext = func(context.Context, string, string) (net.Conn, error) {
@@ -39,9 +38,7 @@ func TestWatch_TimesOutAfter45Seconds(t *testing.T) {
 			}
 		}()
 		w, err := c.WatchEndpoints(t.Context(), account.EndpointFilter{}, account.ResourceVersion{Epoch: 7})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		began := time.Now()
 		time.AfterFunc(44*time.Second, func() { lines <- `{"type":"BOOKMARK","resource_version":"7-1"}` })
 		e, err := w.Next()

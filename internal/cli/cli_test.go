@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 func TestTerminalColumns_PrefersEnvironment(t *testing.T) {
@@ -64,9 +66,7 @@ func TestVersion_NamesFIPSMode(t *testing.T) {
 		root := program(0, &bytes.Buffer{})
 		root.SetOut(os.Stdout)
 		root.SetArgs([]string{"--version"})
-		if err := root.Execute(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, root.Execute())
 		return
 	}
 	for mode, want := range map[string]bool{"off": false, "on": true} {

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/mcs-api/config/crd"
 
 	"github.com/fairlead-dev/fairlead/internal/clusterset"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // Suites with an API server install the CRDs of testdata: those of the module whose types are used.
@@ -23,9 +24,7 @@ func TestCRDs_AreTheModules(t *testing.T) {
 	} {
 		file := "testdata/mcs-api-v0.5.2/multicluster.x-k8s.io_" + name + ".yaml"
 		got, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if !bytes.Equal(got, want) {
 			t.Errorf("%s is not that of sigs.k8s.io/mcs-api in go.mod: copy it from the module's config/crd, and name "+
 				"the folder after its version", file)
@@ -37,9 +36,7 @@ func TestCRDs_AreTheModules(t *testing.T) {
 func TestInstallCRDs_NamesTheModulesVersion(t *testing.T) {
 	t.Parallel()
 	mod, err := os.ReadFile("../../go.mod")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	_, version, _ := strings.Cut(string(mod), "sigs.k8s.io/mcs-api ")
 	version, _, _ = strings.Cut(version, "\n")
 	for _, kind := range []string{"serviceexports", "serviceimports"} {

@@ -11,15 +11,14 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/fairlead-dev/fairlead/internal/endpointaccess"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // policyOf returns a policy of namespace demo.
 func policyOf(t *testing.T, name, spec string) endpointaccess.Policy {
 	t.Helper()
 	p := endpointaccess.Policy{Namespace: "demo", Name: name, UID: "uid-" + name, Generation: 1}
-	if err := yaml.UnmarshalStrict([]byte(spec), &p.Spec); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, yaml.UnmarshalStrict([]byte(spec), &p.Spec))
 	return p
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/endpointaccess"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 const (
@@ -118,9 +119,7 @@ func policies(t *testing.T, objects []v1alpha1.EndpointAccess) []endpointaccess.
 		if err == nil {
 			err = json.Unmarshal(raw, &all[i].Spec)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 	}
 	return all
 }

@@ -127,7 +127,7 @@ var _ = Describe("the manager with NetworkPolicies", func() {
 		o.Kubernetes = counted.wrap(o.Kubernetes)
 		run(o)
 		Eventually(r.policy(ctx, basePolicy)).Should(openBase())
-		r.account.put(endpoint("ep-1", "http://api."+r.target))
+		r.account.Put(endpoint("ep-1", "http://api."+r.target))
 		Eventually(service(ctx, r.target, "api")).ShouldNot(BeNil())
 		Expect(r.policy(ctx, portPolicy)()).To(Equal("none"))
 
@@ -157,7 +157,7 @@ var _ = Describe("the manager with NetworkPolicies", func() {
 		By("restricting it again, and removing the endpoint")
 		r.restrict(ctx)
 		Eventually(r.policy(ctx, portPolicy)).Should(Equal(shopOnly))
-		r.account.delete("ep-1")
+		r.account.Delete("ep-1")
 		Eventually(service(ctx, r.target, "api")).Should(BeNil())
 		Eventually(r.policy(ctx, portPolicy)).Should(Equal("none"))
 		Eventually(counted.quiet).WithPolling(time.Second).Should(BeTrue())
@@ -172,7 +172,7 @@ var _ = Describe("the manager with NetworkPolicies", func() {
 		run(o)
 		Eventually(r.policy(ctx, basePolicy)).Should(openBase())
 		f.set("networkpolicies")
-		r.account.put(endpoint("ep-1", "http://api."+r.target))
+		r.account.Put(endpoint("ep-1", "http://api."+r.target))
 		hostname := hostnameIn(r.target, "api")
 		Eventually(func(g Gomega) {
 			b := &v1alpha1.BoundEndpoint{}
@@ -199,7 +199,7 @@ var _ = Describe("the manager with NetworkPolicies", func() {
 		Expect(kube.Create(ctx, foreign)).To(Succeed())
 		access := r.restrict(ctx)
 		run(r.policyOptions())
-		r.account.put(endpoint("ep-1", "http://api."+r.target))
+		r.account.Put(endpoint("ep-1", "http://api."+r.target))
 		Eventually(func(g Gomega) {
 			g.Expect(kube.Get(ctx, client.ObjectKeyFromObject(access), access)).To(Succeed())
 			c := access.Status.Conditions
@@ -217,7 +217,7 @@ var _ = Describe("the manager with NetworkPolicies", func() {
 		o := r.policyOptions()
 		o.DefaultAccess = endpointaccess.Deny
 		run(o)
-		r.account.put(endpoint("ep-1", "http://api."+r.target))
+		r.account.Put(endpoint("ep-1", "http://api."+r.target))
 		Eventually(service(ctx, r.target, "api")).ShouldNot(BeNil())
 		Expect(r.policy(ctx, basePolicy)()).To(closedBase())
 		r.restrict(ctx)
@@ -229,7 +229,7 @@ var _ = Describe("the manager with NetworkPolicies", func() {
 		r := newRelease(ctx)
 		r.restrict(ctx)
 		stop := run(r.policyOptions())
-		r.account.put(endpoint("ep-1", "http://api."+r.target))
+		r.account.Put(endpoint("ep-1", "http://api."+r.target))
 		Eventually(r.policy(ctx, portPolicy)).Should(Equal(shopOnly))
 		copied := &networkingv1.NetworkPolicy{}
 		Expect(kube.Get(ctx, client.ObjectKey{Namespace: r.namespace, Name: portPolicy}, copied)).To(Succeed())
@@ -260,7 +260,7 @@ var _ = Describe("the manager with NetworkPolicies", func() {
 		o.NetworkPolicies, o.PortRange, o.RemovalDelay, o.MetricsAddr = true, "20000-20000", 0, ":0"
 		access := r.restrict(ctx)
 		run(o)
-		r.account.put(endpoint("ep-1", "http://api."+r.target))
+		r.account.Put(endpoint("ep-1", "http://api."+r.target))
 		Eventually(service(ctx, r.target, "api")).ShouldNot(BeNil())
 		Expect(r.policy(ctx, portPolicy)()).To(Equal(shopOnly))
 		Eventually(r.condition(ctx, v1alpha1.ConditionNetworkPoliciesWritten)).Should(Equal("True Written"))

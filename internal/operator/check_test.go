@@ -25,12 +25,12 @@ var _ = Describe("the check", func() {
 			Timeout:      2 * time.Second, Kubernetes: r.kubernetes, Out: &out,
 		}
 		Expect(operator.Check(ctx, check)).To(MatchError(ContainSubstring("not found")))
-		r.account.fail(errDown)
+		r.account.Fail(errDown)
 		run(r.options())
 		check.Timeout = 20 * time.Second
 		Expect(operator.Check(ctx, check)).To(MatchError(ContainSubstring("Registered is not known yet")))
 		Expect(out.String()).To(BeEmpty())
-		r.account.fail(nil)
+		r.account.Fail(nil)
 		check.Timeout = time.Minute
 		Expect(operator.Check(ctx, check)).To(Succeed())
 		Expect(out.String()).To(ContainSubstring("EdgeReachable: all forwarders"))

@@ -118,7 +118,7 @@ var _ = Describe("the forwarders' status", func() {
 			counted.take()
 
 			hostname := hostnameIn(r.target, "api")
-			r.account.put(endpoint("ep-1", "http://"+hostname))
+			r.account.Put(endpoint("ep-1", "http://"+hostname))
 			b := &v1alpha1.BoundEndpoint{}
 			Eventually(func(g Gomega) { // forwarders do not listen before
 				g.Expect(kube.Get(ctx, client.ObjectKey{Namespace: r.namespace, Name: hostname}, b)).To(Succeed())
@@ -159,7 +159,7 @@ var _ = Describe("the forwarders' status", func() {
 				})
 			})
 			run(o)
-			r.account.put(endpoint("ep-1", "http://api."+r.target))
+			r.account.Put(endpoint("ep-1", "http://api."+r.target))
 			r.services(ctx, "ep-1", "api")
 			Eventually(r.ready(ctx, "api."+r.target)).Should(Equal("Unknown ServiceUnreachable"))
 		})

@@ -51,7 +51,7 @@ var _ = Describe("routes of the Gateway API", func() {
 		o := r.options()
 		o.Projection = v1alpha1.ProjectionEndpointSlice
 		run(o)
-		r.account.put(endpoint("ep-1", "http://api."+r.target), endpoint("ep-2", "tcp://db."+r.target+":5432"))
+		r.account.Put(endpoint("ep-1", "http://api."+r.target), endpoint("ep-2", "tcp://db."+r.target+":5432"))
 		for name, kind := range map[string]string{"api": "HTTPRoute", "db": "TCPRoute"} {
 			Eventually(r.ready(ctx, name+"."+r.target)).Should(Equal("True Ready"))
 			s, err := service(ctx, r.target, name)()

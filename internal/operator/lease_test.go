@@ -81,7 +81,7 @@ var _ = Describe("the manager's objects", func() {
 				o = r.listedOptions()
 			}
 			run(o)
-			r.account.put(endpoint("ep-1", "http://api."+r.target))
+			r.account.Put(endpoint("ep-1", "http://api."+r.target))
 			Eventually(r.ready(ctx, "api."+r.target)).Should(Equal("True Ready"))
 			uids := func() []types.UID {
 				var upstream, target corev1.Service
@@ -127,7 +127,7 @@ var _ = Describe("the manager's objects", func() {
 	It("get their owners back after a restore that left them out", func(ctx SpecContext) {
 		r := newRelease(ctx)
 		stop := run(r.options())
-		r.account.put(endpoint("ep-1", "http://api."+r.target))
+		r.account.Put(endpoint("ep-1", "http://api."+r.target))
 		upstream, target := r.services(ctx, "ep-1", "api")
 		Eventually(r.ready(ctx, "api."+r.target)).Should(Equal("True Ready"))
 		stop()
@@ -152,7 +152,7 @@ var _ = Describe("the manager's objects", func() {
 		func(ctx SpecContext) {
 			r := newRelease(ctx)
 			stop := run(r.options())
-			r.account.put(endpoint("ep-1", "http://api."+r.target))
+			r.account.Put(endpoint("ep-1", "http://api."+r.target))
 			r.services(ctx, "ep-1", "api")
 			second := r.options()
 			second.Release = "second"

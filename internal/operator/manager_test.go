@@ -30,7 +30,7 @@ var _ = Describe("the manager", func() {
 	It("makes two Services of an endpoint", func(ctx SpecContext) {
 		r := newRelease(ctx)
 		run(r.options())
-		r.account.put(endpoint("ep-00000000000000000000000001", "http://api."+r.target))
+		r.account.Put(endpoint("ep-00000000000000000000000001", "http://api."+r.target))
 
 		upstream := service(ctx, r.namespace, "ep-00000000000000000000000001")
 		Eventually(upstream).Should(HaveField("Spec.ClusterIP", Not(BeEmpty())))
@@ -54,7 +54,7 @@ var _ = Describe("the manager", func() {
 	It("makes both Services of each new endpoint, and reports how long that takes", func(ctx SpecContext) {
 		r := newRelease(ctx)
 		run(r.options())
-		r.account.put(endpoint("ep-warm", "http://warm."+r.target))
+		r.account.Put(endpoint("ep-warm", "http://warm."+r.target))
 		Eventually(service(ctx, r.target, "warm")).ShouldNot(BeZero())
 		withWatch, err := client.NewWithWatch(config, client.Options{Scheme: kube.Scheme()})
 		Expect(err).NotTo(HaveOccurred())
@@ -66,7 +66,7 @@ var _ = Describe("the manager", func() {
 		for i := range 30 {
 			name := fmt.Sprintf("e%d", i)
 			began := time.Now()
-			r.account.put(endpoint("ep-"+name, "http://"+name+"."+r.target))
+			r.account.Put(endpoint("ep-"+name, "http://"+name+"."+r.target))
 			waitFor(ctx, w, name)
 			took = append(took, time.Since(began))
 		}
@@ -79,7 +79,7 @@ var _ = Describe("the manager", func() {
 		r := newRelease(ctx)
 		run(r.options())
 		later := r.target + "-later"
-		r.account.put(endpoint("ep-1", "http://api."+later))
+		r.account.Put(endpoint("ep-1", "http://api."+later))
 		Eventually(r.ready(ctx, "api."+later)).Should(Equal("False NamespaceNotFound"))
 		Expect(kube.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: later}})).To(Succeed())
 		Eventually(service(ctx, later, "api")).WithTimeout(2 * time.Second).
@@ -92,17 +92,17 @@ var _ = Describe("the manager", func() {
 			r := newRelease(ctx)
 			run(r.options())
 			e := endpoint("ep-1", "http://api."+r.target)
-			r.account.put(e)
+			r.account.Put(e)
 			up, target := r.services(ctx, "ep-1", "api")
-			r.account.delete("ep-1")
+			r.account.Delete("ep-1")
 			Eventually(func() bool { return r.bep(ctx, "api."+r.target).Spec.RemoveAfter != nil }).Should(BeTrue())
-			r.account.put(e)
+			r.account.Put(e)
 			Eventually(func() bool { return r.bep(ctx, "api."+r.target).Spec.RemoveAfter != nil }).Should(BeFalse())
 
-			r.account.fail(errDown)
-			r.account.put(endpoint("ep-2", "http://web."+r.target))
+			r.account.Fail(errDown)
+			r.account.Put(endpoint("ep-2", "http://web."+r.target))
 			Consistently(service(ctx, r.target, "web")).WithTimeout(time.Second).Should(BeZero())
-			r.account.fail(nil)
+			r.account.Fail(nil)
 			Eventually(service(ctx, r.target, "web")).WithTimeout(3 * time.Second).ShouldNot(BeZero())
 			nowUp, nowTarget := r.services(ctx, "ep-1", "api")
 			Expect(nowUp).To(Equal(up))
@@ -112,16 +112,16 @@ var _ = Describe("the manager", func() {
 	It("starts while the account is away, keeps what is projected, and catches up", func(ctx SpecContext) {
 		r := newRelease(ctx)
 		stop := run(r.options())
-		r.account.put(endpoint("ep-1", "http://api."+r.target), endpoint("ep-2", "http://web."+r.target))
+		r.account.Put(endpoint("ep-1", "http://api."+r.target), endpoint("ep-2", "http://web."+r.target))
 		up, target := r.services(ctx, "ep-1", "api")
 		r.services(ctx, "ep-2", "web")
 		stop()
-		r.account.delete("ep-2")
-		r.account.fail(errDown)
+		r.account.Delete("ep-2")
+		r.account.Fail(errDown)
 		run(r.options())
 		Eventually(r.condition(ctx, v1alpha1.ConditionAPIReachable)).Should(Equal("False Unreachable"))
 		Expect(r.bep(ctx, "web."+r.target).Spec.RemoveAfter).To(BeNil())
-		r.account.fail(nil)
+		r.account.Fail(nil)
 		Eventually(func() bool { return r.bep(ctx, "web."+r.target).Spec.RemoveAfter != nil }).Should(BeTrue())
 		nowUp, nowTarget := r.services(ctx, "ep-1", "api")
 		Expect(nowUp).To(Equal(up))
@@ -142,7 +142,7 @@ var _ = Describe("the manager", func() {
 				return next.RoundTrip(req)
 			})
 		})
-		r.account.put(endpoint("ep-1", "http://api."+r.target))
+		r.account.Put(endpoint("ep-1", "http://api."+r.target))
 		stop := run(o)
 		stop() // while it waits
 
@@ -167,11 +167,11 @@ var _ = Describe("the manager", func() {
 		Expect(k.Status.OperatorID).To(Equal("op-1"))
 		ns := &corev1.Namespace{}
 		Expect(kube.Get(ctx, client.ObjectKey{Name: r.namespace}, ns)).To(Succeed())
-		registered := r.account.registered()[0]
+		registered := r.account.Operators()[0]
 		Expect(registered.ClusterUID).To(Equal(string(ns.UID)))
 		Expect(registered.Binding.EndpointSelectors).To(Equal([]string{o.EndpointSelector}))
 
-		r.account.put(endpoint("ep-1", "http://api."+r.target), endpoint("ep-2", "http://api.elsewhere"))
+		r.account.Put(endpoint("ep-1", "http://api."+r.target), endpoint("ep-2", "http://api.elsewhere"))
 		r.services(ctx, "ep-1", "api")
 		Expect(r.hostnames(ctx)).To(Equal([]string{"api." + r.target}))
 	})
@@ -179,7 +179,7 @@ var _ = Describe("the manager", func() {
 	It("removes everything with binding.enabled=false, and still registers", func(ctx SpecContext) {
 		r := newRelease(ctx)
 		stop := run(r.options())
-		r.account.put(endpoint("ep-1", "http://api."+r.target))
+		r.account.Put(endpoint("ep-1", "http://api."+r.target))
 		r.services(ctx, "ep-1", "api")
 		stop()
 		o := r.options()
@@ -188,7 +188,7 @@ var _ = Describe("the manager", func() {
 		Eventually(service(ctx, r.target, "api")).Should(BeZero())
 		Eventually(service(ctx, r.namespace, "ep-1")).Should(BeZero())
 		Eventually(func() bool { return r.object(ctx).Spec.BindingEnabled }).Should(BeFalse())
-		Expect(r.account.registered()[len(r.account.registered())-1].EnabledFeatures).To(BeEmpty())
+		Expect(r.account.Operators()[len(r.account.Operators())-1].EnabledFeatures).To(BeEmpty())
 	})
 
 	It("removes nothing while another account's endpoints are listed, and says so, until that account is accepted",
@@ -197,17 +197,17 @@ var _ = Describe("the manager", func() {
 			o := r.options()
 			o.RemovalDelay = 0
 			stop := run(o)
-			r.account.put(endpoint("ep-1", "http://api."+r.target))
+			r.account.Put(endpoint("ep-1", "http://api."+r.target))
 			r.services(ctx, "ep-1", "api")
 			Eventually(r.condition(ctx, v1alpha1.ConditionAccountChanged)).Should(Equal("False AccountRecorded"))
-			r.account.switchTo("ac-2")
-			r.account.put(endpoint("ep-2", "http://web."+r.target))
+			r.account.SwitchTo("ac-2")
+			r.account.Put(endpoint("ep-2", "http://web."+r.target))
 			r.services(ctx, "ep-2", "web")
 			Eventually(r.condition(ctx, v1alpha1.ConditionAccountChanged)).Should(Equal("True AccountChanged"))
 			stop()
 			o.Metrics = prometheus.NewRegistry()
 			stop = run(o)
-			r.account.put(endpoint("ep-3", "http://more."+r.target))
+			r.account.Put(endpoint("ep-3", "http://more."+r.target))
 			r.services(ctx, "ep-3", "more")
 			Expect(r.bep(ctx, "api."+r.target).Spec.State).To(Equal(v1alpha1.StateBound))
 			Expect(r.object(ctx).Status.AccountID).To(Equal("ac-1"))
@@ -224,7 +224,7 @@ var _ = Describe("the manager", func() {
 	It("rebuilds a deleted object and adopts its Services", func(ctx SpecContext) {
 		r := newRelease(ctx)
 		run(r.options())
-		r.account.put(endpoint("ep-1", "http://api."+r.target))
+		r.account.Put(endpoint("ep-1", "http://api."+r.target))
 		up, target := r.services(ctx, "ep-1", "api")
 		before := r.bep(ctx, "api."+r.target)
 		Expect(kube.Delete(ctx, before)).To(Succeed())
@@ -247,7 +247,7 @@ var _ = Describe("the manager", func() {
 			Spec: v1alpha1.BoundEndpointSpec{Service: "odd", Namespace: r.target, ProjectionID: "x",
 				Ports: []v1alpha1.BoundPort{{Port: 80, Scheme: "http", TargetPort: 10000}}}}
 		Expect(kube.Create(ctx, odd)).To(Succeed())
-		r.account.put(endpoint("ep-0", "http://shop."+r.target), endpoint("ep-1", "http://odd."+r.target),
+		r.account.Put(endpoint("ep-0", "http://shop."+r.target), endpoint("ep-1", "http://odd."+r.target),
 			endpoint("ep-2", "https://bad."+r.target),
 			endpoint("ep-3", "tcp://bad."+r.target+":0"), endpoint("ep-4", "http://good."+r.target))
 		r.services(ctx, "ep-4", "good")
@@ -275,12 +275,12 @@ var _ = Describe("the manager", func() {
 		o.Kubernetes = w.wrap(o.Kubernetes)
 		run(o)
 		Eventually(r.condition(ctx, v1alpha1.ConditionRegistered)).Should(Equal("True Registered"))
-		r.account.put(endpoint("ep-0", "http://e0."+r.target))
+		r.account.Put(endpoint("ep-0", "http://e0."+r.target))
 		Eventually(r.ready(ctx, "e0."+r.target)).Should(Equal("True Ready"))
 		Eventually(w.quiet).Should(BeTrue())
 		w.take()
 		for i := range 20 {
-			r.account.put(endpoint(fmt.Sprintf("ep-x%d", i), fmt.Sprintf("http://x%d.%s", i, r.target)))
+			r.account.Put(endpoint(fmt.Sprintf("ep-x%d", i), fmt.Sprintf("http://x%d.%s", i, r.target)))
 		}
 		for i := range 20 {
 			Eventually(r.ready(ctx, fmt.Sprintf("x%d.%s", i, r.target))).Should(Equal("True Ready"))
@@ -295,10 +295,10 @@ var _ = Describe("the manager", func() {
 		r := newRelease(ctx)
 		stop := run(r.options())
 		run(r.options())
-		r.account.put(endpoint("ep-1", "http://api."+r.target))
+		r.account.Put(endpoint("ep-1", "http://api."+r.target))
 		up, _ := r.services(ctx, "ep-1", "api")
 		stop()
-		r.account.put(endpoint("ep-2", "http://web."+r.target))
+		r.account.Put(endpoint("ep-2", "http://web."+r.target))
 		r.services(ctx, "ep-2", "web")
 		now, _ := r.services(ctx, "ep-1", "api")
 		Expect(now).To(Equal(up))
@@ -308,7 +308,7 @@ var _ = Describe("the manager", func() {
 		func(ctx SpecContext, uninstall func(context.Context, *release)) {
 			r := newRelease(ctx)
 			stop := run(r.options())
-			r.account.put(endpoint("ep-1", "http://api."+r.target))
+			r.account.Put(endpoint("ep-1", "http://api."+r.target))
 			r.services(ctx, "ep-1", "api")
 			stop()
 			uninstall(ctx, r)

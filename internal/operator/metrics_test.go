@@ -42,20 +42,20 @@ var _ = Describe("the manager's metrics", func() {
 		reason := func(name string) func() any { return metricOf(registry, "fairlead_operator_bound_endpoints", name) }
 		before := time.Now()
 		run(o)
-		r.account.put(endpoint("ep-first", "http://first."+r.target))
+		r.account.Put(endpoint("ep-first", "http://first."+r.target))
 		Eventually(service(ctx, r.target, "first")).ShouldNot(BeZero())
 		Eventually(reason("Ready")).Should(BeEquivalentTo(1))
 		known := measured().(float64) // 1, unless the first list had it
 
-		r.account.put(endpoint("ep-second", "http://second."+r.target))
+		r.account.Put(endpoint("ep-second", "http://second."+r.target))
 		Eventually(service(ctx, r.target, "second")).ShouldNot(BeZero())
 		Eventually(measured).Should(BeEquivalentTo(known + 1))
 		Eventually(reason("Ready")).Should(BeEquivalentTo(2))
 
-		r.account.put(endpoint("ep-nowhere", "http://api.no-such-namespace"))
+		r.account.Put(endpoint("ep-nowhere", "http://api.no-such-namespace"))
 		Eventually(reason("NamespaceNotFound")).Should(BeEquivalentTo(1))
 		Expect(pending()).To(BeZero())
-		r.account.put(endpoint("ep-again", "http://second."+r.target)) // of a URL that has its Services
+		r.account.Put(endpoint("ep-again", "http://second."+r.target)) // of a URL that has its Services
 		Consistently(measured).WithTimeout(500 * time.Millisecond).Should(BeEquivalentTo(known + 1))
 		Expect(pending()).To(BeZero())
 		Eventually(metricOf(registry, "fairlead_operator_heartbeat_timestamp_seconds")).
@@ -65,7 +65,7 @@ var _ = Describe("the manager's metrics", func() {
 	It("show no heartbeat while the account refuses them", func(ctx SpecContext) {
 		r := newRelease(ctx)
 		o := r.options()
-		r.account.fail(errDown)
+		r.account.Fail(errDown)
 		run(o)
 		Eventually(r.condition(ctx, "APIReachable")).Should(Equal("False Unreachable"))
 		Expect(metricOf(o.Metrics.(*prometheus.Registry), "fairlead_operator_heartbeat_timestamp_seconds")()).

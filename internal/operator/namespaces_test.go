@@ -75,7 +75,7 @@ var _ = Describe("the manager with listed namespaces", func() {
 		o.RemovalDelay = 0
 		run(o)
 		Eventually(r.condition(ctx, v1alpha1.ConditionRegistered)).Should(Equal("True Registered"))
-		r.account.put(endpoint("ep-1", "http://api."+r.target), endpoint("ep-2", "http://web."+r.second),
+		r.account.Put(endpoint("ep-1", "http://api."+r.target), endpoint("ep-2", "http://web."+r.second),
 			endpoint("ep-3", "http://api.elsewhere"))
 		r.services(ctx, "ep-1", "api")
 		Eventually(r.ready(ctx, "api."+r.target)).Should(Equal("True Ready"))
@@ -97,11 +97,11 @@ var _ = Describe("the manager with listed namespaces", func() {
 		foreign := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: r.target, Name: "shop"},
 			Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 1}}}}
 		Expect(kube.Create(ctx, foreign)).To(Succeed())
-		r.account.put(endpoint("ep-4", "http://shop."+r.target))
+		r.account.Put(endpoint("ep-4", "http://shop."+r.target))
 		Eventually(r.ready(ctx, "shop."+r.target)).Should(Equal("False Conflict"))
 
 		By("removing")
-		r.account.delete("ep-2")
+		r.account.Delete("ep-2")
 		Eventually(service(ctx, r.second, "web")).Should(BeZero())
 		Eventually(service(ctx, r.namespace, "ep-2")).Should(BeZero())
 
@@ -120,7 +120,7 @@ var _ = Describe("the manager with listed namespaces", func() {
 			give := r.takeRights(ctx, r.second)
 			o := r.listedOptions()
 			run(o)
-			r.account.put(endpoint("ep-2", "http://web."+r.second), endpoint("ep-1", "http://api."+r.target))
+			r.account.Put(endpoint("ep-2", "http://web."+r.second), endpoint("ep-1", "http://api."+r.target))
 			r.services(ctx, "ep-1", "api")
 			Eventually(r.ready(ctx, "web."+r.second)).Should(Equal("False NamespaceForbidden"))
 			c := meta.FindStatusCondition(r.bep(ctx, "web."+r.second).Status.Conditions,
@@ -136,7 +136,7 @@ var _ = Describe("the manager with listed namespaces", func() {
 		r := newReleaseOf(ctx, listedNamespaces)
 		deleteAnchors(ctx, r.target, r.anchor())
 		run(r.listedOptions())
-		r.account.put(endpoint("ep-1", "http://api."+r.target))
+		r.account.Put(endpoint("ep-1", "http://api."+r.target))
 		Eventually(r.ready(ctx, "api."+r.target)).Should(Equal("False NamespaceForbidden"))
 		c := meta.FindStatusCondition(r.bep(ctx, "api."+r.target).Status.Conditions, v1alpha1.ConditionServicesReady)
 		Expect(c.Message).To(ContainSubstring(r.target + "/" + r.anchor()))
@@ -146,7 +146,7 @@ var _ = Describe("the manager with listed namespaces", func() {
 	It("loses what it has in a namespace when the Role there goes, and keeps the rest", func(ctx SpecContext) {
 		r := newReleaseOf(ctx, listedNamespaces)
 		stop := run(r.listedOptions())
-		r.account.put(endpoint("ep-1", "http://api."+r.target), endpoint("ep-2", "http://web."+r.second))
+		r.account.Put(endpoint("ep-1", "http://api."+r.target), endpoint("ep-2", "http://web."+r.second))
 		r.services(ctx, "ep-1", "api")
 		Eventually(r.ready(ctx, "web."+r.second)).Should(Equal("True Ready"))
 		kept, err := service(ctx, r.second, "web")()
@@ -173,7 +173,7 @@ var _ = Describe("the manager with listed namespaces", func() {
 		func(ctx SpecContext) {
 			r := newReleaseOf(ctx, listedNamespaces)
 			stop := run(r.listedOptions())
-			r.account.put(endpoint("ep-1", "http://api."+r.target))
+			r.account.Put(endpoint("ep-1", "http://api."+r.target))
 			Eventually(r.ready(ctx, "api."+r.target)).Should(Equal("True Ready"))
 			stop()
 			o := r.listedOptions()
@@ -188,7 +188,7 @@ var _ = Describe("the manager with listed namespaces", func() {
 			r := newReleaseOf(ctx, listedNamespaces)
 			run(r.listedOptions())
 			for _, name := range []string{"a", "b", "c"} {
-				r.account.put(endpoint("ep-"+name, "http://"+name+"."+r.target),
+				r.account.Put(endpoint("ep-"+name, "http://"+name+"."+r.target),
 					endpoint("ep-2"+name, "http://"+name+"."+r.second))
 			}
 			for _, name := range []string{"a", "b", "c"} {
@@ -215,7 +215,7 @@ var _ = Describe("consent by label", func() {
 		o := r.options()
 		o.NamespaceSelector = "fairlead=yes"
 		run(o)
-		r.account.put(endpoint("ep-1", "http://api."+r.target))
+		r.account.Put(endpoint("ep-1", "http://api."+r.target))
 		Eventually(r.ready(ctx, "api."+r.target)).Should(Equal("False NamespaceNotAllowed"))
 		Expect(service(ctx, r.namespace, "ep-1")()).To(BeZero())
 		label := func(value string) {

@@ -49,7 +49,7 @@ var _ = Describe("the record of NetworkPolicies", func() {
 		o := r.policyOptions()
 		o.Kubernetes.Wrap(policies.wrap)
 		run(o)
-		r.account.put(endpoint("ep-1", "http://api."+r.target))
+		r.account.Put(endpoint("ep-1", "http://api."+r.target))
 		Eventually(r.condition(ctx, v1alpha1.ConditionNetworkPoliciesWritten)).Should(Equal("True Written"))
 		// any write of the status publishes the condition, the record's among them
 		Eventually(func() *v1alpha1.WrittenNetworkPolicies { return r.object(ctx).Status.NetworkPolicies }).
@@ -81,7 +81,7 @@ var _ = Describe("the record of NetworkPolicies", func() {
 		r.restrict(ctx)
 		o := r.policyOptions()
 		stop := run(o)
-		r.account.put(endpoint("ep-1", "http://api."+r.target))
+		r.account.Put(endpoint("ep-1", "http://api."+r.target))
 		Eventually(r.policy(ctx, portPolicy)).Should(Equal(shopOnly))
 		Eventually(r.written(ctx)).ShouldNot(Equal("none"))
 		stop()

@@ -36,7 +36,7 @@ var _ = Describe("a manager that may not read a kind", func() {
 		o := r.options()
 		o.Logger = slog.New(slog.NewTextHandler(io.MultiWriter(&logs, GinkgoWriter), nil))
 		run(o)
-		r.account.put(endpoint("ep-1", "http://api."+r.target))
+		r.account.Put(endpoint("ep-1", "http://api."+r.target))
 		Eventually(logs.String).Should(And(ContainSubstring("the manager does not begin without it"),
 			ContainSubstring("endpointaccesses.bindings.fairlead.dev is forbidden"),
 			ContainSubstring("the rights that this version's chart renders")))
@@ -62,7 +62,7 @@ var _ = Describe("a manager that may not read a kind", func() {
 		o := r.options()
 		o.Logger = slog.New(slog.NewTextHandler(io.MultiWriter(&logs, GinkgoWriter), nil))
 		run(o)
-		r.account.put(endpoint("ep-1", "http://api."+r.target))
+		r.account.Put(endpoint("ep-1", "http://api."+r.target))
 		Eventually(logs.String).Should(And(ContainSubstring("the manager does not begin without it"),
 			ContainSubstring("EndpointAccess"), ContainSubstring("crds.install=true")))
 		Consistently(r.holder(ctx)).WithTimeout(time.Second).Should(BeEmpty(), "an earlier manager leads meanwhile")

@@ -66,11 +66,11 @@ var _ = Describe("the manager that imports Services", func() {
 		r.kubernetesSlices(ctx, "10.9.0.1", "10.9.0.2")
 		r.enforceSlicePolicies(ctx)
 		run(r.importingOptions())
-		r.account.put(record(r.target, "a", tcp("tcp", 42)), port(r.target, "a", 42))
+		r.account.Put(record(r.target, "a", tcp("tcp", 42)), port(r.target, "a", 42))
 		Eventually(r.carried(ctx, r.target)).Should(Equal(map[string]string{"a": "tcp=a:42 10.9.0.1 10.9.0.2 "}))
 		r.setForwarders(ctx, "10.9.0.2", "10.9.0.3")
 		Eventually(r.carried(ctx, r.target)).Should(Equal(map[string]string{"a": "tcp=a:42 10.9.0.2 10.9.0.3 "}))
-		r.account.delete("ep-a-" + r.target)
+		r.account.Delete("ep-a-" + r.target)
 		Eventually(r.carried(ctx, r.target)).Should(BeEmpty())
 		Expect(r.importsCondition(ctx)()).NotTo(HavePrefix("False"))
 	})
@@ -92,7 +92,7 @@ var _ = Describe("the manager that imports Services", func() {
 		run(o)
 		for i := range n {
 			for _, cluster := range []string{"a", "b", "c"} {
-				r.account.put(named(fmt.Sprintf("s%d", i), record(r.target, cluster, tcp("tcp", 42))),
+				r.account.Put(named(fmt.Sprintf("s%d", i), record(r.target, cluster, tcp("tcp", 42))),
 					named(fmt.Sprintf("s%d", i), port(r.target, cluster, 42)))
 			}
 		}

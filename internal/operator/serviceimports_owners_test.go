@@ -42,7 +42,7 @@ var _ = Describe("the manager that imports Services", func() {
 		Eventually(func() error { return kube.List(ctx, &mcsv1beta1.ServiceImportList{}) }).
 			Should(MatchError(apierrors.IsNotFound, "IsNotFound"))
 		run(r.importingOptions())
-		r.account.put(record(r.target, "a", tcp("tcp", 42)), port(r.target, "a", 42),
+		r.account.Put(record(r.target, "a", tcp("tcp", 42)), port(r.target, "a", 42),
 			endpoint("ep-1", "http://api."+r.target))
 		Eventually(r.ready(ctx, "api."+r.target)).Should(Equal("True Ready"))
 		Eventually(r.importsCondition(ctx)).Should(And(HavePrefix("False CRDsMissing"),
@@ -80,7 +80,7 @@ var _ = Describe("the manager that imports Services", func() {
 			Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 1}}}}
 		Expect(kube.Create(ctx, beside)).To(Succeed())
 		run(r.importingOptions())
-		r.account.put(record(r.target, "a", tcp("tcp", 42)), record(r.second, "a", tcp("tcp", 42)))
+		r.account.Put(record(r.target, "a", tcp("tcp", 42)), record(r.second, "a", tcp("tcp", 42)))
 		Eventually(r.importsCondition(ctx)).Should(And(HavePrefix("False Conflict"),
 			ContainSubstring("belongs to another owner"), ContainSubstring("and 1 more")))
 		Eventually(func() ([]string, error) {
@@ -114,7 +114,7 @@ var _ = Describe("the manager that imports Services", func() {
 		By("importing as soon as the name is free")
 		Expect(kube.Delete(ctx, foreign)).To(Succeed())
 		addressed(ctx, r.target)
-		r.account.delete("ep-a-" + r.second)
+		r.account.Delete("ep-a-" + r.second)
 		Eventually(imported(ctx, r.second)).Should(BeNil())
 		Eventually(r.importsCondition(ctx)).Should(HavePrefix("True Ready"))
 		Expect(service(ctx, r.second, beside.Name)()).NotTo(BeNil())
@@ -126,7 +126,7 @@ var _ = Describe("the manager that imports Services", func() {
 		run(o)
 		later := r.target + "-later"
 		for _, namespace := range []string{later, r.target, r.second, r.namespace} {
-			r.account.put(record(namespace, "a", tcp("tcp", 42)), port(namespace, "a", 42))
+			r.account.Put(record(namespace, "a", tcp("tcp", 42)), port(namespace, "a", 42))
 		}
 		addressed(ctx, r.target)
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: later}}
@@ -147,7 +147,7 @@ var _ = Describe("the manager that imports Services", func() {
 
 	It("repairs and makes again what others change and delete", func(ctx SpecContext) {
 		run(r.importingOptions())
-		r.account.put(record(r.target, "a", tcp("tcp", 42)), port(r.target, "a", 42))
+		r.account.Put(record(r.target, "a", tcp("tcp", 42)), port(r.target, "a", 42))
 		s := addressed(ctx, r.target)
 		Eventually(r.carried(ctx, r.target)).Should(Equal(ready))
 		edited := s.DeepCopy()
@@ -177,17 +177,17 @@ var _ = Describe("the manager that imports Services", func() {
 	It("removes at its start what is no longer exported", func(ctx SpecContext) {
 		o := r.importingOptions()
 		stop := run(o)
-		r.account.put(record(r.target, "a", tcp("tcp", 42)), port(r.target, "a", 42))
-		r.account.put(record(r.second, "a", tcp("tcp", 42)), port(r.second, "a", 42))
+		r.account.Put(record(r.target, "a", tcp("tcp", 42)), port(r.target, "a", 42))
+		r.account.Put(record(r.second, "a", tcp("tcp", 42)), port(r.second, "a", 42))
 		addressed(ctx, r.target)
 		s := addressed(ctx, r.second)
 		stop()
-		r.account.delete("ep-a-" + r.second)
-		r.account.fail(errDown)
+		r.account.Delete("ep-a-" + r.second)
+		r.account.Fail(errDown)
 		o.Metrics = prometheus.NewRegistry()
 		run(o)
 		Consistently(imported(ctx, r.second), "500ms").ShouldNot(BeNil(), "the account is not known")
-		r.account.fail(nil)
+		r.account.Fail(nil)
 		Eventually(imported(ctx, r.second)).Should(BeNil())
 		Eventually(service(ctx, r.second, derivedName(s))).Should(BeNil())
 		Eventually(r.carried(ctx, r.second)).Should(BeEmpty())
@@ -203,7 +203,7 @@ var _ = Describe("the manager that imports Services", func() {
 			stop := run(o)
 			headless := record(r.second, "a", tcp("tcp", 42))
 			headless.ServiceExport.Type = "Headless"
-			r.account.put(record(r.target, "a", tcp("tcp", 42)), port(r.target, "a", 42), headless)
+			r.account.Put(record(r.target, "a", tcp("tcp", 42)), port(r.target, "a", 42), headless)
 			s := addressed(ctx, r.target)
 			Eventually(r.carried(ctx, r.target)).Should(Equal(ready))
 			Eventually(imported(ctx, r.second)).ShouldNot(BeNil())

@@ -181,7 +181,7 @@ var _ = Describe("the manager that imports Services", func() {
 
 	It("imports what two clusters export, and follows them", func(ctx SpecContext) {
 		run(r.importingOptions())
-		r.account.put(record(r.target, "a", tcp("tcp", 42), udp("udp", 42)), port(r.target, "a", 42))
+		r.account.Put(record(r.target, "a", tcp("tcp", 42), udp("udp", 42)), port(r.target, "a", 42))
 		s := addressed(ctx, r.target)
 		r.expectImport(ctx, s)
 		both := "10.9.0.1 10.9.0.2 "
@@ -189,7 +189,7 @@ var _ = Describe("the manager that imports Services", func() {
 		Expect(r.recorded(ctx)()).To(Equal([]string{"10.9.0.1", "10.9.0.2"}))
 
 		By("merging the ports of another cluster, of which one is in conflict")
-		r.account.put(record(r.target, "b", tcp("tcp", 43), tcp("tcp2", 4242)), port(r.target, "b", 43),
+		r.account.Put(record(r.target, "b", tcp("tcp", 43), tcp("tcp2", 4242)), port(r.target, "b", 43),
 			port(r.target, "b", 4242))
 		Eventually(r.carried(ctx, r.target)).Should(Equal(map[string]string{"a": "tcp=a:42 " + both,
 			"b": "tcp2=b:4242 " + both}))
@@ -198,7 +198,7 @@ var _ = Describe("the manager that imports Services", func() {
 		Eventually(func() []corev1.ServicePort { return derived(ctx, s).Spec.Ports }).Should(HaveLen(3))
 
 		By("passing on to the younger export, with the same object and addresses")
-		r.account.delete("ep-a-"+r.target, fmt.Sprintf("ep-a-%s-42", r.target))
+		r.account.Delete("ep-a-"+r.target, fmt.Sprintf("ep-a-%s-42", r.target))
 		Eventually(r.carried(ctx, r.target)).WithTimeout(5 * time.Second).
 			Should(Equal(map[string]string{"b": "tcp=b:43 tcp2=b:4242 " + both}))
 		Eventually(imported(ctx, r.target)).Should(And(HaveField("Labels", HaveKeyWithValue("team", "b")),
@@ -210,7 +210,7 @@ var _ = Describe("the manager that imports Services", func() {
 		Eventually(func() []corev1.ServicePort { return derived(ctx, s).Spec.Ports }).Should(HaveLen(2))
 
 		By("removing it at once with the last export")
-		r.account.delete("ep-b-" + r.target)
+		r.account.Delete("ep-b-" + r.target)
 		Eventually(imported(ctx, r.target)).WithTimeout(5 * time.Second).Should(BeNil())
 		Eventually(service(ctx, r.target, derivedName(s))).Should(BeNil())
 		Eventually(r.carried(ctx, r.target)).Should(BeEmpty())
@@ -220,11 +220,11 @@ var _ = Describe("the manager that imports Services", func() {
 	It("keeps the addresses in slices current while the account is away", func(ctx SpecContext) {
 		o := r.importingOptions()
 		stop := run(o)
-		r.account.put(record(r.target, "a", tcp("tcp", 42)), port(r.target, "a", 42))
+		r.account.Put(record(r.target, "a", tcp("tcp", 42)), port(r.target, "a", 42))
 		addressed(ctx, r.target)
 		Eventually(r.carried(ctx, r.target)).Should(Equal(map[string]string{"a": "tcp=a:42 10.9.0.1 10.9.0.2 "}))
 		stop()
-		r.account.fail(errDown)
+		r.account.Fail(errDown)
 		o.Metrics = prometheus.NewRegistry()
 		run(o)
 		r.setForwarders(ctx, "10.9.0.2", "10.9.0.3")
@@ -236,22 +236,22 @@ var _ = Describe("the manager that imports Services", func() {
 		run(r.importingOptions())
 		a, b := record(r.target, "a", tcp("tcp", 42)), record(r.target, "b", tcp("tcp", 42))
 		atA, atB := port(r.target, "a", 42), port(r.target, "b", 42)
-		r.account.put(a, b, atA, atB)
+		r.account.Put(a, b, atA, atB)
 		both := func(a, b string) map[string]string {
 			return map[string]string{"a": "tcp=a:42 " + a, "b": "tcp=b:42 " + b}
 		}
 		const ready = "10.9.0.1 10.9.0.2 "
 		Eventually(r.carried(ctx, r.target)).Should(Equal(both(ready, ready)))
 		atA.Status = account.StatusOffline
-		r.account.put(atA)
+		r.account.Put(atA)
 		Eventually(r.carried(ctx, r.target)).Should(Equal(both("", ready)))
 
 		By("leaving all as they are when none can")
 		b.ServiceExport.Ready = false
-		r.account.put(b)
+		r.account.Put(b)
 		Eventually(r.carried(ctx, r.target)).Should(Equal(both(ready, ready)))
 		atA.Status = account.StatusOnline
-		r.account.put(atA)
+		r.account.Put(atA)
 		Eventually(r.carried(ctx, r.target)).Should(Equal(both(ready, "")))
 	})
 
@@ -260,12 +260,12 @@ var _ = Describe("the manager that imports Services", func() {
 		var asked requests
 		o.Kubernetes.Wrap(asked.wrap)
 		run(o)
-		r.account.put(record(r.target, "a", tcp("tcp", 42), tcp("web", 80)), port(r.target, "a", 42),
+		r.account.Put(record(r.target, "a", tcp("tcp", 42), tcp("web", 80)), port(r.target, "a", 42),
 			port(r.target, "a", 80))
 		s := addressed(ctx, r.target)
 		Eventually(r.carried(ctx, r.target)).Should(HaveKeyWithValue("a", HavePrefix("tcp=a:42 web=a:80 ")))
 		before := len(asked.all())
-		r.account.put(record(r.target, "a", tcp("tcp", 42)))
+		r.account.Put(record(r.target, "a", tcp("tcp", 42)))
 		Eventually(func() []corev1.ServicePort { return derived(ctx, s).Spec.Ports }).Should(HaveLen(1))
 		var updated []string
 		for _, path := range asked.all()[before:] {
@@ -282,7 +282,7 @@ var _ = Describe("the manager that imports Services", func() {
 		run(r.importingOptions())
 		headless := record(r.target, "a", tcp("tcp", 42))
 		headless.ServiceExport.Type = account.ExportHeadless
-		r.account.put(headless, port(r.target, "a", 42))
+		r.account.Put(headless, port(r.target, "a", 42))
 		Eventually(imported(ctx, r.target)).Should(HaveField("Status.EndpointSliceObjects",
 			mcsv1beta1.EndpointSliceObjectsAbsent))
 		s, err := imported(ctx, r.target)()
@@ -292,11 +292,11 @@ var _ = Describe("the manager that imports Services", func() {
 		Expect(meta.FindStatusCondition(s.Status.Conditions, "Ready").Message).To(ContainSubstring("ClusterIP"))
 		Consistently(service(ctx, r.target, derivedName(s)), "300ms").Should(BeNil())
 
-		r.account.put(record(r.target, "a", tcp("tcp", 42)))
+		r.account.Put(record(r.target, "a", tcp("tcp", 42)))
 		now := addressed(ctx, r.target)
 		Expect(now.UID).To(Equal(s.UID))
 		Eventually(r.carried(ctx, r.target)).Should(HaveKey("a"))
-		r.account.put(headless)
+		r.account.Put(headless)
 		Eventually(imported(ctx, r.target)).Should(And(HaveField("Spec.IPs", BeEmpty()),
 			HaveField("Spec.Type", mcsv1beta1.Headless)))
 		Eventually(service(ctx, r.target, derivedName(s))).Should(BeNil())

@@ -96,7 +96,7 @@ var _ = Describe("the manager with projection by EndpointSlices", func() {
 			o := options(r)
 			o.Projection, o.RemovalDelay = v1alpha1.ProjectionEndpointSlice, 0
 			stop := run(o)
-			r.account.put(endpoint("ep-1", "http://api."+r.target))
+			r.account.Put(endpoint("ep-1", "http://api."+r.target))
 			Eventually(r.ready(ctx, "api."+r.target)).Should(Equal("True Ready"))
 			Expect(service(ctx, r.target, "api")()).To(HaveField("Spec.Type", corev1.ServiceTypeClusterIP))
 			Expect(service(ctx, r.namespace, "ep-1")()).To(BeZero())
@@ -118,7 +118,7 @@ var _ = Describe("the manager with projection by EndpointSlices", func() {
 			Eventually(r.recorded(ctx)).Should(Equal([]string{"10.9.0.3"}))
 
 			By("removing the endpoint")
-			r.account.delete("ep-1")
+			r.account.Delete("ep-1")
 			Eventually(service(ctx, r.target, "api")).Should(BeZero())
 			Eventually(r.recorded(ctx)).Should(BeEmpty())
 			stop()
@@ -129,7 +129,7 @@ var _ = Describe("the manager with projection by EndpointSlices", func() {
 		r := newRelease(ctx)
 		r.setForwarders(ctx, "10.9.0.1")
 		run(r.options())
-		r.account.put(endpoint("ep-1", "http://api."+r.target), endpoint("ep-2", "http://web."+r.second))
+		r.account.Put(endpoint("ep-1", "http://api."+r.target), endpoint("ep-2", "http://web."+r.second))
 		Eventually(r.ready(ctx, "api."+r.target)).Should(Equal("True Ready"))
 		r.label(ctx, r.target, "endpointSlice")
 		transition := func() ([]corev1.Service, error) {

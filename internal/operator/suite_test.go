@@ -5,6 +5,7 @@ package operator_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -20,16 +21,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
@@ -40,6 +37,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/namespaces"
 	"github.com/fairlead-dev/fairlead/internal/operator/options"
+	"github.com/fairlead-dev/fairlead/test/support/fakeaccount"
 	"github.com/fairlead-dev/fairlead/test/support/testenv"
 )
 
@@ -57,14 +55,7 @@ var _ = BeforeSuite(func() {
 	ctrl.SetLogger(logr.FromSlogHandler(slog.NewTextHandler(GinkgoWriter, nil)))
 	config = testenv.Start(GinkgoTB(), testenv.WithControllers("namespace", "garbagecollector"),
 		testenv.WithServiceRange("10.0.0.0/16"))
-	scheme := runtime.NewScheme()
-	Expect(clientgoscheme.AddToScheme(scheme)).To(Succeed())
-	Expect(v1alpha1.AddToScheme(scheme)).To(Succeed())
-	Expect(mcsv1beta1.Install(scheme)).To(Succeed())
-	Expect(apiextensionsv1.AddToScheme(scheme)).To(Succeed())
-	var err error
-	kube, err = client.New(config, client.Options{Scheme: scheme})
-	Expect(err).NotTo(HaveOccurred())
+	kube = testenv.NewKube(GinkgoTB(), config)
 	SetDefaultEventuallyTimeout(20 * time.Second)
 	SetDefaultEventuallyPollingInterval(20 * time.Millisecond)
 })
@@ -72,7 +63,7 @@ var _ = BeforeSuite(func() {
 // release is a namespace with what the chart puts there, and two target namespaces.
 type release struct {
 	namespace, target, second string
-	account                   *fakeAccount
+	account                   *fakeaccount.Account
 	kubernetes                *rest.Config // the manager's, with the chart's rights and no more
 }
 
@@ -90,7 +81,7 @@ func newRelease(ctx context.Context) *release { return newReleaseOf(ctx, cluster
 
 func newReleaseOf(ctx context.Context, rendered string) *release {
 	GinkgoHelper()
-	r := &release{account: newFakeAccount()}
+	r := &release{account: fakeaccount.New()}
 	r.namespace, r.target, r.second = newNamespace(ctx, "op-"), newNamespace(ctx, "team-"), newNamespace(ctx, "team-")
 	for _, o := range r.rights(rendered) {
 		Expect(kube.Create(ctx, o)).To(Succeed())
@@ -330,3 +321,5 @@ func endpoint(id, url string) account.Endpoint {
 }
 
 func hostnameIn(namespace, name string) string { return fmt.Sprintf("%s.%s", name, namespace) }
+
+var errDown = errors.New("dial tcp 10.99.0.2:8443: connect: connection refused")

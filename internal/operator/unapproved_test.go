@@ -20,7 +20,7 @@ var _ = Describe("a forged BoundEndpoint", func() {
 	It("gets no Service and is deleted at once", func(ctx SpecContext) {
 		r := newRelease(ctx)
 		run(r.options())
-		r.account.put(endpoint("ep-1", "http://api."+r.target))
+		r.account.Put(endpoint("ep-1", "http://api."+r.target))
 		Eventually(r.ready(ctx, "api."+r.target)).Should(Equal("True Ready"))
 		forged := &v1alpha1.BoundEndpoint{ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace,
 			Name: "forged." + r.target}}

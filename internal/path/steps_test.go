@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"slices"
 	"testing"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // TestSteps_NameEarlierHops requires that a step needs hops before it only, that causes are hops of
@@ -42,9 +44,7 @@ func TestSteps_NameEarlierHops(t *testing.T) {
 func TestSteps_HaveRowsInDocs(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/fix/call.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var have, want []string
 	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z-]+)` \\|").FindAllSubmatch(page, -1) {
 		have = append(have, string(row[1]))

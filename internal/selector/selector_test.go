@@ -10,14 +10,13 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/selector"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 func endpoint(t *testing.T, url string) (*account.Endpoint, account.EndpointURL) {
 	t.Helper()
 	u, err := account.ParseEndpointURL(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return &account.Endpoint{
 		ID: "ep-1", URL: u.String(), Type: account.TypeAgent,
 		EndpointSettings: account.EndpointSettings{Name: "blue", Description: "Ärger: \"it's\", a\nb",
@@ -96,9 +95,7 @@ func TestSelector_FailsClosedOverCost(t *testing.T) {
 	t.Parallel()
 	list := "[" + strings.TrimSuffix(strings.Repeat("1,", 100), ",") + "]"
 	s, err := selector.Compile(list + ".all(a, " + list + ".all(b, " + list + ".all(c, a + b + c > 0)))")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	e, u := endpoint(t, "http://a.b")
 	admitted, err := s.Matches(e, u)
 	if err == nil || admitted || !strings.Contains(err.Error(), "cost limit") {

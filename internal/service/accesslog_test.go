@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/service"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
@@ -84,9 +85,7 @@ func TestAccessLog_RecordsRequest(t *testing.T) {
 		l["code"] != nil {
 		t.Errorf("line %v, %v", l, err)
 	}
-	if err := p.StopAndWait(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, p.StopAndWait())
 	checkAccessLogFile(t, file)
 }
 
@@ -97,9 +96,7 @@ func TestAccessLog_ReopensFile(t *testing.T) {
 	p := startLoggedPath(t, file, reopen)
 	postSecrets(p, "/before")
 	accessLogLines(t, file, 1)
-	if err := os.Rename(file, file+".1"); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Rename(file, file+".1"))
 	reopen <- syscall.SIGHUP
 	servicetest.Eventually(t, "the file is there again", func() bool {
 		_, err := os.Stat(file)
@@ -111,9 +108,7 @@ func TestAccessLog_ReopensFile(t *testing.T) {
 		l[0]["code"] != "ERR_FL_3001" {
 		t.Errorf("in the new file: %v", l)
 	}
-	if err := p.StopAndWait(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, p.StopAndWait())
 	checkAccessLogFile(t, file)
 	checkAccessLogFile(t, file+".1")
 }
@@ -146,9 +141,7 @@ func TestAccessLog_Samples(t *testing.T) {
 		`fairlead_server_access_log_dropped_total 0`)
 	p.Agent.Stop()
 	p.Forwarder.OpenRefused(servicetest.OpenHeader(t, p.Bound))
-	if err := p.StopAndWait(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, p.StopAndWait())
 	if l := accessLogLines(t, file, 1); len(l) != 1 || l[0]["code"] != "ERR_FL_3001" || l[0]["status"] != nil ||
 		l[0]["method"] != nil {
 		t.Errorf("lines %v", l)

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
@@ -122,9 +123,7 @@ func TestBind_KeepsAccountsApart(t *testing.T) {
 	t.Parallel()
 	r := servicetest.Start(t)
 	own, err := openSession(r, r.Authtoken).Bind(servicetest.Context(t), tunnel.Bind{URL: "http://hello.demo"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	s := openSession(r, r.CreateAccount().Authtoken)
 	b, err := s.Bind(servicetest.Context(t), tunnel.Bind{URL: own.URL})
 	if err != nil || b.EndpointID == own.EndpointID {
@@ -154,9 +153,7 @@ func TestBind_ResumeReplacesOldSession(t *testing.T) {
 		t.Fatalf("answer %q", got)
 	}
 	oldSession, err := old.Wait(servicetest.Context(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	// The same process over a new session, while the service has not noticed the end of the old
 	// one.
 	renewed := r.StartAgentWith(r.Authtoken, tunnel.Bind{URL: "http://hello.demo", ResumeSecret: first.ResumeSecret},
@@ -179,9 +176,7 @@ func TestBind_ResumesAreNotLimited(t *testing.T) {
 	s := openSession(r, r.Authtoken)
 	b, err := s.Bind(servicetest.Context(t), tunnel.Bind{URL: "http://hello.demo"})
 	for range 50 {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		b, err = s.Bind(servicetest.Context(t), tunnel.Bind{URL: b.URL, ResumeSecret: b.ResumeSecret})
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
@@ -93,9 +94,7 @@ func TestForwarder_CannotOpenRecordOfExport(t *testing.T) {
 		ServiceExport: &account.ServiceExport{Type: account.ExportClusterSetIP, SessionAffinity: "None",
 			Ports: []account.ServiceExportPort{{Name: "tcp", Protocol: "TCP", Port: 42}}}}
 	made, err := tenant.Store.CreateEndpoint(servicetest.Context(t), e, account.PolicyFacts{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	f := r.StartForwarder()
 	gone := account.NewID(account.PrefixEndpoint, time.Now())
 	for _, id := range []string{made.ID, gone} {

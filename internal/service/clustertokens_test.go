@@ -15,6 +15,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/store"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/test/support/accounttest"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 	"github.com/fairlead-dev/fairlead/test/support/storetest"
 )
@@ -22,19 +23,19 @@ import (
 // trustedCluster is a cluster whose ServiceAccounts the account of a service trusts.
 type trustedCluster struct {
 	*account.Cluster
-	t      *testing.T
+	t      testing.TB
 	store  *store.Store
 	by     account.Caller
 	signer *accounttest.TokenSigner
 	base   string
 }
 
-func newTrustedCluster(t *testing.T, r *servicetest.Server) *trustedCluster {
+func newTrustedCluster(t testing.TB, r *servicetest.Server) *trustedCluster {
 	t.Helper()
 	c := &trustedCluster{t: t, store: r.OpenStore(), signer: accounttest.NewTokenSigner(t, "k-1", "ES256"),
 		base: r.Addrs.BaseURL}
 	accounts, err := c.store.ListAccounts(t.Context())
-	storetest.Must(t, err)
+	must.Succeed(t, err)
 	c.by.AccountID = accounts[0].ID
 	c.create()
 	return c
@@ -48,7 +49,7 @@ func (c *trustedCluster) create() {
 	p.JWKS = &set
 	var err error
 	c.Cluster, err = c.store.CreateCluster(servicetest.Context(c.t), c.by, p)
-	storetest.Must(c.t, err)
+	must.Succeed(c.t, err)
 }
 
 // token returns a token of a ServiceAccount that lives for a while from now on.
@@ -62,7 +63,7 @@ func (c *trustedCluster) token(name string, life time.Duration) string {
 func (c *trustedCluster) patch(p account.ClusterPatch) {
 	c.t.Helper()
 	_, err := c.store.PatchCluster(servicetest.Context(c.t), c.by, c.ID, p)
-	storetest.Must(c.t, err)
+	must.Succeed(c.t, err)
 }
 
 // inCluster makes an agent an exporter of a cluster.
@@ -86,7 +87,7 @@ func callWith(r *servicetest.Server, key, method, path string, in any) *http.Res
 	req := r.NewAPIRequest(method, path, in)
 	req.Header.Set("Authorization", "Bearer "+key)
 	res, err := r.NewAPITransport().RoundTrip(req)
-	storetest.Must(r.T, err)
+	must.Succeed(r.T, err)
 	r.T.Cleanup(func() { _ = res.Body.Close() })
 	return res
 }
@@ -135,7 +136,7 @@ func (c *trustedCluster) startTokenUsers(one, other *servicetest.Server) *tokenU
 	for what, client := range map[string]*tunnel.Client{"exporter's session": u.exporter.Client,
 		"forwarder's session": u.forwarder.Client} {
 		s, err := client.Wait(servicetest.Context(c.t))
-		storetest.Must(c.t, err)
+		must.Succeed(c.t, err)
 		u.sessions[what] = s
 		go func() {
 			<-s.Done()
@@ -147,7 +148,7 @@ func (c *trustedCluster) startTokenUsers(one, other *servicetest.Server) *tokenU
 
 // told returns how many of the sessions were told why they ended. A client that does not read for a
 // second, on a busy machine, only sees its connection end, and is refused from then on.
-func (u *tokenUsers) told(t *testing.T) (n int) {
+func (u *tokenUsers) told(t testing.TB) (n int) {
 	t.Helper()
 	for what, s := range u.sessions {
 		var told *tunnel.Error
@@ -160,7 +161,7 @@ func (u *tokenUsers) told(t *testing.T) (n int) {
 }
 
 // awaitEnds waits until everything has ended, and returns after how long which.
-func (u *tokenUsers) awaitEnds(t *testing.T, began time.Time) (after map[string]time.Duration) {
+func (u *tokenUsers) awaitEnds(t testing.TB, began time.Time) (after map[string]time.Duration) {
 	t.Helper()
 	after = make(map[string]time.Duration)
 	timeout := time.After(30 * time.Second)
@@ -213,7 +214,7 @@ func TestClusterTokens_EndWhenRemoved(t *testing.T) {
 					other.RequireStatus("DELETE", "/clusters/"+c.ID, nil, http.StatusNoContent)
 				}, func() { c.create() }},
 				{"cluster", func() {
-					storetest.Must(t, c.store.DeleteCluster(servicetest.Context(t), c.by, c.ID))
+					must.Succeed(t, c.store.DeleteCluster(servicetest.Context(t), c.by, c.ID))
 				}, func() {}},
 			} {
 				users := c.startTokenUsers(one, other)

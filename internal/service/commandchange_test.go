@@ -10,6 +10,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
@@ -40,9 +41,7 @@ func TestReplicas_CommandsWaitForAllServers(t *testing.T) {
 	f := two.StartForwarder()
 	f.OpenEcho(bound)
 	err := a.Store.DeleteAuthtoken(servicetest.Context(t), account.Caller{AccountID: a.Account}, token.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	awaitServers(t, a, 2)
 	if code := f.OpenRefused(servicetest.OpenHeader(t, bound)); code != tunnel.RefusedOffline {
 		t.Errorf("a stream after the command: %v", code)
@@ -76,9 +75,7 @@ func checkRevokedDomain(t *testing.T, w *servicetest.PublicServer, a *servicetes
 		t.Fatalf("%v, %v", domains, err)
 	}
 	for _, d := range domains {
-		if err := a.Store.RevokeDomain(servicetest.Context(t), a.Account, d.Pattern); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, a.Store.RevokeDomain(servicetest.Context(t), a.Account, d.Pattern))
 	}
 	awaitServers(t, a, servers)
 	expect("after the command", http.StatusNotFound, http.StatusNotFound)

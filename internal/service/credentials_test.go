@@ -15,6 +15,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/apiclient"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
@@ -23,9 +24,7 @@ func newAPIClient(r *servicetest.Server, key string) *apiclient.Client {
 	r.T.Helper()
 	c, err := apiclient.New(apiclient.Options{BaseURL: "https://" + r.Addrs.Service.String(),
 		APIKey: func() (string, error) { return key, nil }, TLS: r.ClientTLS()})
-	if err != nil {
-		r.T.Fatal(err)
-	}
+	must.Succeed(r.T, err)
 	r.T.Cleanup(c.CloseIdleConnections)
 	return c
 }
@@ -47,13 +46,9 @@ func deleteAuthtokenInStore(r *servicetest.Server, path string) time.Time {
 	r.T.Helper()
 	st := r.OpenStore()
 	accounts, err := st.ListAccounts(servicetest.Context(r.T))
-	if err != nil {
-		r.T.Fatal(err)
-	}
-	if err := st.DeleteAuthtoken(servicetest.Context(r.T), account.Caller{AccountID: accounts[0].ID},
-		strings.TrimPrefix(path, "/credentials/")); err != nil {
-		r.T.Fatal(err)
-	}
+	must.Succeed(r.T, err)
+	must.Succeed(r.T, st.DeleteAuthtoken(servicetest.Context(r.T), account.Caller{AccountID: accounts[0].ID},
+		strings.TrimPrefix(path, "/credentials/")))
 	return time.Now()
 }
 
@@ -157,14 +152,10 @@ func TestAPIKey_EndClosesWatches(t *testing.T) {
 			r.CreateObject("/api_keys", map[string]any{"scopes": []string{"operator"}}, &key)
 			client := newAPIClient(r, *key.Token)
 			list, err := client.ListEndpoints(servicetest.Context(t), account.EndpointFilter{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			w, err := client.WatchEndpoints(context.WithoutCancel(servicetest.Context(t)), account.EndpointFilter{},
 				list.Version)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			defer w.Close()
 			began := end(r, "/api_keys/"+key.ID)
 			for {

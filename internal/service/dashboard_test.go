@@ -13,6 +13,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service"
 	"github.com/fairlead-dev/fairlead/internal/service/dashboard"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
@@ -38,9 +39,7 @@ func (p *testBrowser) request(path string, form url.Values) (status int, locatio
 	}
 	r, err := http.NewRequestWithContext(servicetest.Context(p.T), method, "https://"+p.Addrs.Service.String()+path,
 		body)
-	if err != nil {
-		p.T.Fatal(err)
-	}
+	must.Succeed(p.T, err)
 	r.Header.Set("Accept", "text/html")
 	r.Header.Set("Sec-Fetch-Site", "same-origin")
 	if form != nil {
@@ -53,9 +52,7 @@ func (p *testBrowser) request(path string, form url.Values) (status int, locatio
 		r.AddCookie(&http.Cookie{Name: dashboard.CookieName(r.Host), Value: p.cookie})
 	}
 	res, err := p.via.RoundTrip(r)
-	if err != nil {
-		p.T.Fatal(err)
-	}
+	must.Succeed(p.T, err)
 	defer res.Body.Close()
 	for _, c := range res.Cookies() {
 		if c.Name == dashboard.CookieName(r.Host) {
@@ -63,9 +60,7 @@ func (p *testBrowser) request(path string, form url.Values) (status int, locatio
 		}
 	}
 	b, err := io.ReadAll(res.Body)
-	if err != nil {
-		p.T.Fatal(err)
-	}
+	must.Succeed(p.T, err)
 	return res.StatusCode, res.Header.Get("Location"), string(b)
 }
 
@@ -149,15 +144,11 @@ func TestDashboard_SetsHSTS(t *testing.T) {
 			"localhost:8443": ""} {
 			r, err := http.NewRequestWithContext(servicetest.Context(t), http.MethodGet,
 				"https://"+v.Addrs.Service.String()+path, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			r.Host = host
 			r.Header.Set("Accept", "text/html")
 			res, err := v.via.RoundTrip(r)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			_ = res.Body.Close()
 			if got := res.Header.Get("Strict-Transport-Security"); got != want {
 				t.Errorf("%s of %s (%d): %q, want %q", path, host, res.StatusCode, got, want)

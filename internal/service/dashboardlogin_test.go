@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/oidctest"
 )
 
@@ -64,9 +65,7 @@ func failLogins(t *testing.T, w *loginServer) (secrets []string) {
 	callback := func(more url.Values) {
 		b := w.newLoginBrowser()
 		to, err := url.Parse(w.request(b, "GET", "https://app.example.com/").header.Get("Location"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		q := to.Query()
 		secrets = append(secrets, q.Get("state"), q.Get("nonce"), q.Get("code_challenge"))
 		more.Set("state", q.Get("state"))

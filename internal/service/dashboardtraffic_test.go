@@ -14,6 +14,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
@@ -251,9 +252,7 @@ func TestDashboard_SumsTrafficOfReplicas(t *testing.T) {
 func (g *replicaGroup) addSilent() (id string, beat func()) {
 	g.t.Helper()
 	db, err := sql.Open("pgx", g.database)
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	must.Succeed(g.t, err)
 	g.t.Cleanup(func() { _ = db.Close() })
 	db.SetMaxOpenConns(1) // temporary tables are those of a connection
 	exec := func(statement string) {

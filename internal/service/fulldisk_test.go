@@ -16,6 +16,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 	"github.com/fairlead-dev/fairlead/test/support/storetest"
 )
@@ -31,9 +32,7 @@ type fullDisk struct {
 // limit sets how many pages the store may have.
 func (d *fullDisk) limit(pages int) {
 	d.T.Helper()
-	if err := storetest.SetMaxPages(servicetest.Context(d.T), d.store, pages); err != nil {
-		d.T.Fatal(err)
-	}
+	must.Succeed(d.T, storetest.SetMaxPages(servicetest.Context(d.T), d.store, pages))
 }
 
 // fill creates backends until the API answers 503, then small objects until none fits.
@@ -63,9 +62,7 @@ func largeCredential() map[string]any {
 func (d *fullDisk) checkRefused(method, path string, in any) {
 	d.T.Helper()
 	res, err := d.NewAPITransport().RoundTrip(d.NewAPIRequest(method, path, in))
-	if err != nil {
-		d.T.Fatal(err)
-	}
+	must.Succeed(d.T, err)
 	defer res.Body.Close()
 	var e struct {
 		Code   account.Code `json:"error_code"`

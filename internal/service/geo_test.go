@@ -16,6 +16,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
@@ -23,23 +24,15 @@ import (
 func geoDatabase(t *testing.T, cidr string) string {
 	t.Helper()
 	w, err := mmdbwriter.New(mmdbwriter.Options{DatabaseType: "test", RecordSize: 24, IncludeReservedNetworks: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	_, network, err := net.ParseCIDR(cidr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	record := mmdbtype.Map{"country_code": mmdbtype.String("NL"), "city": mmdbtype.String("Utrecht"),
 		"latitude": mmdbtype.Float64(52.09), "longitude": mmdbtype.Float64(5.12), "asn": mmdbtype.Uint32(64500)}
-	if err := w.Insert(network, record); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, w.Insert(network, record))
 	path := filepath.Join(t.TempDir(), "geo.mmdb")
 	f, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if _, err := w.WriteTo(f); err != nil || f.Close() != nil {
 		t.Fatal(err)
 	}
@@ -62,14 +55,10 @@ func TestGeo_IsKnownToPoliciesAndDevices(t *testing.T) {
 	w.Tenant().Cloud("public", "http://app.example.com", policy, "")
 	for ip, want := range map[string]string{"203.0.113.9": "Utrecht 52.09,5.12", "198.51.100.9": ""} {
 		r, err := http.NewRequestWithContext(servicetest.Context(t), "GET", "http://app.example.com/", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		r.Header.Set("X-Forwarded-For", ip)
 		res, err := w.NewBrowser().Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if got := servicetest.ReadAll(t, res.Body); want != "" && got != want || want == "" && res.StatusCode != 403 {
 			t.Errorf("%s: %d %q", ip, res.StatusCode, got)
 		}
@@ -79,9 +68,7 @@ func TestGeo_IsKnownToPoliciesAndDevices(t *testing.T) {
 	r, _ := http.NewRequestWithContext(t.Context(), "GET", "http://x/", nil)
 	r.Header.Set("User-Agent", "curl/8.5.0")
 	d, err := service.DeviceOf(service.Options{GeoIP: []string{path}}, r, netip.MustParseAddr("203.0.113.9"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if d.IPAddress != "203.0.113.9" || d.UserAgent.BrowserName != "curl" || d.Location == nil ||
 		*d.Location.CountryCode != "NL" || *d.Network != (account.Network{ASN: 64500}) {
 		t.Errorf("the device: %+v", d)

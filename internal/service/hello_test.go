@@ -12,6 +12,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
@@ -22,14 +23,12 @@ func openSession(r *servicetest.Server, token string) *tunnel.Session {
 		return tunnel.Hello{Role: tunnel.RoleAgent, Token: token, ClientVersion: "0.0.0-test", OS: "linux"}
 	}})
 	s, err := c.Wait(servicetest.Context(r.T))
-	if err != nil {
-		r.T.Fatal(err)
-	}
+	must.Succeed(r.T, err)
 	return s
 }
 
 // wantCode checks that err is a refusal with the code whose message has every text.
-func wantCode(t *testing.T, what string, err error, code tunnel.Code, texts ...string) {
+func wantCode(t testing.TB, what string, err error, code tunnel.Code, texts ...string) {
 	t.Helper()
 	var e *tunnel.Error
 	if !errors.As(err, &e) || e.Code != code {
@@ -116,9 +115,7 @@ func TestOperator_DeletionEndsForwarders(t *testing.T) {
 	r := servicetest.Start(t)
 	f := r.StartForwarder()
 	s, err := f.Wait(servicetest.Context(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	r.RequireStatus("DELETE", "/kubernetes_operators/"+r.OperatorID, nil, http.StatusNoContent)
 	servicetest.Receive(t, s.Done(), "end of the forwarder's session")
 	wantCode(t, "forwarder", s.Err(), tunnel.CodeUnavailable, "not registered")

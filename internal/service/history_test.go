@@ -22,6 +22,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/service/seal"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/postgrestest"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
@@ -54,9 +55,7 @@ func TestHistory_AgreesAcrossServers(t *testing.T) {
 	seeds := []uint64{1}
 	if text := os.Getenv(historySeed); text != "" {
 		seed, err := strconv.ParseUint(text, 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		seeds = append(seeds, seed)
 	}
 	for _, seed := range seeds {
@@ -110,9 +109,7 @@ func newHistory(t *testing.T, seed uint64) *history {
 	h.random.Rand = rand.New(rand.NewPCG(seed, 1))
 	h.startPostgres()
 	h.keyFile = filepath.Join(h.dir, "key")
-	if err := os.WriteFile(h.keyFile, []byte(strings.Repeat("5a", 32)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(h.keyFile, []byte(strings.Repeat("5a", 32)), 0o600))
 	h.roots = servicetest.IssueCertificate(t, h.dir, "*.example.com")
 	for i := range h.replicas {
 		h.replicas[i] = h.newHistoryReplica(i)
@@ -168,9 +165,7 @@ func (h *history) openAdmin() {
 
 func (h *history) must(err error) {
 	h.t.Helper()
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	must.Succeed(h.t, err)
 }
 
 // logServices prints the last lines of the services' logs when the test has failed.

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // relayMode is what a relay does with its connections.
@@ -60,9 +62,7 @@ func newPostgresRelay(t *testing.T, dir string, loses func() bool) (r *relay, re
 	relayDir = t.TempDir()
 	const socket = ".s.PGSQL.5432"
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "unix", filepath.Join(relayDir, socket))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	r = newRelay(listener, "unix", filepath.Join(dir, socket), loses)
 	t.Cleanup(r.close)
 	return r, relayDir

@@ -25,6 +25,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/store/membership"
 	"github.com/fairlead-dev/fairlead/internal/trust"
 	"github.com/fairlead-dev/fairlead/test/support/logbuffer"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
@@ -133,9 +134,7 @@ func (h *history) newHistoryReplica(i int) *historyReplica {
 func withHosts(t *testing.T, raw string, dirs ...string) string {
 	t.Helper()
 	u, err := url.Parse(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	query := u.Query()
 	query.Set("host", strings.Join(dirs, ","))
 	u.RawQuery = query.Encode()
@@ -265,9 +264,7 @@ func (r *historyReplica) rowID() string {
 func (h *history) readSecrets() {
 	h.t.Helper()
 	b, err := os.ReadFile(filepath.Join(h.replicas[0].options.DataDir, service.BootstrapFileName))
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	must.Succeed(h.t, err)
 	h.apiKey = regexp.MustCompile(`flk_[\w-]+`).FindString(string(b))
 	h.authtoken = regexp.MustCompile(`flt_[\w-]+`).FindString(string(b))
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/test/support/closedport"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
@@ -28,9 +29,7 @@ func TestHealthListener_HasNoMetrics(t *testing.T) {
 		res, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(
 			httptest.NewRequestWithContext(servicetest.Context(t), "GET",
 				"http://"+r.Addrs.Health.String()+path, nil))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		res.Body.Close()
 		if res.StatusCode != want {
 			t.Errorf("%s: %d, want %d", path, res.StatusCode, want)
@@ -59,9 +58,7 @@ func TestStop_DrainsRequests(t *testing.T) {
 	go func() { answers <- p.Forwarder.Do(p.Transport, "GET", "http://hello.demo/", nil, nil) }()
 	servicetest.Receive(t, began, "request")
 	s, err := p.Forwarder.Wait(servicetest.Context(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	p.Stop()
 	servicetest.Receive(t, s.PeerDraining(), "drain message")
 
@@ -126,9 +123,7 @@ func TestRestart_KeepsSecretsAuthorityAndEndpointIDs(t *testing.T) {
 	a := first.StartAgent(tunnel.Bind{URL: "http://hello.demo"}, closedport.Reserve(t))
 	before := servicetest.Receive(t, a.Bound, "bind")
 	a.Stop()
-	if err := first.StopAndWait(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, first.StopAndWait())
 	second := servicetest.Start(t, func(o *service.Options) { o.DataDir = first.Options.DataDir })
 	if second.Addrs.CAFingerprint != first.Addrs.CAFingerprint {
 		t.Error("the authority changed")
@@ -149,9 +144,7 @@ func TestRestart_ConnectionsWaitForAgent(t *testing.T) {
 	upstream := servicetest.ServeTCP(t, func(c *net.TCPConn) { _, _ = io.WriteString(c, "x") })
 	a := first.StartAgent(tunnel.Bind{URL: "tcp://db.demo:1"}, upstream)
 	bound := servicetest.Receive(t, a.Bound, "bind")
-	if err := first.StopAndWait(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, first.StopAndWait())
 	a.Stop()
 	second := servicetest.Start(t, func(o *service.Options) { o.DataDir = first.Options.DataDir })
 	st := second.StartForwarder().Open(servicetest.OpenHeader(t, bound))
@@ -186,9 +179,7 @@ func TestLog_HasNoSecrets(t *testing.T) {
 	key := p.APIKey
 	p.APIKey = "flk_wrong-api-key"
 	p.CallAPI("GET", "/endpoints", nil, nil)
-	if err := p.StopAndWait(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, p.StopAndWait())
 	secrets := map[string]string{
 		"API key": key, "authtoken": p.Authtoken, "resume secret": p.Bound.ResumeSecret, "wrong authtoken": wrong,
 		"request's secret": "request-secret",
@@ -239,18 +230,14 @@ func TestStop_EndsWatchesCleanly(t *testing.T) {
 	tr := r.NewAPITransport()
 	get := func(query string) *http.Response {
 		res, err := tr.RoundTrip(r.NewAPIRequest("GET", "/endpoints"+query, nil))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		t.Cleanup(func() { _ = res.Body.Close() })
 		return res
 	}
 	var list struct {
 		ResourceVersion string `json:"resource_version"`
 	}
-	if err := json.NewDecoder(get("").Body).Decode(&list); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, json.NewDecoder(get("").Body).Decode(&list))
 	watch := get("?watch=true&resource_version=" + list.ResourceVersion)
 	if watch.StatusCode != 200 || watch.ProtoMajor != 2 {
 		t.Fatalf("watch: status %d over %s", watch.StatusCode, watch.Proto)

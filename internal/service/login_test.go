@@ -15,6 +15,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/service"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/oidctest"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
@@ -98,18 +99,14 @@ type response struct {
 func (w *loginServer) request(b *http.Client, method, target string, header ...string) response {
 	w.T.Helper()
 	r, err := http.NewRequestWithContext(servicetest.Context(w.T), method, target, nil)
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must.Succeed(w.T, err)
 	r.Header.Set("Sec-Fetch-Mode", "navigate")
 	r.Header.Set("Accept", "text/html")
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
 	}
 	res, err := b.Do(r)
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must.Succeed(w.T, err)
 	defer res.Body.Close()
 	return response{res.StatusCode, res.Header, servicetest.ReadAll(w.T, res.Body)}
 }
@@ -118,17 +115,14 @@ func (w *loginServer) request(b *http.Client, method, target string, header ...s
 func (w *loginServer) logIn(b *http.Client, target string) (response, *url.URL) {
 	w.T.Helper()
 	at, err := url.Parse(target)
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must.Succeed(w.T, err)
 	for range 10 {
 		a := w.request(b, "GET", at.String())
 		if a.status/100 != 3 {
 			return a, at
 		}
-		if at, err = at.Parse(a.header.Get("Location")); err != nil {
-			w.T.Fatal(err)
-		}
+		at, err = at.Parse(a.header.Get("Location"))
+		must.Succeed(w.T, err)
 	}
 	w.T.Fatalf("redirects without end, at %s", at)
 	return response{}, nil

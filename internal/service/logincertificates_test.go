@@ -16,6 +16,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
@@ -23,15 +24,11 @@ import (
 func samlPolicy(t *testing.T, notAfter time.Time) string {
 	t.Helper()
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour),
 		NotAfter: notAfter}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	metadata := fmt.Sprintf(`<EntityDescriptor xmlns="urn:oasis:names:tc:SAML:2.0:metadata" `+
 		`entityID="https://idp.example.net/entity"><IDPSSODescriptor `+
 		`protocolSupportEnumeration="urn:oasis:names:tc:SAML:2.0:protocol"><KeyDescriptor>`+
@@ -51,9 +48,7 @@ func TestLoginCertificates_AreTold(t *testing.T) {
 	tenant := first.Tenant()
 	tenant.Cloud(account.BindingPublic, "https://staff.example.com", samlPolicy(t, end), "")
 	tenant.Cloud(account.BindingPublic, "https://later.example.com", samlPolicy(t, end.AddDate(1, 0, 0)), "")
-	if err := first.StopAndWait(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, first.StopAndWait())
 	r := servicetest.Start(t, func(o *service.Options) { o.DataDir = first.Options.DataDir })
 	const series = `fairlead_server_certificate_expiry_timestamp_seconds{use="identity_provider"}`
 	servicetest.Eventually(t, series, func() bool { return gaugeSeconds(r, series).Equal(end) })

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
@@ -23,16 +24,12 @@ func (w *loginServer) rawStatus(host, request string) int {
 	w.T.Helper()
 	c, err := tls.Dial("tcp", w.Addrs.HTTPS.String(),
 		&tls.Config{ServerName: host, RootCAs: w.Roots, NextProtos: []string{"http/1.1"}})
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must.Succeed(w.T, err)
 	defer c.Close()
 	_ = c.SetDeadline(time.Now().Add(servicetest.MaxWait))
 	_, _ = io.WriteString(c, request)
 	res, err := http.ReadResponse(bufio.NewReader(c), nil)
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must.Succeed(w.T, err)
 	_ = res.Body.Close()
 	if c := res.Header["Set-Cookie"]; res.StatusCode < 300 && len(c) > 0 {
 		w.T.Errorf("the answer sets a cookie of the login: %q", c)

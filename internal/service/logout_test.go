@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
@@ -56,13 +57,11 @@ func TestLogin_SessionExpires(t *testing.T) {
 
 // newLogoutRequest returns the provider's request that posts a token to the back-channel logout of
 // the site.
-func newLogoutRequest(t *testing.T, site, token string) *http.Request {
+func newLogoutRequest(t testing.TB, site, token string) *http.Request {
 	t.Helper()
 	r, err := http.NewRequestWithContext(servicetest.Context(t), "POST", site+"/_fairlead/oidc/logout",
 		strings.NewReader(url.Values{"logout_token": {token}}.Encode()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	return r
 }
@@ -71,9 +70,7 @@ func newLogoutRequest(t *testing.T, site, token string) *http.Request {
 func (w *loginServer) postLogoutToken(site, token string) int {
 	w.T.Helper()
 	res, err := w.newLoginBrowser().Do(newLogoutRequest(w.T, site, token))
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must.Succeed(w.T, err)
 	_ = res.Body.Close()
 	return res.StatusCode
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/test/support/closedport"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
@@ -95,9 +96,7 @@ func TestMetrics_OfOpenUpgradedConnection(t *testing.T) {
 	checkCounted(p, `fairlead_server_endpoint_bytes_total{direction="in",endpoint="ID"} 6`,
 		`fairlead_server_endpoint_bytes_total{direction="out",endpoint="ID"} 6`,
 		`fairlead_server_endpoint_open{endpoint="ID"} 1`)
-	if err := st.CloseWrite(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, st.CloseWrite())
 	if rest := servicetest.ReadAll(t, in); rest != "bye" {
 		t.Errorf("after the half-close came %q", rest)
 	}

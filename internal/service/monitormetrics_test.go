@@ -13,6 +13,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
@@ -50,9 +51,7 @@ func TestMetrics_OfAPIAndBinds(t *testing.T) {
 	checkCounted(p, `fairlead_server_binds_total{outcome="accepted"} 1`,
 		`fairlead_server_api_requests_total{class="4xx",code="ERR_FL_1050"} 1`)
 	s, err := p.Agent.Wait(servicetest.Context(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if _, err := s.Bind(servicetest.Context(t),
 		tunnel.Bind{URL: "https://hello.demo", Binding: "kubernetes"}); err == nil {
 		t.Fatal("an impossible URL was bound")
@@ -74,9 +73,7 @@ func TestMetrics_OfWatchDelay(t *testing.T) {
 	tenant.Cloud(account.BindingKubernetes, "http://before.demo", "", tenant.Answer(200, "x"))
 	res, err := r.NewAPITransport().RoundTrip(
 		r.NewAPIRequest(http.MethodGet, "/endpoints?watch=true&resource_version="+list.Version, nil))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer res.Body.Close()
 	lines := bufio.NewScanner(res.Body)
 	awaitLine := func(part string) {

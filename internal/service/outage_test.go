@@ -19,6 +19,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/test/support/frozen"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/postgrestest"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
@@ -51,9 +52,7 @@ func startOutageServer(t *testing.T) *outageServer {
 	})
 	w := &outageServer{postgres: postgres, network: &frozen.Process{}}
 	key := filepath.Join(t.TempDir(), "key")
-	if err := os.WriteFile(key, []byte(strings.Repeat("0f", 32)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(key, []byte(strings.Repeat("0f", 32)), 0o600))
 	database := w.relayDatabase(t, postgres.URL(t))
 	w.loginServer = startLogins(t, func(o *service.Options) { o.DatabaseURL, o.SecretKeyFile = database, key })
 	t.Cleanup(w.network.Continue) // before the service ends
@@ -62,22 +61,18 @@ func startOutageServer(t *testing.T) *outageServer {
 }
 
 // relayDatabase returns the database's URL with a socket that leads through w.network.
-func (w *outageServer) relayDatabase(t *testing.T, database string) string {
+func (w *outageServer) relayDatabase(t testing.TB, database string) string {
 	t.Helper()
 	dir := t.TempDir()
 	u, err := url.Parse(database)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	const socket = ".s.PGSQL.5432"
 	query := u.Query()
 	to := filepath.Join(query.Get("host"), socket)
 	query.Set("host", dir)
 	u.RawQuery = query.Encode()
 	l, err := net.Listen("unix", filepath.Join(dir, socket))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var relays sync.WaitGroup
 	relays.Go(func() {
 		for {
@@ -125,7 +120,7 @@ type outageTarget struct {
 }
 
 // targets sets endpoints of all kinds up; each of them gets requests during the outage.
-func (w *outageServer) targets(t *testing.T) map[string]outageTarget {
+func (w *outageServer) targets(t testing.TB) map[string]outageTarget {
 	t.Helper()
 	page := func(url string) func() (int, string) { return func() (int, string) { return w.GetPage(url) } }
 	pod := func(b tunnel.Bound) func() (int, string) { return func() (int, string) { return w.forward.Get(b) } }
@@ -145,9 +140,7 @@ func (w *outageServer) targets(t *testing.T) map[string]outageTarget {
 			AccountID: w.tenant.Account, URL: "http://pool.demo", Bindings: []string{account.BindingKubernetes},
 			Scheme: "http", Host: "pool.demo", Port: 80, Type: account.TypeCloud, BackendID: pooled,
 			EndpointSettings: account.EndpointSettings{PoolingEnabled: true}}, account.PolicyFacts{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return tunnel.Bound{EndpointID: ep.ID, URL: ep.URL}
 	}
 	addPooled()
@@ -187,9 +180,7 @@ func TestOutage_TrafficWithoutLoginGoesOn(t *testing.T) {
 					expectAnswer(t, name, target)
 				}
 			}
-			if err := outage.begin(w); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, outage.begin(w))
 			for began := time.Now(); time.Since(began) < outageLength; {
 				for name, target := range targets {
 					expectAnswer(t, name+", during the outage", target)
@@ -201,16 +192,14 @@ func TestOutage_TrafficWithoutLoginGoesOn(t *testing.T) {
 			if status, _ := w.GetPage("https://unknown.example.com/"); status != 503 {
 				t.Errorf("an unknown host during the outage: %d", status)
 			}
-			if err := outage.end(w); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, outage.end(w))
 			w.expectRecovery(t, targets, person)
 		})
 	}
 }
 
 // expectAnswer sends one request, which must be answered in time.
-func expectAnswer(t *testing.T, name string, target outageTarget) {
+func expectAnswer(t testing.TB, name string, target outageTarget) {
 	t.Helper()
 	began := time.Now()
 	status, body := target.ask()
@@ -224,26 +213,20 @@ func expectAnswer(t *testing.T, name string, target outageTarget) {
 
 // expectRecovery checks that logins work again, and that a deletion and a revoked grant take
 // effect.
-func (w *outageServer) expectRecovery(t *testing.T, targets map[string]outageTarget, person *http.Client) {
+func (w *outageServer) expectRecovery(t testing.TB, targets map[string]outageTarget, person *http.Client) {
 	t.Helper()
 	servicetest.Eventually(t, "logins work again", func() bool {
 		return w.request(person, "GET", "https://login.example.com/").status == 200
 	})
 	st := w.OpenStore()
 	found, err := st.PublicEndpoint(servicetest.Context(t), "cloud.example.com", 443)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := st.DeleteEndpoint(servicetest.Context(t), w.tenant.Caller(), found.ID); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, st.DeleteEndpoint(servicetest.Context(t), w.tenant.Caller(), found.ID))
 	servicetest.Eventually(t, "the deleted endpoint is gone", func() bool {
 		status, _ := targets["public cloud"].ask()
 		return status == 404
 	})
-	if err := st.RevokeDomain(servicetest.Context(t), w.Account, "*.example.com"); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, st.RevokeDomain(servicetest.Context(t), w.Account, "*.example.com"))
 	servicetest.Eventually(t, "the revoked domain is gone", func() bool {
 		browser := w.NewBrowser()
 		defer browser.CloseIdleConnections()

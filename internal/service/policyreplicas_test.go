@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
@@ -51,13 +52,10 @@ func TestReplicas_NewPolicyCountsEverywhere(t *testing.T) {
 	requireAll("first")
 	for i := range 20 {
 		s, err := agent.Wait(servicetest.Context(t))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		want := fmt.Sprint("rebound ", i)
-		if bound, err = s.Bind(servicetest.Context(t), policyBind(want, bound.ResumeSecret)); err != nil {
-			t.Fatal(err)
-		}
+		bound, err = s.Bind(servicetest.Context(t), policyBind(want, bound.ResumeSecret))
+		must.Succeed(t, err)
 		requireAll(want)
 	}
 	for i := range 10 {

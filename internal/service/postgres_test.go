@@ -14,6 +14,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/postgrestest"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
@@ -61,17 +62,11 @@ func deleteNewestToken(r *servicetest.Server) {
 	r.T.Helper()
 	admin := r.OpenStore()
 	accounts, err := admin.ListAccounts(servicetest.Context(r.T))
-	if err != nil {
-		r.T.Fatal(err)
-	}
+	must.Succeed(r.T, err)
 	tokens, err := admin.AllAuthtokens(servicetest.Context(r.T), accounts[0].ID)
-	if err != nil {
-		r.T.Fatal(err)
-	}
-	if err := admin.DeleteAuthtoken(servicetest.Context(r.T), account.Caller{AccountID: accounts[0].ID},
-		tokens[0].ID); err != nil {
-		r.T.Fatal(err)
-	}
+	must.Succeed(r.T, err)
+	must.Succeed(r.T, admin.DeleteAuthtoken(servicetest.Context(r.T), account.Caller{AccountID: accounts[0].ID},
+		tokens[0].ID))
 }
 
 // TestServer_AnswersLostDatabaseWith503 stops PostgreSQL under a running service. Sessions live on;
@@ -86,28 +81,20 @@ func TestServer_AnswersLostDatabaseWith503(t *testing.T) {
 		}
 	})
 	u, err := url.Parse(postgres.URL(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	u.User = url.UserPassword("fairlead", "hunter2-word")
 	key := filepath.Join(t.TempDir(), "key")
-	if err := os.WriteFile(key, []byte(strings.Repeat("0f", 32)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(key, []byte(strings.Repeat("0f", 32)), 0o600))
 	r := servicetest.Start(t, func(o *service.Options) { o.DatabaseURL, o.SecretKeyFile = u.String(), key })
 	stays := r.StartAgent(tunnel.Bind{URL: "http://stays.demo"}, "127.0.0.1:1")
 	leaves := r.StartAgent(tunnel.Bind{URL: "http://leaves.demo"}, "127.0.0.1:1")
 	servicetest.Receive(t, stays.Bound, "bind")
 	servicetest.Receive(t, leaves.Bound, "bind")
 
-	if err := postgres.Down(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, postgres.Down())
 	checkUnavailable(r)
 	leaves.Stop()
-	if err := postgres.Up(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, postgres.Up())
 	servicetest.Eventually(t, "the stopped agent's endpoint is offline", func() bool {
 		return statuses(r)["http://leaves.demo"] == account.StatusOffline
 	})

@@ -21,6 +21,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/test/support/freeaddr"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/postgrestest"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
@@ -40,9 +41,7 @@ func newReplicaGroup(t *testing.T) *replicaGroup {
 	t.Helper()
 	postgres := replicaDatabases.Server(t)
 	g := &replicaGroup{t: t, database: postgres.URL(t), key: filepath.Join(t.TempDir(), "key")}
-	if err := os.WriteFile(g.key, []byte(strings.Repeat("5a", 32)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(g.key, []byte(strings.Repeat("5a", 32)), 0o600))
 	return g
 }
 
@@ -151,9 +150,7 @@ func TestReplicas_StopSessionOfAnother(t *testing.T) {
 		t.Fatalf("status %d", status)
 	}
 	s, err := agent.Wait(servicetest.Context(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	two.RequireStatus("POST", "/tunnel_sessions/"+s.ID()+"/stop", nil, http.StatusNoContent)
 	if status, _ := f.Get(bound); status != http.StatusServiceUnavailable && status != http.StatusBadGateway {
 		t.Errorf("after the stop was answered: %d", status)
@@ -193,9 +190,7 @@ func TestReplicas_OneStops(t *testing.T) {
 	g := newReplicaGroup(t)
 	one, two := g.start(), g.start()
 	awaitPeers(1, one, two)
-	if err := one.StopAndWait(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, one.StopAndWait())
 	if log := one.Log.String(); strings.Contains(log, `"level":"ERROR"`) {
 		t.Error("an orderly stop logged an error")
 	}
@@ -211,9 +206,7 @@ func TestReplicas_FencedBeginsAnew(t *testing.T) {
 	t.Parallel()
 	g := newReplicaGroup(t)
 	addr, err := freeaddr.Find()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	starts := make(chan service.Addresses, 8)
 	one := g.start(func(o *service.Options) {
 		o.Addr = addr
@@ -222,9 +215,7 @@ func TestReplicas_FencedBeginsAnew(t *testing.T) {
 	})
 	servicetest.Receive(t, starts, "start")
 	db, err := sql.Open("pgx", g.database)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer func() { _ = db.Close() }()
 	if _, err := db.ExecContext(servicetest.Context(t), `DELETE FROM replicas`); err != nil {
 		t.Fatal(err)
@@ -243,9 +234,7 @@ func TestReplicas_RefuseBadInput(t *testing.T) {
 	g := newReplicaGroup(t)
 	g.start()
 	otherKey := filepath.Join(t.TempDir(), "key")
-	if err := os.WriteFile(otherKey, []byte(strings.Repeat("77", 32)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(otherKey, []byte(strings.Repeat("77", 32)), 0o600))
 	for name, c := range map[string]struct {
 		change func(*service.Options)
 		want   string

@@ -18,6 +18,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
@@ -97,15 +98,11 @@ func TestReplicas_LeaseEndsWithoutComparison(t *testing.T) {
 		t.Errorf("after %v the client has %q, %v", took, tail(e.got), e.err)
 	}
 	r, err := http.NewRequestWithContext(servicetest.Context(t), "GET", loadURL+"/hello", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	r.Header.Set("Cookie", open.as.cookie)
 	r.Header.Set("Accept", "text/html")
 	res, err := c.http2().Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusServiceUnavailable || res.Header.Get("Retry-After") == "" {
 		t.Errorf("a new request: %d %v", res.StatusCode, res.Header)

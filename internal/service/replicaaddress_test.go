@@ -12,6 +12,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/test/support/freeaddr"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
@@ -19,9 +20,7 @@ import (
 func withAddress(t *testing.T) func(*service.Options) {
 	t.Helper()
 	addr, err := freeaddr.Find()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return func(o *service.Options) { o.Addr, o.Replica.Address = addr, addr }
 }
 
@@ -44,9 +43,7 @@ func TestReplicas_ClientsUseAnnouncedAddresses(t *testing.T) {
 	awaitLegs(t, agent.Client, 2)
 	f := one.StartForwarder()
 	awaitLegs(t, f.Client, 2)
-	if err := two.StopAndWait(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, two.StopAndWait())
 	awaitLegs(t, agent.Client, 1)
 	if status, _ := f.Get(bound); status != http.StatusOK {
 		t.Errorf("status %d", status)
@@ -60,17 +57,13 @@ func TestReplicas_ForgedAddressIsNotAnnounced(t *testing.T) {
 	g := newReplicaGroup(t)
 	one, two := g.start(withAddress(t)), g.start(withAddress(t))
 	awaitPeers(1, one, two)
-	if err := replicaDatabases.Server(t).Exec(t.Context(), g.database,
-		"UPDATE replicas SET address = '127.0.0.1:9' WHERE address = '"+two.Addrs.Service.String()+"'"); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, replicaDatabases.Server(t).Exec(t.Context(), g.database,
+		"UPDATE replicas SET address = '127.0.0.1:9' WHERE address = '"+two.Addrs.Service.String()+"'"))
 	const complaint = "its row was not written by a server with this secret key"
 	servicetest.Eventually(t, "a line in the log", func() bool { return strings.Contains(one.Log.String(), complaint) })
 	servicetest.Eventually(t, "the other address alone to be announced", func() bool {
 		s, err := one.StartForwarder().Wait(servicetest.Context(t))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		told := s.Welcome().ReplicaAddresses
 		return len(told) == 1 && told[0].Address == one.Addrs.Service.String()
 	})
@@ -87,9 +80,7 @@ func TestReplicaAddress_IsChecked(t *testing.T) {
 	plain := servicetest.ServeTCP(t, func(c *net.TCPConn) { _, _ = c.Write([]byte("220 mail.example.com ESMTP\r\n")) })
 	alone := servicetest.Start(t)
 	free, err := freeaddr.Find()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for name, c := range map[string]struct{ address, want string }{
 		"another replica": {other.Addrs.Service.String(), "answers there: give the address at which clients"},
 		"another one, bracketed": {strings.Replace(other.Addrs.Service.String(), "127.0.0.1", "[127.0.0.1]", 1),

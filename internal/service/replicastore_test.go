@@ -16,6 +16,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
@@ -32,18 +33,14 @@ type databaseLink struct {
 func (g *replicaGroup) linkDatabase() *databaseLink {
 	g.t.Helper()
 	u, err := url.Parse(g.database)
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	must.Succeed(g.t, err)
 	const socket = ".s.PGSQL.5432"
 	dir, query := g.t.TempDir(), u.Query()
 	to := filepath.Join(query.Get("host"), socket)
 	query.Set("host", dir)
 	u.RawQuery = query.Encode()
 	l, err := net.Listen("unix", filepath.Join(dir, socket))
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	must.Succeed(g.t, err)
 	link := &databaseLink{url: u.String()}
 	var relays sync.WaitGroup
 	relays.Go(func() {
@@ -176,9 +173,7 @@ func TestReplicas_ChangesReachReplicaWithoutStore(t *testing.T) {
 	p.expectRefused(p.patched)
 	p.expectServed("after changes of others", p.stays)
 	a := p.one.Tenant()
-	if err := a.Store.RevokeDomain(servicetest.Context(t), a.Account, "*.example.com"); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, a.Store.RevokeDomain(servicetest.Context(t), a.Account, "*.example.com"))
 	command, end := context.WithCancel(servicetest.Context(t))
 	defer end()
 	go func() { _, _ = a.Store.AwaitServers(command, a.Account) }() // until the replica is fenced

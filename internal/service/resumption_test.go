@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/internal/service"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/postgrestest"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
@@ -22,9 +23,7 @@ func resumes(r *servicetest.Server, client *tls.Config) bool {
 	r.T.Helper()
 	tr := &http.Transport{TLSClientConfig: client.Clone(), DisableKeepAlives: true}
 	answer, err := tr.RoundTrip(r.NewAPIRequest("GET", "/endpoints", nil))
-	if err != nil {
-		r.T.Fatal(err)
-	}
+	must.Succeed(r.T, err)
 	servicetest.ReadAll(r.T, answer.Body)
 	if err := answer.Body.Close(); err != nil {
 		r.T.Error(err)
@@ -36,17 +35,13 @@ func resumes(r *servicetest.Server, client *tls.Config) bool {
 func writeSecretKey(t *testing.T, digits string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "key")
-	if err := os.WriteFile(path, []byte(strings.Repeat(digits, 32)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, []byte(strings.Repeat(digits, 32)), 0o600))
 	return path
 }
 
 func stopService(r *servicetest.Server) {
 	r.T.Helper()
-	if err := r.StopAndWait(); err != nil {
-		r.T.Fatal(err)
-	}
+	must.Succeed(r.T, r.StopAndWait())
 }
 
 func TestServer_ResumesSessionsAfterRestart(t *testing.T) {

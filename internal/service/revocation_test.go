@@ -17,6 +17,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
@@ -39,7 +40,7 @@ func TestRevocation_CutsEveryKindOfRequest(t *testing.T) {
 }
 
 // revokeOne opens a request of the kind for two users, revokes one and checks both requests.
-func (c *sessionLoad) revokeOne(t *testing.T, api func(method, path string) (int, error), kind, base string) {
+func (c *sessionLoad) revokeOne(t testing.TB, api func(method, path string) (int, error), kind, base string) {
 	t.Helper()
 	shared := c.http2()
 	what := kind + " at " + base
@@ -77,7 +78,7 @@ func (c *sessionLoad) revokeOne(t *testing.T, api func(method, path string) (int
 
 // checkCompleted checks that an uncut request ends with all that the upstream has sent, or with the
 // upstream having received all of it.
-func (c *sessionLoad) checkCompleted(t *testing.T, o *openRequest) {
+func (c *sessionLoad) checkCompleted(t testing.TB, o *openRequest) {
 	t.Helper()
 	e := servicetest.Receive(t, o.over, "end of an uncut "+o.kind)
 	want := before + after
@@ -119,9 +120,7 @@ func (c *sessionLoad) status(as loadSession) int {
 	c.T.Helper()
 	client := c.http2()
 	r, err := http.NewRequestWithContext(servicetest.Context(c.T), "GET", as.url+"/hello", nil)
-	if err != nil {
-		c.T.Fatal(err)
-	}
+	must.Succeed(c.T, err)
 	r.Header.Set("Cookie", as.cookie)
 	res, err := client.Do(r)
 	if err != nil {

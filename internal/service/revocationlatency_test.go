@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/service"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
@@ -30,9 +31,8 @@ func TestRevocation_Latency(t *testing.T) {
 	n := 3 * len(kinds)
 	if v := os.Getenv("FAIRLEAD_REVOCATION_STREAMS"); v != "" {
 		var err error
-		if n, err = strconv.Atoi(v); err != nil {
-			t.Fatal(err)
-		}
+		n, err = strconv.Atoi(v)
+		must.Succeed(t, err)
 	}
 	c := startSessionLoad(t, func(o *service.Options) { o.Public.MaxConnsPerClient = 10_000 })
 	var single, crowd []*openRequest
@@ -78,7 +78,7 @@ func TestRevocation_Latency(t *testing.T) {
 type figures map[string][]time.Duration
 
 // cutAndMeasure revokes and waits until the streams have ended, on both sides.
-func (c *sessionLoad) cutAndMeasure(t *testing.T, revoke func() (int, error), streams []*openRequest, f figures) {
+func (c *sessionLoad) cutAndMeasure(t testing.TB, revoke func() (int, error), streams []*openRequest, f figures) {
 	t.Helper()
 	began := time.Now()
 	status, err := revoke()

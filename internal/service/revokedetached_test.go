@@ -14,6 +14,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service"
 	"github.com/fairlead-dev/fairlead/internal/service/dashboard"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/oidctest"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
@@ -87,9 +88,7 @@ func TestRevoke_CompletesWithoutItsClient(t *testing.T) {
 func newRequest(t *testing.T, method, target string, form url.Values) *http.Request {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, target, strings.NewReader(form.Encode()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	r.Header.Set("Sec-Fetch-Site", "same-origin")
 	if form != nil {
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")

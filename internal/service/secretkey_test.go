@@ -12,6 +12,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
@@ -39,16 +40,12 @@ func TestSecretKey_IsRequiredForStoredPolicies(t *testing.T) {
 		t.Errorf("the answer shows\n%s", made.TrafficPolicy)
 	}
 	r.Stop()
-	if err := servicetest.Receive(t, r.Finished, "end"); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, servicetest.Receive(t, r.Finished, "end"))
 	other := filepath.Join(t.TempDir(), "other.key")
 	for text, want := range map[string]string{
 		strings.Repeat("ab", 32): "with which this store's traffic policies are sealed",
 		"abc":                    "64 hexadecimal digits"} {
-		if err := os.WriteFile(other, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(other, []byte(text), 0o600))
 		opt := r.Options
 		opt.SecretKeyFile = other
 		if err := service.Run(servicetest.Context(t), opt); err == nil || !strings.Contains(err.Error(), want) ||

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
@@ -46,9 +47,7 @@ func TestSession_RestartKeepsEndpoint(t *testing.T) {
 		t.Errorf("the endpoint is %s after the restart, was %s", again.EndpointID, first.EndpointID)
 	}
 	s, err := a.Wait(servicetest.Context(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if s.ID() == before {
 		t.Error("the session is the same")
 	}
@@ -61,9 +60,7 @@ func TestSession_EndRefusesForeignAndForwarderSessions(t *testing.T) {
 	a := r.StartAgent(tunnel.Bind{URL: "tcp://mine.demo:1"}, servicetest.ServeTCP(t, servicetest.Echo))
 	servicetest.Receive(t, a.Bound, "bind")
 	forwarder, err := r.StartForwarder().Wait(servicetest.Context(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	own, other := r.APIKey, r.CreateAccount().APIKey
 	for _, how := range []string{"stop", "restart"} {
 		r.APIKey = other
@@ -83,9 +80,7 @@ func TestSession_EndNamesActorAndReason(t *testing.T) {
 	r := servicetest.Start(t)
 	up := servicetest.RelayTo(servicetest.ServeTCP(t, servicetest.Echo))
 	key, err := r.OpenStore().APIKeyBySecret(servicetest.Context(t), r.APIKey)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	checkEnd := func(session, by, reason, because string) {
 		t.Helper()
 		var e account.AuditEvent
@@ -107,9 +102,7 @@ func TestSession_EndNamesActorAndReason(t *testing.T) {
 		a := r.StartAgentWith(token, tunnel.Bind{URL: url}, up)
 		servicetest.Receive(t, a.Bound, "bind")
 		s, err := a.Wait(servicetest.Context(t))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return a, s.ID()
 	}
 	_, stopped := start(r.Authtoken, "tcp://stop.demo:1")

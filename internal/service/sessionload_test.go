@@ -364,7 +364,7 @@ func (c *sessionLoad) adminClient() func(method, path string) (int, error) {
 }
 
 // waitStalled waits until no more bytes move: every buffer is full, and one end does not read.
-func (o *openRequest) waitStalled(t *testing.T) {
+func (o *openRequest) waitStalled(t testing.TB) {
 	t.Helper()
 	tick, over := time.NewTicker(50*time.Millisecond), time.After(servicetest.MaxWait)
 	defer tick.Stop()

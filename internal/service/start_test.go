@@ -17,6 +17,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
@@ -111,9 +112,7 @@ func TestStart_RefusesInvalidSettings(t *testing.T) {
 func TestStart_RefusesPortInUse(t *testing.T) {
 	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { _ = taken.Close() })
 	addr := taken.Addr().String()
 	checkRefusedStarts(t, map[string]refusedStart{
@@ -126,9 +125,7 @@ func TestStart_RefusesPortInUse(t *testing.T) {
 func TestStart_RefusesFileInPlaceOfDirectory(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(file, nil, 0o600))
 	checkRefusedStarts(t, map[string]refusedStart{
 		"data directory": {func(o *service.Options) { o.DataDir = file }, []string{file}},
 		"bootstrap file": {func(o *service.Options) { o.BootstrapFile = filepath.Join(file, "secrets") },
@@ -155,12 +152,8 @@ func TestBootstrap_ShowsFirstSecretsOnce(t *testing.T) {
 		if err != nil || !strings.Contains(string(b), "flk_") || terminal.Len() > 0 {
 			t.Errorf("file %q, terminal %q, %v", b, terminal.String(), err)
 		}
-		if err := r.StopAndWait(); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Remove(file); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, r.StopAndWait())
+		must.Succeed(t, os.Remove(file))
 		servicetest.Start(t, func(o *service.Options) { o.BootstrapFile, o.DataDir = file, r.Options.DataDir })
 		if _, err := os.Stat(file); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("the second start wrote secrets again: %v", err)
@@ -187,9 +180,7 @@ func TestBootstrap_EnsuresSecretsOfFiles(t *testing.T) {
 	dir := t.TempDir()
 	key, token := account.NewSecret(account.APIKeyPrefix), account.NewSecret(account.AuthtokenPrefix)
 	for file, secret := range map[string]string{"key": key, "token": token} {
-		if err := os.WriteFile(filepath.Join(dir, file), []byte(secret+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(filepath.Join(dir, file), []byte(secret+"\n"), 0o600))
 	}
 	files := func(o *service.Options) {
 		o.APIKeyFile, o.AuthtokenFile = filepath.Join(dir, "key"), filepath.Join(dir, "token")
@@ -209,9 +200,7 @@ func TestBootstrap_EnsuresSecretsOfFiles(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(data, service.BootstrapFileName)); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("other secrets were made: %v", err)
 		}
-		if err := r.StopAndWait(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, r.StopAndWait())
 	}
 }
 
@@ -219,9 +208,7 @@ func TestTLSListener_DispatchesByALPN(t *testing.T) {
 	t.Parallel()
 	r := servicetest.Start(t)
 	silent, err := net.Dial("tcp", r.Addrs.Service.String()) // it never begins its handshake
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer silent.Close()
 	tlsConfig := r.ClientTLS()
 	tlsConfig.ServerName = "localhost"

@@ -16,17 +16,16 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/test/support/accounttest"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
 // securityTable reads the table below the heading of docs/secure/credentials.md: cells by the text
 // of the row's first cell and of the column's head, without backquotes.
-func securityTable(t *testing.T, heading string) map[string]map[string]string {
+func securityTable(t testing.TB, heading string) map[string]map[string]string {
 	t.Helper()
 	page, err := os.ReadFile("../../docs/secure/credentials.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	_, text, found := strings.Cut(string(page), "\n### "+heading+"\n")
 	text, _, _ = strings.Cut(text, "\n#")
 	rows, columns := map[string]map[string]string{}, []string(nil)
@@ -191,9 +190,7 @@ func (s *stolen) creates(key, list string) string {
 	}
 	if list == "/cluster_keys" { // answered with the cluster that has them now
 		keys, err := json.Marshal(accounttest.NewTokenSigner(s.T, "k-2", "ES256").KeySet(s.T))
-		if err != nil {
-			s.T.Fatal(err)
-		}
+		must.Succeed(s.T, err)
 		status, text := s.callAs(key, "POST", list, fmt.Sprintf(`{"jwks":%s}`, keys))
 		switch status {
 		case http.StatusOK:

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
@@ -72,9 +73,7 @@ func (s *stolen) opens(token string, to tunnel.Bound) string {
 		return "no"
 	}
 	st, err := session.Open(servicetest.Context(s.T), servicetest.OpenHeader(s.T, to))
-	if err != nil {
-		s.T.Fatal(err)
-	}
+	must.Succeed(s.T, err)
 	defer func() { _ = st.Close() }()
 	err = st.WaitOpened(servicetest.Context(s.T))
 	var refused *tunnel.RefusedError

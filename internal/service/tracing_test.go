@@ -21,6 +21,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/service"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
@@ -168,9 +169,7 @@ func TestTracing_OfConnections(t *testing.T) { // not parallel: it sets the envi
 	servicetest.Eventually(t, "the endpoint is offline", func() bool {
 		return f.OpenRefused(servicetest.OpenHeader(t, bound)) == tunnel.RefusedOffline
 	})
-	if err := r.StopAndWait(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, r.StopAndWait())
 	got := spans()
 	if len(got) < 2 {
 		t.Fatalf("%d spans", len(got))

@@ -14,6 +14,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service"
 	"github.com/fairlead-dev/fairlead/internal/service/traffic"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/oidctest"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
@@ -163,9 +164,7 @@ func TestLoginFailures_AreRecorded(t *testing.T) {
 		b := w.newLoginBrowser()
 		start := w.request(b, "GET", "https://app.example.com/")
 		to, err := url.Parse(start.header.Get("Location"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		q := url.Values{"state": {to.Query().Get("state")}, "iss": {w.idp.URL}, "error": {"access_denied"},
 			"error_description": {"AADSTS50105: not assigned <b> id_token=planted-token"}}
 		w.request(b, "GET", strings.SplitN(to.Query().Get("redirect_uri"), "?", 2)[0]+"?"+q.Encode())
@@ -180,9 +179,7 @@ func TestLoginFailures_AreRecorded(t *testing.T) {
 	w.logIn(w.newLoginBrowser(), "https://app.example.com/")
 	got, _ := recorder.LoginFailures(t.Context(), account, 10)
 	b, err := json.Marshal(got)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	texts := map[string]string{"records": string(b), "log": w.Log.String(), "metrics": w.ScrapeMetrics()}
 	for name, text := range texts {
 		if strings.Contains(text, "planted") || strings.Contains(text, oidctest.ClientSecret) {

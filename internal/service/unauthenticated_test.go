@@ -15,6 +15,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
@@ -25,9 +26,7 @@ func dialTLS(r *servicetest.Server) *tls.Conn {
 	config := r.ClientTLS()
 	config.ServerName, config.NextProtos = "127.0.0.1", []string{"http/1.1"}
 	raw, err := (&net.Dialer{}).DialContext(servicetest.Context(r.T), "tcp", r.Addrs.Service.String())
-	if err != nil {
-		r.T.Fatal(err)
-	}
+	must.Succeed(r.T, err)
 	r.T.Cleanup(func() { _ = raw.Close() })
 	c := tls.Client(raw, config)
 	if err := c.HandshakeContext(servicetest.Context(r.T)); err != nil {
@@ -45,13 +44,9 @@ func statusOf(r *servicetest.Server, c *tls.Conn, key string) int {
 	r.T.Helper()
 	_, err := fmt.Fprintf(c,
 		"GET /endpoints HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nService-Version: 2\r\n\r\n", key)
-	if err != nil {
-		r.T.Fatal(err)
-	}
+	must.Succeed(r.T, err)
 	res, err := http.ReadResponse(bufio.NewReader(c), nil)
-	if err != nil {
-		r.T.Fatal(err)
-	}
+	must.Succeed(r.T, err)
 	defer res.Body.Close()
 	_, _ = io.Copy(io.Discard, res.Body)
 	return res.StatusCode

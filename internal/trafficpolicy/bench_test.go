@@ -8,6 +8,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 const fiveRules = `
@@ -25,9 +27,7 @@ on_http_request:
 // BenchmarkFiveRules is what a policy of five rules costs a request.
 func BenchmarkFiveRules(b *testing.B) {
 	p, err := Compile(fiveRules, Options{})
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, err)
 	w, r, c := httptest.NewRecorder(), httptest.NewRequest("GET", "/api/users", nil), fullConn()
 	r.Header.Set("X-Version", "2")
 	passed := 0

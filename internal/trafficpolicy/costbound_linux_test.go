@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // maxThreadCPU is 300 times what the dearest policy takes without the race detector.
@@ -47,8 +48,6 @@ func threadCPU(t *testing.T) time.Duration {
 	t.Helper()
 	const thread = 1 // RUSAGE_THREAD of getrusage(2), which package syscall lacks
 	var used syscall.Rusage
-	if err := syscall.Getrusage(thread, &used); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, syscall.Getrusage(thread, &used))
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // docPages returns the text of all pages about traffic policies.
@@ -23,9 +24,7 @@ func docPages(t testing.TB) string {
 	var text strings.Builder
 	for _, name := range pages {
 		b, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		text.Write(b)
 	}
 	return text.String()
@@ -63,9 +62,7 @@ func TestDocs_LoginExamplesCompile(t *testing.T) {
 			continue
 		}
 		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		blocks := regexp.MustCompile("(?s)```yaml\n(on_.*?)```").FindAllStringSubmatch(string(text), -1)
 		if len(blocks) == 0 {
 			t.Errorf("%s has no policy", name)

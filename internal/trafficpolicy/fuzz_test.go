@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"testing"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // FuzzCompile checks that a document is refused with positions that exist in it, or compiles,
@@ -21,9 +23,7 @@ func FuzzCompile(f *testing.F) {
 	}
 	for _, file := range files {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			f.Fatal(err)
-		}
+		must.Succeed(f, err)
 		f.Add(string(text), false)
 	}
 	for _, m := range regexp.MustCompile("(?s)```(?:yaml|json)( tcp)?\n(.*?)```").FindAllStringSubmatch(docPages(f),

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 var update = flag.Bool("update", false, "write the golden files of testdata")
@@ -25,20 +27,14 @@ func TestCompile_Golden(t *testing.T) {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			t.Parallel()
 			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			got := report(string(text))
 			golden := strings.TrimSuffix(file, ".in.yaml") + ".out.txt"
 			if *update {
-				if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, os.WriteFile(golden, []byte(got), 0o644))
 			}
 			want, err := os.ReadFile(golden)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			if got != string(want) {
 				t.Errorf("got\n%s\nwant\n%s", got, want)
 			}
@@ -75,9 +71,7 @@ func TestFacts_DigestMeaning(t *testing.T) {
 	t.Parallel()
 	digest := func(file string) string {
 		text, err := os.ReadFile("testdata/" + file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return compile(t, string(text)).Facts().Digest
 	}
 	a := digest("valid.in.yaml")

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // at is what the clock of these tests shows.
@@ -78,9 +79,7 @@ func do(t *testing.T, p *Policy, c *Conn, r *http.Request, upstream ...http.Hand
 func body(t *testing.T, res *http.Response) string {
 	t.Helper()
 	b, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return strings.TrimSpace(string(b))
 }
 

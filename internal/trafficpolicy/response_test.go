@@ -14,6 +14,8 @@ import (
 	"net/textproto"
 	"testing"
 	"time"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // startServer runs a policy in front of a handler on a real server, over HTTP/1.1 or HTTP/2.
@@ -32,13 +34,9 @@ func startServer(t *testing.T, p *Policy, h2 bool, upstream http.HandlerFunc) *h
 func getPath(t *testing.T, s *httptest.Server, path string) *http.Response {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), "GET", s.URL+path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	res, err := s.Client().Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { _ = res.Body.Close() })
 	return res
 }
@@ -141,13 +139,9 @@ func TestResponse_Streams(t *testing.T) {
 					return nil
 				}})
 			req, err := http.NewRequestWithContext(ctx, "GET", s.URL, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			res, err := s.Client().Do(req)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			defer res.Body.Close()
 			if h := <-hints; h.Get("Link") != "</x>" || h.Get("X-Pod") != "" {
 				t.Errorf("the interim response has %v", h)
@@ -221,9 +215,7 @@ func TestResponse_PassesUpgrades(t *testing.T) {
 		_, _ = io.WriteString(conn, line)
 	})
 	conn, err := tls.Dial("tcp", s.Listener.Addr().String(), s.Client().Transport.(*http.Transport).TLSClientConfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer conn.Close()
 	_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
 	in := bufio.NewReader(conn)

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/trust"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 const host = "fairlead.test"
@@ -35,26 +36,18 @@ type authority struct {
 func sign(t *testing.T, tmpl *x509.Certificate, by *authority) *authority {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	tmpl.SerialNumber = serial
 	parent, signer := tmpl, key
 	if by != nil {
 		parent, signer = by.cert, by.key
 	}
 	der, err := x509.CreateCertificate(rand.Reader, tmpl, parent, key.Public(), signer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	a := &authority{cert: cert, key: key, chain: [][]byte{der}}
 	if by != nil {
 		a.chain = append(a.chain, by.chain...)
@@ -83,9 +76,7 @@ func (a *authority) leaf(t *testing.T, name string, from, until time.Duration) t
 func handshake(t *testing.T, o trust.Options, cert tls.Certificate, n int) (tls.ConnectionState, error) {
 	t.Helper()
 	cfg, err := o.ClientConfig()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	cfg.ServerName = host
 	server := &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS13}
 	var state tls.ConnectionState
@@ -100,9 +91,7 @@ func handshake(t *testing.T, o trust.Options, cert tls.Certificate, n int) (tls.
 func once(t *testing.T, client, server *tls.Config) (tls.ConnectionState, error) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
@@ -117,9 +106,7 @@ func once(t *testing.T, client, server *tls.Config) (tls.ConnectionState, error)
 	}()
 	defer func() { _ = ln.Close(); <-served }()
 	raw, err := net.Dial("tcp", ln.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer func() { _ = raw.Close() }()
 	c := tls.Client(raw, client)
 	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
@@ -135,9 +122,7 @@ func once(t *testing.T, client, server *tls.Config) (tls.ConnectionState, error)
 func pemFile(t *testing.T, a *authority) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(path, pemOf(a), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, pemOf(a), 0o600))
 	return path
 }
 
@@ -199,9 +184,7 @@ func TestClientConfig_AcceptsTrustedServerOnly(t *testing.T) {
 func fingerprintOf(t *testing.T, c tls.Certificate) string {
 	t.Helper()
 	leaf, err := x509.ParseCertificate(c.Certificate[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return trust.Fingerprint(leaf)
 }
 
@@ -224,9 +207,7 @@ func TestTicketCache_KeepsTicketAfterBrokenHandshake(t *testing.T) {
 	t.Parallel()
 	root := newCA(t, "root", nil, time.Hour)
 	client, err := trust.Options{CAPEM: pemOf(root)}.ClientConfig()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	client.ServerName = host
 	server := &tls.Config{Certificates: []tls.Certificate{root.leaf(t, host, -time.Hour, time.Hour)},
 		MinVersion: tls.VersionTLS13}
@@ -248,9 +229,7 @@ func TestTicketCache_KeepsTicketAfterBrokenHandshake(t *testing.T) {
 func TestTicketCache_RejectedTicketsRunOut(t *testing.T) {
 	t.Parallel()
 	client, err := trust.Options{}.ClientConfig()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	cache := client.ClientSessionCache
 	for range 10 {
 		cache.Put("a", &tls.ClientSessionState{})
@@ -290,9 +269,7 @@ func TestClientConfig_RefusesInvalidOptions(t *testing.T) {
 	root := newCA(t, "root", nil, time.Hour)
 	write := func(text string) string {
 		path := filepath.Join(t.TempDir(), "f")
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(path, []byte(text), 0o600))
 		return path
 	}
 	for name, c := range map[string]struct {

@@ -10,6 +10,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 func TestCompressed_CompressesOwnPages(t *testing.T) {
@@ -50,9 +52,7 @@ func TestCompressed_CompressesOwnPages(t *testing.T) {
 			t.Errorf("%s: %d of %d bytes", name, w.Body.Len(), len(page))
 		}
 		plain, err := gzip.NewReader(w.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if body, err := io.ReadAll(plain); err != nil || string(body) != page {
 			t.Errorf("%s: %d bytes, %v", name, len(body), err)
 		}

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 func page(content string) fstest.MapFS {
@@ -25,9 +27,7 @@ func TestTemplates_AnswerWithWholePages(t *testing.T) {
 	t.Parallel()
 	w := httptest.NewRecorder()
 	all := ParseTemplates(page(`{{template "bold" .}}`), nil)
-	if err := all.Answer(w, http.StatusTeapot, "one", "a\u202e<b"); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, all.Answer(w, http.StatusTeapot, "one", "a\u202e<b"))
 	body := w.Body.String()
 	if w.Code != http.StatusTeapot || !strings.HasPrefix(body, `<main><svg class="mark"`) ||
 		!strings.HasSuffix(body, "&lt;b</b></main>") || strings.Contains(body, "\u202e") || len(all) != 1 {

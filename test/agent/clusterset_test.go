@@ -17,6 +17,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agent"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
@@ -34,9 +35,7 @@ func exportKey(s *servicetest.Server, cluster string) string {
 func exported(t *testing.T, clusterID string, port int, upstream string) agent.Endpoint {
 	t.Helper()
 	to, err := agent.ParseUpstream("tcp", upstream)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return agent.Endpoint{Key: fmt.Sprint(port), URL: account.ExportedPortURL("hello", "demo", clusterID, port),
 		Binding: account.BindingClusterset, Upstream: to, Dial: new(net.Dialer).DialContext,
 		Owner: &tunnel.Owner{Kind: account.KindServiceExport, Namespace: "demo", Name: "hello", UID: "1"}}
@@ -110,9 +109,7 @@ func TestClusterset_ReplicasShareTheirPorts(t *testing.T) {
 		answers := map[string]int{}
 		for range 20 {
 			answer, err := callLine(f, portHeader(bound[key].EndpointID, port))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			answers[answer]++
 		}
 		if answers["a"+key] < 5 || answers["b"+key] < 5 || len(answers) != 2 {

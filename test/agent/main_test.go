@@ -17,6 +17,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agent"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
@@ -96,13 +97,9 @@ func (r *running) online(keys ...string) map[string]agent.Online {
 func endpoint(t *testing.T, key, upstream string) agent.Endpoint {
 	t.Helper()
 	url, err := account.ParseEndpointURL("http://" + key + ".demo")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	to, err := agent.ParseUpstream("http", upstream)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return agent.Endpoint{Key: key, URL: url, Binding: account.BindingKubernetes, Upstream: to,
 		Dial: new(net.Dialer).DialContext}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agent"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
@@ -72,9 +73,8 @@ func TestRun_BindsManyEndpoints(t *testing.T) {
 	n := 300
 	if text := os.Getenv("FAIRLEAD_AGENT_ENDPOINTS"); text != "" {
 		var err error
-		if n, err = strconv.Atoi(text); err != nil {
-			t.Fatal(err)
-		}
+		n, err = strconv.Atoi(text)
+		must.Succeed(t, err)
 	}
 	allowed := time.Duration(n) * time.Second / 20
 	var conns cutConns

@@ -14,6 +14,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // pacedRate is that of each of four streams which leave the CPU time to spare: half of two
@@ -161,9 +163,7 @@ type cpuTimes struct{ busy, all float64 }
 func machineCPU(b testing.TB) (t cpuTimes) {
 	b.Helper()
 	stat, err := os.ReadFile("/proc/stat")
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, err)
 	line, _, _ := strings.Cut(string(stat), "\n")
 	for i, field := range strings.Fields(line)[1:9] { // what guests use is in user time, too
 		ticks, err2 := strconv.ParseFloat(field, 64)
@@ -173,9 +173,7 @@ func machineCPU(b testing.TB) (t cpuTimes) {
 			t.busy += ticks
 		}
 	}
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, err)
 	return t
 }
 

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 func TestPacer_KeepsRateWithoutCatchingUp(t *testing.T) {
@@ -55,9 +57,7 @@ func TestBackground_StreamsRunBothWays(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			addr, err := listen(serveUpstream)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			var pings []float64
 			_, err = runBesideBulk(addr, rate, 1<<20, func() (err error) {
 				pings, err = pingPong(addr, 3)
@@ -74,9 +74,7 @@ func TestBackground_BrokenStreamIsError(t *testing.T) {
 	t.Parallel()
 	var measured atomic.Bool
 	addr, err := listen(func(c *net.TCPConn) { _ = c.Close() })
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	_, err = runBesideBulk(addr, 0, 1<<50, func() error {
 		measured.Store(true)
 		return nil
@@ -113,9 +111,7 @@ func TestBackground_ClassifiesBrokenStreams(t *testing.T) {
 		}
 		serveUpstream(c)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if rate, broken := bulkRate(addr, 1<<20, 4); rate <= 0 || len(broken) != 1 {
 		t.Errorf("%v MB/s, %d broken: %q", rate, len(broken), broken)
 	}

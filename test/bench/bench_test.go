@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 var (
@@ -43,9 +45,7 @@ type chainBench struct {
 // BenchmarkChain prints the table. One iteration is the whole measurement.
 func BenchmarkChain(b *testing.B) {
 	cases, err := regexp.Compile(*only)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, err)
 	r := &chainBench{b: b, report: &report{Machine: thisMachine(), Quick: *quick}, size: loadSize{
 		rounds: 5, setUps: 200, concurrent: 2000, pings: 2000, idle: 5000, requests: 10_000, bulk: 300 << 20}}
 	if *quick {
@@ -54,9 +54,7 @@ func BenchmarkChain(b *testing.B) {
 	}
 	needs(b, 2*r.size.idle+1000) // the upstream's ends are this process', too
 	keys, err := makeKeys()
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, err)
 	up := serveUpstreams(b)
 	if cases.MatchString("idle") {
 		r.idleConnections(keys, up)
@@ -80,9 +78,7 @@ func BenchmarkChain(b *testing.B) {
 	baseline := r.baseline()
 	r.report.print(os.Stdout)
 	if *out != "" {
-		if err := r.report.save(*out); err != nil {
-			b.Fatal(err)
-		}
+		must.Succeed(b, r.report.save(*out))
 	}
 	if *check != "" {
 		for _, wrong := range r.report.check(baseline) {
@@ -102,9 +98,7 @@ func (r *chainBench) baseline() *report {
 		fmt.Println("\nthere is no baseline: only the goals count")
 		return nil
 	}
-	if err != nil {
-		r.b.Fatal(err)
-	}
+	must.Succeed(r.b, err)
 	if unlike := r.report.differences(baseline); len(unlike) > 0 {
 		fmt.Printf("\nthe baseline cannot be compared with this run, only the goals count: %s\n",
 			strings.Join(unlike, "; "))

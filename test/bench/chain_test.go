@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // chain is three processes between client and upstream.
@@ -31,9 +33,7 @@ func startChain(b testing.TB, name, keys string, up upstreams) *chain {
 		return c
 	}
 	i, err := parseInstallation(part("edge", b.TempDir())[1])
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, err)
 	i.TCP, i.HTTP = up.tcp, up.http
 	agent := part("agent", i.String())
 	entries := part("forwarder", strings.Join(agent[1:], " "))

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/test/support/freeaddr"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // haproxyConfig is one of three relays: it listens, and goes on to the next.
@@ -42,16 +43,12 @@ func startHAProxy(b *testing.B, keys string, up upstreams) *chain {
 	}
 	dir := b.TempDir()
 	pem := filepath.Join(dir, "key.pem")
-	if err := os.WriteFile(pem, []byte(keys), 0o600); err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, os.WriteFile(pem, []byte(keys), 0o600))
 	c := &chain{name: haproxy}
 	next := strings.TrimPrefix(up.http, "http://")
 	for i, part := range []string{"agent", "edge", "forwarder"} {
 		addr, err := freeaddr.Find()
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.Succeed(b, err)
 		bind, server := addr+" ssl crt "+pem+" ssl-min-ver TLSv1.3",
 			next+" ssl verify required sni str(bench) verifyhost bench ca-file "+pem
 		if part == "agent" {
@@ -61,14 +58,10 @@ func startHAProxy(b *testing.B, keys string, up upstreams) *chain {
 			bind = addr
 		}
 		config := filepath.Join(dir, part+".cfg")
-		if err := os.WriteFile(config, fmt.Appendf(nil, haproxyConfig, 2, bind, server), 0o600); err != nil {
-			b.Fatal(err)
-		}
+		must.Succeed(b, os.WriteFile(config, fmt.Appendf(nil, haproxyConfig, 2, bind, server), 0o600))
 		cmd := exec.Command(program, "-db", "-f", config)
 		cmd.Stderr = os.Stderr
-		if err := cmd.Start(); err != nil {
-			b.Fatal(err)
-		}
+		must.Succeed(b, cmd.Start())
 		ended := make(chan error, 1)
 		go func() {
 			ended <- cmd.Wait()

@@ -15,6 +15,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // The sizes and durations of the suite under load, which `make soak` raises by the environment.
@@ -52,9 +54,7 @@ func newLoadRig(t *testing.T) *loadRig {
 	t.Helper()
 	r := &loadRig{ends: make(chan upstreamEnd, 10)}
 	addr, err := listen(r.upstream)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	r.chain = startChain(t, ours, "", upstreams{tcp: addr, http: "http://" + addr})
 	return r
 }
@@ -100,9 +100,7 @@ func digest(t testing.TB, r io.Reader) [sha256.Size]byte {
 // dialWithOrder connects and gives the order.
 func (r *loadRig) dialWithOrder(t testing.TB, order string) *net.TCPConn {
 	c, err := net.DialTimeout("tcp", r.tcp, patient)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	_ = c.SetDeadline(time.Now().Add(max(patient, 2*loadShort, 2*loadChurn, time.Duration(loadBytes/1e6)*time.Second)))
 	if _, err := io.WriteString(c, order); err != nil {
@@ -173,9 +171,7 @@ func TestChain_UnderLoad(t *testing.T) {
 	t.Run("slow readers", r.slowReaders)
 	t.Run("short connections", func(t *testing.T) {
 		for began, n := time.Now(), 0; n == 0 || time.Since(began) < loadShort; n++ {
-			if err := inParallel(2*concurrent, concurrent, func() error { return r.short() }); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, inParallel(2*concurrent, concurrent, func() error { return r.short() }))
 		}
 	})
 	t.Run("every byte", func(t *testing.T) { r.checkEcho(t, loadBytes) })
@@ -229,9 +225,7 @@ func (r *loadRig) slowReaders(t *testing.T) {
 // churn: connections come, talk, end in all ways and go. What the processes hold stays.
 func (r *loadRig) churn(t *testing.T) {
 	round := func() {
-		if err := inParallel(500, 50, r.short); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, inParallel(500, 50, r.short))
 		for _, order := range []string{"a", "e", "half"} {
 			for range 20 {
 				c := r.dialWithOrder(t, order)
@@ -298,9 +292,7 @@ func TestChain_KilledHopIsNoEOF(t *testing.T) {
 			if _, err := io.ReadFull(reading, make([]byte, 1<<20)); err != nil {
 				t.Fatal(err)
 			}
-			if err := r.parts[i].cmd.Process.Kill(); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, r.parts[i].cmd.Process.Kill())
 			if n, err := io.Copy(io.Discard, struct{ io.Reader }{reading}); err == nil {
 				t.Errorf("the client read an end after %d bytes of %d", n+1<<20, sourceBytes)
 			}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // needs ends the run, with what to do, where it would break in its midst.
@@ -21,9 +23,7 @@ func needs(b *testing.B, descriptors int) {
 			err)
 	}
 	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
 	if limit.Cur < uint64(descriptors) { // the Go runtime has raised it as far as it may
 		b.Fatalf("%d open files are needed, and %d are the most for this process: raise the limit (ulimit -Hn)",
 			descriptors,
@@ -45,9 +45,7 @@ func needsLink(b *testing.B, congestion []string) {
 		b.Fatalf("the emulated link has TUN devices: load the kernel module tun: %v", err)
 	}
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, err)
 	defer func() { _ = unix.Close(fd) }()
 	for _, name := range congestion {
 		if err := unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, name); err != nil {
@@ -71,9 +69,7 @@ func TestMachine_CPUTimeIsPerProcess(t *testing.T) {
 	t.Parallel()
 	usage := func() time.Duration {
 		var r unix.Rusage
-		if err := unix.Getrusage(unix.RUSAGE_SELF, &r); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, unix.Getrusage(unix.RUSAGE_SELF, &r))
 		return time.Duration(r.Utime.Nano() + r.Stime.Nano())
 	}
 	for usage() < 100*time.Millisecond { // so that there is something to compare

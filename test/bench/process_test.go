@@ -20,6 +20,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // The environment of a child process: this test binary, run as one part of a chain.
@@ -110,16 +112,10 @@ func spawnIn(b testing.TB, namespace, variant, part, keys, next string) *process
 	}
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, err)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		b.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, err)
+	must.Succeed(b, cmd.Start())
 	b.Cleanup(func() {
 		_ = in.Close()
 		_ = cmd.Wait()
@@ -171,15 +167,11 @@ func (p *process) cpu(b testing.TB) time.Duration {
 func (p *process) memory(b testing.TB) float64 {
 	b.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.pid))
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, err)
 	for line := range strings.Lines(string(status)) {
 		if text, ok := strings.CutPrefix(line, "VmRSS:"); ok {
 			kb, err := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(text), "kB")), 64)
-			if err != nil {
-				b.Fatal(err)
-			}
+			must.Succeed(b, err)
 			return kb
 		}
 	}

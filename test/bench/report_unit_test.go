@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // reportOf has one row with these figures of ours, against 1 of raw TLS.
@@ -137,13 +139,9 @@ func TestReport_RoundTrip(t *testing.T) {
 	r := reportOf(goal{rawTLS, 1.2, 0}, 1.5, 1.5, 1.5)
 	r.Machine = thisMachine()
 	path := filepath.Join(t.TempDir(), "report.json")
-	if err := r.save(path); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, r.save(path))
 	again, err := loadReport(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var before, after bytes.Buffer
 	r.print(&before)
 	again.print(&after)

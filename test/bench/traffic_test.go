@@ -15,6 +15,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 const requestSize = 64
@@ -26,9 +28,7 @@ type upstreams struct{ tcp, http string }
 func serveUpstreams(b *testing.B) upstreams {
 	b.Helper()
 	addr, err := listen(serveUpstream)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, err)
 	answer := make([]byte, 1<<10)
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(answer) }))
 	b.Cleanup(web.Close)

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 const (
@@ -53,9 +55,7 @@ func (c wanCase) String() string { return fmt.Sprintf("%s, %.0f %% loss", c.cong
 // of one link does not help it on the next.
 func BenchmarkWAN(b *testing.B) {
 	matching, err := regexp.Compile(*only)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, err)
 	needsLink(b, []string{bbr, cubic})
 	r := &report{Machine: thisMachine(), Quick: *quick}
 	for _, c := range wanCases() {
@@ -68,9 +68,7 @@ func BenchmarkWAN(b *testing.B) {
 	}
 	r.print(os.Stdout)
 	if *out != "" {
-		if err := r.save(*out); err != nil {
-			b.Fatal(err)
-		}
+		must.Succeed(b, r.save(*out))
 	}
 	if *check != "" {
 		for _, wrong := range r.check(nil) {
@@ -92,13 +90,9 @@ func (c wanCase) measure(b *testing.B, r *report) {
 	l := newLink(b, c.congestion, wanDelay, wanRate, c.loss)
 	upstream := spawnIn(b, l.far, "wan", "upstream", "", "").told[0]
 	_, port, err := net.SplitHostPort(upstream)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, err)
 	i, err := parseInstallation(spawnIn(b, l.near, ours, "edge", "", b.TempDir()+" "+nearIP+":0").told[1])
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, err)
 	edge := i.Server
 	i.TCP, i.HTTP = "127.0.0.1:"+port, "http://127.0.0.1:"+port
 	agent := spawnIn(b, l.far, ours, "agent", "", i.String())
@@ -112,9 +106,7 @@ func (c wanCase) measure(b *testing.B, r *report) {
 			l.fullestSecond()
 			told := spawnIn(b, l.near, "wan", "client", "", c.order.String()).told
 			var got wanResult
-			if err := json.Unmarshal([]byte(strings.Join(told, " ")), &got); err != nil {
-				b.Fatal(err)
-			}
+			must.Succeed(b, json.Unmarshal([]byte(strings.Join(told, " ")), &got))
 			if len(got.Broken) > 0 {
 				r.Notes = append(r.Notes, fmt.Sprintf("%s, %s: %d streams broke; the first: %s", c, way.name,
 					len(got.Broken),

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // wanOrder is what the client in its namespace has to measure; wanResult what it did.
@@ -98,17 +100,11 @@ func runWANUpstream(context.Context, keyring, string) (string, error) {
 func (p *process) connectionsTo(b testing.TB, addr string) int {
 	b.Helper()
 	_, port, err := net.SplitHostPort(addr)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, err)
 	n, err := strconv.Atoi(port)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, err)
 	table, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/tcp", p.pid))
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, err)
 	return countEstablished(string(table), n)
 }
 

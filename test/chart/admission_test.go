@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // kubernetesManager is the mark of Kubernetes' own EndpointSlices.
@@ -85,9 +86,7 @@ func (c *cluster) checkAdmission() {
 	config := rest.CopyConfig(c.config)
 	config.Impersonate.UserName = "system:serviceaccount:" + namespace + ":" + release + "-manager"
 	manager, err := client.New(config, client.Options{Scheme: c.Scheme()})
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	must.Succeed(c.t, err)
 	c.awaitDenied(manager, "no params found") // there is no slice of the forwarders' Service
 	copied := targetSlice()                   // as Kubernetes makes one of a Service that has our label
 	copied.Labels[discoveryv1.LabelManagedBy] = kubernetesManager
@@ -96,7 +95,7 @@ func (c *cluster) checkAdmission() {
 	}
 	for family, ip := range map[discoveryv1.AddressType]string{
 		discoveryv1.AddressTypeIPv4: "10.9.0.1", discoveryv1.AddressTypeIPv6: "fd00:9::1"} {
-		c.create(sourceSlice(family, ip))
+		c.MustCreate(sourceSlice(family, ip))
 	}
 	c.awaitDenied(manager, "lists an address that is no forwarder's")
 	for _, tt := range sliceAttempts() {
@@ -109,7 +108,7 @@ func (c *cluster) checkAdmission() {
 	theirs := targetSlice()
 	theirs.Name, theirs.Labels = "theirs", map[string]string{discoveryv1.LabelServiceName: "theirs"}
 	ours := targetSlice()
-	c.create(theirs, ours)
+	c.MustCreate(theirs, ours)
 	taken := theirs.DeepCopy()
 	taken.Labels = ours.Labels
 	c.expectRefusal("taking over a slice", notOurs, manager.Update(ctx, taken, client.DryRunAll))
@@ -177,15 +176,6 @@ func (c *cluster) awaitRefusal(refusal string, write func() error) {
 		}
 	}
 	c.t.Fatalf("never refused with %q, but: %v", refusal, err)
-}
-
-func (c *cluster) create(objects ...client.Object) {
-	c.t.Helper()
-	for _, o := range objects {
-		if err := c.Create(context.Background(), o); err != nil {
-			c.t.Fatal(err)
-		}
-	}
 }
 
 // sourceSlice is a slice of the forwarders' Service as Kubernetes makes it.

@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 const (
@@ -29,15 +31,11 @@ const (
 func admissionSamples(t *testing.T, folder string) map[string]rendered {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(admissionDir, folder, "*.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	all := map[string]rendered{}
 	for _, file := range files {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		all[filepath.Base(file)] = parse(t, string(text))
 	}
 	return all
@@ -140,7 +138,7 @@ func TestAdmissionSamples_Decide(t *testing.T) {
 	c := startCluster(t)
 	for _, objects := range admissionSamples(t, "kubernetes") {
 		for _, o := range objects {
-			c.create(&o)
+			c.MustCreate(&o)
 		}
 	}
 	c.checkNamespaceSample()
@@ -167,7 +165,7 @@ func (c *cluster) checkNamespaceSample() {
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
 	c.awaitRefusal(refusal, func() error { return c.Create(ctx, ns.DeepCopy(), client.DryRunAll) })
 	ns.Labels = map[string]string{"pod-security.kubernetes.io/enforce": "restricted"}
-	c.create(ns, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "other"}})
+	c.MustCreate(ns, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "other"}})
 	for what, labels := range map[string]map[string]string{
 		"a weaker label":      {corev1.LabelMetadataName: namespace, "pod-security.kubernetes.io/enforce": "baseline"},
 		"no label":            {corev1.LabelMetadataName: namespace},
@@ -246,7 +244,7 @@ func (c *cluster) checkPodSample() {
 	for _, pod := range pods {
 		c.expectRefusal(pod.Name, "", c.Create(ctx, pod.DeepCopy(), client.DryRunAll))
 	}
-	c.create(pods[0])
+	c.MustCreate(pods[0])
 	changed := pods[0].DeepCopy()
 	image("busybox@" + admissionDigest)(changed)
 	c.expectRefusal("another image later", foreign, c.Update(ctx, changed, client.DryRunAll))
@@ -266,7 +264,7 @@ func (c *cluster) checkPodSample() {
 func (c *cluster) checkObjectSamples() {
 	c.t.Helper()
 	const cluster, public = "name the namespaces in each spec.from[].namespaceSelector", "spec.bindings: public"
-	c.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "web",
+	c.MustCreate(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "web",
 		Labels: map[string]string{"admission.example.com/public-endpoints": "allowed"}}})
 	const agent = "url: https://shop.example.com, upstream: {url: 'http://shop:80'}, bindings: "
 	for _, tt := range []struct{ refusal, kind, namespace, spec string }{

@@ -12,6 +12,8 @@ import (
 
 	"golang.org/x/net/http/httpproxy"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // expand replaces $(NAME) and $$ as the kubelet does in arguments and in the values of variables:
@@ -167,9 +169,7 @@ func TestSecrets_OnlyInSecret(t *testing.T) {
 	t.Parallel()
 	for _, o := range render(t, exportingValues()) {
 		b, err := json.Marshal(o.Object)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if o.GetKind() != "Secret" &&
 			strings.Contains(string(b), "secret-of-the-") {
 			t.Errorf("%s %s holds a secret", o.GetKind(), o.GetName())

@@ -16,6 +16,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // effect is a case of one value of the chart: what it is set to, on top of other values where it
@@ -211,9 +213,7 @@ func everyValue(
 	})
 	got := strings.Join(results, "\n")
 	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(file, []byte(got), 0o644))
 	}
 	want, err := os.ReadFile(file)
 	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" || err != nil {
@@ -226,13 +226,9 @@ func everyValue(
 func documented(t *testing.T, dir string) []string {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(dir, "values.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var root map[string]any
-	if err := yaml.Unmarshal(b, &root); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, yaml.Unmarshal(b, &root))
 	var paths []string
 	var walk func(prefix string, node map[string]any)
 	walk = func(prefix string, node map[string]any) {

@@ -13,6 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // Each testdata/x.in.yaml is a values file; x.out.yaml is what the chart makes of it. CRDs are
@@ -34,14 +36,10 @@ func golden(t *testing.T, dir string, render func(t *testing.T, input string) (s
 		t.Run(filepath.Base(input), func(t *testing.T) {
 			t.Parallel()
 			got, err := render(t, input)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			output := strings.TrimSuffix(input, ".in.yaml") + ".out.yaml"
 			if *update {
-				if err := os.WriteFile(output, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, os.WriteFile(output, []byte(got), 0o644))
 				return
 			}
 			want, err := os.ReadFile(output)
@@ -76,9 +74,7 @@ func TestCRDs_AreCopies(t *testing.T) {
 	}
 	for _, source := range sources {
 		want, err := os.ReadFile(source)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		got, err := os.ReadFile(filepath.Join(chartDir, "files/crds", filepath.Base(source)))
 		if err != nil || string(got) != string(want) {
 			t.Errorf("%s: the chart's copy differs: run `make manifests` (%v)", filepath.Base(source), err)
@@ -141,9 +137,7 @@ func TestClusterSet_DisabledByDefault(t *testing.T) {
 	} {
 		for _, o := range render(t, tt.values.set("crds.install", false)) {
 			text, err := json.Marshal(o.Object)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			for _, word := range tt.words {
 				if strings.Contains(string(text), word) {
 					t.Errorf("%s %s says %q: %s", o.GetKind(), o.GetName(), word, text)
@@ -189,9 +183,7 @@ func TestPods_RollOnCredentialChange(t *testing.T) {
 		all, templates := render(t, v), map[string]string{}
 		for _, d := range []appsv1.Deployment{manager(t, all), forwarder(t, all), exporter(t, all)} {
 			template, err := json.Marshal(d.Spec.Template)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			templates[d.Spec.Template.Spec.Containers[0].Name] = string(template)
 		}
 		return templates

@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/fairlead-dev/fairlead/test/support/inputs"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -91,9 +92,7 @@ func helm(t *testing.T, kubeconfig string, v values, args ...string) (string, er
 func asYAML(t *testing.T, v values) []byte {
 	t.Helper()
 	b, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var out bytes.Buffer
 	for _, r := range string(b) {
 		if r >= 0x7f && r < 0xa0 || r == 0xfeff {
@@ -165,9 +164,7 @@ type rendered []unstructured.Unstructured
 func render(t *testing.T, v values) rendered {
 	t.Helper()
 	text, err := template(t, v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return parse(t, text)
 }
 

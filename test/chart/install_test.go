@@ -15,23 +15,21 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/internal/clusterset"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/testenv"
 )
 
 // cluster is a real API server to install into. Nothing runs pods there.
 type cluster struct {
-	client.Client
+	*testenv.Kube
 	t          *testing.T
 	kubeconfig string
 	config     *rest.Config
@@ -40,33 +38,15 @@ type cluster struct {
 func startCluster(t *testing.T) *cluster {
 	t.Helper()
 	env, err := testenv.New(testenv.WithoutCRDs())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() {
 		if err := env.Stop(); err != nil {
 			t.Error(err)
 		}
 	})
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{
-		appsv1.AddToScheme, authorizationv1.AddToScheme, corev1.AddToScheme, discoveryv1.AddToScheme,
-		admissionregistrationv1.AddToScheme, rbacv1.AddToScheme, networkingv1.AddToScheme,
-		apiextensionsv1.AddToScheme,
-	} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
-	}
-	c, err := client.New(env.Config, client.Options{Scheme: scheme})
-	if err != nil {
-		t.Fatal(err)
-	}
 	file := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := os.WriteFile(file, env.Kubeconfig, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return &cluster{Client: c, t: t, kubeconfig: file, config: env.Config}
+	must.Succeed(t, os.WriteFile(file, env.Kubeconfig, 0o600))
+	return &cluster{Kube: testenv.NewKube(t, env.Config), t: t, kubeconfig: file, config: env.Config}
 }
 
 // install installs or upgrades a release with good values.
@@ -74,9 +54,7 @@ func (c *cluster) install(name, ns string, args ...string) string {
 	c.t.Helper()
 	out, err := helm(c.t, c.kubeconfig, validValues(),
 		append([]string{"upgrade", "--install", name, chartDir, "--namespace", ns, "--create-namespace"}, args...)...)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	must.Succeed(c.t, err)
 	return out
 }
 
@@ -125,13 +103,9 @@ func (c *cluster) checkPodAdmission() {
 	c.t.Helper()
 	ctx := context.Background()
 	var ns corev1.Namespace
-	if err := c.Get(ctx, client.ObjectKey{Name: namespace}, &ns); err != nil {
-		c.t.Fatal(err)
-	}
+	must.Succeed(c.t, c.Get(ctx, client.ObjectKey{Name: namespace}, &ns))
 	ns.Labels["pod-security.kubernetes.io/enforce"] = "restricted"
-	if err := c.Update(ctx, &ns); err != nil {
-		c.t.Fatal(err)
-	}
+	must.Succeed(c.t, c.Update(ctx, &ns))
 	var all appsv1.DeploymentList
 	if err := c.List(ctx, &all, client.InNamespace(namespace)); err != nil || len(all.Items) != 3 {
 		c.t.Fatalf("%d Deployments, %v", len(all.Items), err)
@@ -240,14 +214,10 @@ func (c *cluster) checkCRDHandOver() {
 			"boundendpoints.bindings.fairlead.dev", "cloudendpoints.bindings.fairlead.dev",
 			"kubernetesoperators.bindings.fairlead.dev"} {
 			crd := &apiextensionsv1.CustomResourceDefinition{}
-			if err := c.Get(context.Background(), client.ObjectKey{Name: name}, crd); err != nil {
-				c.t.Fatal(err)
-			}
+			must.Succeed(c.t, c.Get(context.Background(), client.ObjectKey{Name: name}, crd))
 			crd.Annotations["meta.helm.sh/release-namespace"] = to.Namespace
 			crd.Annotations["meta.helm.sh/release-name"] = to.Name
-			if err := c.Update(context.Background(), crd); err != nil {
-				c.t.Fatal(err)
-			}
+			must.Succeed(c.t, c.Update(context.Background(), crd))
 		}
 		c.install(to.Name, to.Namespace)
 		crd, err := c.crd()
@@ -282,9 +252,7 @@ func (c *cluster) uninstallRemovesEverything() {
 		&admissionregistrationv1.ValidatingAdmissionPolicyList{},
 		&admissionregistrationv1.ValidatingAdmissionPolicyBindingList{},
 	} {
-		if err := c.List(ctx, list, selector); err != nil {
-			c.t.Fatal(err)
-		}
+		must.Succeed(c.t, c.List(ctx, list, selector))
 		if b, _ := json.Marshal(list); strings.Contains(string(b), release) {
 			c.t.Errorf("left behind: %s", b)
 		}

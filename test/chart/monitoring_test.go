@@ -17,6 +17,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 const runbooks = "https://github.com/fairlead-dev/fairlead/blob/main/docs/fix/runbooks"
@@ -49,9 +51,7 @@ var runbookAddress = regexp.MustCompile(`https://[^"\s]*/(server|operator)\.md`)
 func summarized(render func(*testing.T, values) rendered) func(*testing.T, values) rendered {
 	summary := func(t *testing.T, what any) string {
 		text, err := json.Marshal(what)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return "runbooks " + runbookAddress.FindString(string(text))
 	}
 	return func(t *testing.T, v values) rendered {
@@ -78,9 +78,7 @@ func summarized(render func(*testing.T, values) rendered) func(*testing.T, value
 func readDocs(t *testing.T, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("../../docs", path))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return string(text)
 }
 
@@ -127,9 +125,7 @@ func TestPrometheusRule_HasTheRules(t *testing.T) {
 		}
 		_, groups = rulesOf(t, c.render(t, with.set("metrics.runbookURL", "https://wiki.example.com/r/")), name)
 		text, err := json.Marshal(groups)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if n := strings.Count(string(text), `"https://wiki.example.com/r/`); strings.Contains(string(text), runbooks) ||
 			n != strings.Count(source, "runbook_url:") {
 			t.Errorf("%s: %d alerts lead to the runbooks of the values", name, n)

@@ -17,6 +17,8 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // accepted is the program's error when it has read all flags, variables and files and then finds no
@@ -101,9 +103,7 @@ func TestProgram_AcceptsChartArguments(t *testing.T) {
 	inputs, _ := filepath.Glob("testdata/*.in.yaml")
 	for _, input := range inputs {
 		text, err := template(t, nil, "--values", input)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		c.check(t, parse(t, text))
 	}
 	container := manager(t, render(t, validValues())).Spec.Template.Spec.Containers[0]
@@ -148,12 +148,8 @@ func mountedFiles(t *testing.T) string {
 		"credentials/exporter-api-key": "flk_y", "credentials/token": "e30.eyJleHAiOjF9.e30",
 		"ca/ca.crt": string(authority)} {
 		file := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.MkdirAll(filepath.Dir(file), 0o700))
+		must.Succeed(t, os.WriteFile(file, []byte(content), 0o600))
 	}
 	return dir
 }

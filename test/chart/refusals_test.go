@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // refusal is a chart's values that cannot work, and the expected error.
@@ -327,13 +329,9 @@ func TestValues_Accepted(t *testing.T) {
 func TestSchema_IsClosed(t *testing.T) {
 	t.Parallel()
 	b, err := os.ReadFile(filepath.Join(chartDir, "values.schema.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var schema map[string]any
-	if err := json.Unmarshal(b, &schema); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, json.Unmarshal(b, &schema))
 	open := map[string]bool{"/properties/global": true, "/$defs/quantities": true, "/$defs/texts": true,
 		"/$defs/term": true}
 	var walk func(path string, node any)
@@ -364,9 +362,7 @@ func TestSchema_DescribesEveryValue(t *testing.T) {
 func everyValueIsDescribed(t *testing.T, dir string) {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(dir, "values.schema.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	type node struct {
 		Description string
 		Ref         string `json:"$ref"`
@@ -374,9 +370,7 @@ func everyValueIsDescribed(t *testing.T, dir string) {
 		Defs        map[string]*node `json:"$defs"`
 	}
 	var schema node
-	if err := json.Unmarshal(b, &schema); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, json.Unmarshal(b, &schema))
 	for _, path := range documented(t, dir) {
 		at, walked := &schema, ""
 		for part := range strings.SplitSeq(path, ".") {

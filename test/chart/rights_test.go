@@ -13,6 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	rbacv1 "k8s.io/api/rbac/v1"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // right is one verb on one kind, in the release's namespace or in the cluster.
@@ -76,9 +78,7 @@ func asked(t *testing.T) map[string][]string {
 		files, _ := filepath.Glob(pattern)
 		for _, file := range files {
 			src, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			who := "manager"
 			if strings.Contains(file, "/internal/operator/exporter/") {
 				who = "exporter"
@@ -256,9 +256,7 @@ func TestRights_OfNamespaceUsers(t *testing.T) {
 func TestRights_PodIdentity(t *testing.T) {
 	t.Parallel()
 	src, err := os.ReadFile("../../internal/operator/forwarder/podidentity/identity.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	asks := marker.FindStringSubmatch(string(src))
 	if asks == nil {
 		t.Fatal("no marker")

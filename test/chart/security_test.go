@@ -15,6 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // Namespaces of TestSecurity_PageHasRightsOfRoles by the word that docs/secure/credentials.md has
@@ -36,9 +38,7 @@ var codeSpan = regexp.MustCompile("`([^`]*)`")
 func documentedRights(t *testing.T, role string) []documentedRight {
 	t.Helper()
 	page, err := os.ReadFile("../../docs/secure/credentials.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	_, text, found := strings.Cut(string(page), "\n### The "+role+"'s token of Kubernetes\n")
 	if !found {
 		t.Fatalf("docs/secure/credentials.md has no heading for the %s", role)
@@ -120,9 +120,7 @@ func (c *cluster) rulesOf(t *testing.T, serviceAccount, in string) []string {
 			"system:authenticated"},
 	}
 	as, err := client.New(config, client.Options{Scheme: c.Scheme()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	review := &authorizationv1.SelfSubjectRulesReview{
 		Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: in},
 	}
@@ -146,9 +144,7 @@ func (c *cluster) rulesOf(t *testing.T, serviceAccount, in string) []string {
 func TestSecurity_PageHasRightsOfRoles(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t)
-	if err := c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team-a"}}); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team-a"}}))
 	exporting := []string{"export.enabled", "export.services"}
 	everything := append(exporting, "forwarder.podIdentity.enabled", "clusterset.enabled")
 	for _, install := range []struct {

@@ -12,6 +12,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // checkServerInstall checks that the volume claim outlives the release, that helm reports this,
@@ -23,17 +25,13 @@ func (c *cluster) checkServerInstall() {
 	helmServer := func(verb string, args ...string) string {
 		c.t.Helper()
 		out, err := helm(c.t, c.kubeconfig, nil, append([]string{verb, serverRelease, "--namespace", ns}, args...)...)
-		if err != nil {
-			c.t.Fatal(err)
-		}
+		must.Succeed(c.t, err)
 		return out
 	}
 	uid := func() string {
 		c.t.Helper()
 		var pvc corev1.PersistentVolumeClaim
-		if err := c.Get(context.Background(), claim, &pvc); err != nil {
-			c.t.Fatal(err)
-		}
+		must.Succeed(c.t, c.Get(context.Background(), claim, &pvc))
 		return string(pvc.UID)
 	}
 	helmServer("install", serverDir, "--create-namespace")
@@ -64,10 +62,8 @@ func (c *cluster) checkServerReplicas() {
 		notes, err = helm(c.t, c.kubeconfig, v, "upgrade", "--install", serverRelease, serverDir, "--namespace", ns,
 			"--create-namespace")
 		var d appsv1.Deployment
-		if getErr := c.Get(context.Background(), client.ObjectKey{Namespace: ns, Name: serverRelease},
-			&d); getErr != nil {
-			c.t.Fatal(getErr)
-		}
+		must.Succeed(c.t, c.Get(context.Background(), client.ObjectKey{Namespace: ns, Name: serverRelease},
+			&d))
 		return d.Spec.Strategy.Type, notes, err
 	}
 	must := func(v values, want appsv1.DeploymentStrategyType, note string) {
@@ -105,13 +101,9 @@ func (c *cluster) checkServerReplicas() {
 func (c *cluster) scaleServer(ns string, pods int32) {
 	c.t.Helper()
 	var d appsv1.Deployment
-	if err := c.Get(context.Background(), client.ObjectKey{Namespace: ns, Name: serverRelease}, &d); err != nil {
-		c.t.Fatal(err)
-	}
+	must.Succeed(c.t, c.Get(context.Background(), client.ObjectKey{Namespace: ns, Name: serverRelease}, &d))
 	d.Spec.Replicas = &pods
-	if err := c.Update(context.Background(), &d); err != nil {
-		c.t.Fatal(err)
-	}
+	must.Succeed(c.t, c.Update(context.Background(), &d))
 }
 
 // checkServerPodAdmission makes the pods of the Deployment and of the test where the restricted
@@ -120,13 +112,9 @@ func (c *cluster) checkServerPodAdmission(ns string) {
 	c.t.Helper()
 	ctx := context.Background()
 	var namespace corev1.Namespace
-	if err := c.Get(ctx, client.ObjectKey{Name: ns}, &namespace); err != nil {
-		c.t.Fatal(err)
-	}
+	must.Succeed(c.t, c.Get(ctx, client.ObjectKey{Name: ns}, &namespace))
 	namespace.Labels["pod-security.kubernetes.io/enforce"] = "restricted"
-	if err := c.Update(ctx, &namespace); err != nil {
-		c.t.Fatal(err)
-	}
+	must.Succeed(c.t, c.Update(ctx, &namespace))
 	all := renderServer(c.t, values{}.set("tls.existingSecret", "certificate"))
 	replica := server(c.t, renderServer(c.t, replicaValues().set("replicas", 3))).Spec.Template.Spec
 	test := get[corev1.Pod](c.t, all, "Pod", serverRelease+"-test")

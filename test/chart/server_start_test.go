@@ -25,6 +25,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/fairlead-dev/fairlead/internal/service/pki"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // closedAddr is an address on which no server listens.
@@ -117,9 +118,7 @@ func TestServerChart_StartsAsRendered(t *testing.T) {
 	starts := &serverStarts{t: t}
 	for _, input := range []string{"minimal", "own-claim"} {
 		text, err := templateServer(t, nil, "--values", serverData+"/"+input+".in.yaml")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		starts.check(t, parse(t, text))
 	}
 	container := server(t, renderServer(t, values{})).Spec.Template.Spec.Containers[0]
@@ -157,13 +156,9 @@ func serverFiles(t *testing.T) string {
 		t.Fatal(err)
 	}
 	pair, err := os.ReadFile(filepath.Join(made, "server.pem")) // chain and key
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	empty, err := mmdbwriter.New(mmdbwriter.Options{DatabaseType: "test", RecordSize: 24})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var database bytes.Buffer
 	if _, err := empty.WriteTo(&database); err != nil {
 		t.Fatal(err)
@@ -179,12 +174,8 @@ func serverFiles(t *testing.T) string {
 		"geoip/asn.mmdb":  database.String(), "secret-key/key": strings.Repeat("0a", 32) + "\n",
 	} {
 		file := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.MkdirAll(filepath.Dir(file), 0o700))
+		must.Succeed(t, os.WriteFile(file, []byte(content), 0o600))
 	}
 	return dir
 }

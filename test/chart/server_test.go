@@ -11,6 +11,8 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 const (
@@ -29,9 +31,7 @@ func templateServer(t *testing.T, v values, args ...string) (string, error) {
 func renderServer(t *testing.T, v values) rendered {
 	t.Helper()
 	text, err := templateServer(t, v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return parse(t, text)
 }
 

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // specialNames are valid names of namespaces, releases and Secrets that YAML reads as numbers,
@@ -139,9 +140,7 @@ func TestNames_RenderAsText(t *testing.T) {
 			t.Helper()
 			out, err := helm(t, os.DevNull, tt.with(text),
 				"template", text, tt.dir, "--namespace", text, "--kube-version", kubeVersion)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			return comparable(t, parse(t, out), text)
 		}
 		t.Run(name, func(t *testing.T) {

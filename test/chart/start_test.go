@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/test/support/freeaddr"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // The programs run as the chart installs them, on a real API server, with exactly the rights of
@@ -34,9 +35,7 @@ func TestInstall_ProgramsStart(t *testing.T) {
 		t.Fatalf("no testdata: %v", err)
 	}
 	for _, name := range []string{"team-a", "team-b"} { // which testdata/namespaces.in.yaml allows
-		if err := c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}))
 	}
 	mounts := mountedFiles(t)
 	for _, input := range inputs {
@@ -65,9 +64,7 @@ func (c *cluster) startAndStop(t *testing.T, d appsv1.Deployment, mounts string)
 	container := d.Spec.Template.Spec.Containers[0]
 	path := "/readyz"
 	health, err := freeaddr.Find()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if container.Name != "manager" {
 		path = "/healthz" // they are ready once they have tried for a while to reach the service
 	}
@@ -76,9 +73,7 @@ func (c *cluster) startAndStop(t *testing.T, d appsv1.Deployment, mounts string)
 		"POD_IPS=192.0.2.7") // a forwarder that stops looks for them in EndpointSlices
 	var log bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &log, &log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, cmd.Start())
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	if err := untilOK(t.Context(), "http://"+health+path, ended); err != nil {
@@ -98,18 +93,14 @@ func (c *cluster) startAndStop(t *testing.T, d appsv1.Deployment, mounts string)
 func (c *cluster) actingAs(t *testing.T, pod corev1.PodSpec) string {
 	t.Helper()
 	config, err := clientcmd.LoadFromFile(c.kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, user := range config.AuthInfos {
 		user.Impersonate = "system:serviceaccount:" + namespace + ":" + pod.ServiceAccountName
 		user.ImpersonateGroups = []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace,
 			"system:authenticated"}
 	}
 	file := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := clientcmd.WriteToFile(*config, file); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, clientcmd.WriteToFile(*config, file))
 	return file
 }
 

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
@@ -112,7 +113,7 @@ func (v thief) triesServices(t *testing.T, c *cluster) {
 		Spec: corev1.ServiceSpec{Selector: map[string]string{"app": "dns"}, Ports: []corev1.ServicePort{{Port: 53}}}}
 	policy := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "theirs"}}
 	ours := markedService("default", corev1.ServiceSpec{})
-	c.create(theirs, policy, ours)
+	c.MustCreate(theirs, policy, ours)
 	wait.Until(t, "the admission policies", func() bool {
 		return v.Delete(ctx, theirs, client.DryRunAll) != nil && v.Delete(ctx, policy, client.DryRunAll) != nil
 	})
@@ -178,9 +179,7 @@ func (v thief) triesOwnService(t *testing.T, c *cluster, ours *corev1.Service) {
 	} {
 		changed := ours.DeepCopy()
 		forget(changed)
-		if err := c.Update(ctx, changed); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, c.Update(ctx, changed))
 		own.Mark(changed)
 		checkRefusal(t, what, "", v.Update(ctx, changed, client.DryRunAll))
 		checkRefusal(t, what+" deleted", "", v.Delete(ctx, changed, client.DryRunAll))

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
@@ -29,15 +30,11 @@ func (c *cluster) steal(t *testing.T, role string) thief {
 	t.Helper()
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: release + "-" + role}}
 	request := &authenticationv1.TokenRequest{}
-	if err := c.SubResource("token").Create(t.Context(), account, request); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, c.SubResource("token").Create(t.Context(), account, request))
 	config := rest.AnonymousClientConfig(c.config)
 	config.BearerToken = request.Status.Token
 	as, err := client.New(config, client.Options{Scheme: c.Scheme()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return thief{as}
 }
 
@@ -124,9 +121,7 @@ func TestSecurity_StolenManagerToken(t *testing.T) {
 	stolen.triesServices(t, c)
 
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: release + "-manager"}}
-	if err := c.Delete(ctx, account); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, c.Delete(ctx, account))
 	deleted := time.Now()
 	wait.Until(t, "the API server to refuse the token", func() bool {
 		return apierrors.IsUnauthorized(stolen.List(ctx, &corev1.ServiceList{}))

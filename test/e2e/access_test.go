@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // accessWorld is a release with three endpoints in one namespace, and callers there, in another
@@ -47,9 +48,7 @@ func newAccessWorld(t *testing.T) *accessWorld {
 	for _, name := range []string{"api", "open", "db"} {
 		w.r.BoundEndpoint(t, name+"."+w.ns, v1alpha1.ConditionReady, "True", v1alpha1.ReasonReady)
 		svc := &corev1.Service{}
-		if err := c.Client.Get(t.Context(), client.ObjectKey{Namespace: w.ns, Name: name}, svc); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, c.Client.Get(t.Context(), client.ObjectKey{Namespace: w.ns, Name: name}, svc))
 		w.ips[name+"."+w.ns] = svc.Spec.ClusterIP
 	}
 	labels := map[string]string{"app": "web"}

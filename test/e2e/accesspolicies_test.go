@@ -15,15 +15,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // forwarderURLs are the addresses of a port of the forwarders.
 func (w *accessWorld) forwarderURLs(t *testing.T, port int, path string) (urls []string) {
 	t.Helper()
 	pods, err := w.r.pods(t.Context(), "fairlead-forwarder")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, p := range pods {
 		host := fmt.Sprintf("%s.forwarder", p.Name)
 		w.ips[host] = p.Status.PodIP
@@ -62,9 +61,7 @@ func (w *accessWorld) bothEnforce(t *testing.T) {
 func (w *accessWorld) wantForwardersReady(t *testing.T) {
 	t.Helper()
 	pods, err := w.r.pods(t.Context(), "fairlead-forwarder")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, p := range pods {
 		for _, s := range p.Status.ContainerStatuses {
 			if !s.Ready || s.RestartCount > 0 {

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // airgapped is what the bundle of `make airgap` installs: a server and an operator, in a namespace.
@@ -63,9 +65,7 @@ func TestAirgap_InstallsWithoutNetwork(t *testing.T) {
 func (c *Cluster) checkNoRoute(t *testing.T) {
 	t.Helper()
 	routes, err := c.Exec(t.Context(), "cat", "/proc/net/route")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for line := range strings.Lines(routes) {
 		if fields := strings.Fields(line); len(fields) > 1 && fields[1] == "00000000" {
 			t.Fatalf("the node has a default route:\n%s", routes)
@@ -106,9 +106,7 @@ func (a *airgapped) credentials(t *testing.T) (apiKey, authtoken string) {
 		return a.c.Kubectl(t, append([]string{"--namespace", a.namespace, "exec", "deployment/fairlead-server", "--",
 			"/fairlead-server"}, command...)...)
 	}
-	if err := os.WriteFile(a.caFile, []byte(exec("ca")), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(a.caFile, []byte(exec("ca")), 0o600))
 	secrets := exec("bootstrap", "--remove")
 	return regexp.MustCompile(`flk_[\w-]+`).FindString(secrets), regexp.MustCompile(`flt_[\w-]+`).FindString(secrets)
 }

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // TestManager_AbsenceKeepsTraffic takes the managers away, starts one while the service is down,
@@ -38,9 +39,7 @@ func TestManager_AbsenceKeepsTraffic(t *testing.T) {
 	c.waitAnswers(t, pod, g.web, g.echo)
 	session := openSession(t, c, direct)
 	before, err := g.objects(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	checkUnchanged := func(when string) {
 		t.Helper()
 		if err := g.checkUnchanged(t.Context(), before); err != nil {
@@ -57,17 +56,13 @@ func TestManager_AbsenceKeepsTraffic(t *testing.T) {
 	c.waitAnswers(t, pod, g.web, g.echo)
 	checkUnchanged("without a manager")
 
-	if err := g.proxy.set(gone, pass); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, g.proxy.set(gone, pass))
 	g.proxy.cut(apiConn)
 	g.scaleManager(t, 1)
 	g.waitCondition(t, v1alpha1.ConditionAPIReachable, "False", v1alpha1.ReasonUnreachable)
 	c.waitAnswers(t, pod, g.web, g.echo)
 	checkUnchanged("with a manager that started while the service was down")
-	if err := g.proxy.set(pass, pass); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, g.proxy.set(pass, pass))
 	g.release.BoundEndpoint(t, "while-none."+g.ns, v1alpha1.ConditionServicesReady, "True", v1alpha1.ReasonProjected)
 	g.waitCondition(t, v1alpha1.ConditionAPIReachable, "True", v1alpha1.ReasonOnline)
 
@@ -126,9 +121,7 @@ func TestAPIServer_AbsenceKeepsTraffic(t *testing.T) {
 		}
 		return nil
 	})
-	if err := pause(t.Context(), time.Until(stopped.Add(away))); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, pause(t.Context(), time.Until(stopped.Add(away))))
 	resume()
 	back := time.Now()
 	g.release.BoundEndpoint(t, "meanwhile."+g.ns, v1alpha1.ConditionServicesReady, "True", v1alpha1.ReasonProjected)
@@ -164,9 +157,7 @@ func (c *Cluster) stopAPIServer(t *testing.T) (resume func()) {
 func (g *rig) checkForwardersNotRestarted(t *testing.T) {
 	t.Helper()
 	pods, err := g.release.pods(t.Context(), "fairlead-forwarder")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, p := range pods {
 		if n := p.Status.ContainerStatuses[0].RestartCount; n > 0 {
 			t.Errorf("forwarder %s was started again %d times", p.Name, n)
@@ -231,9 +222,7 @@ func (s *Service) operatorKey(t *testing.T) apiKey {
 	if err == nil {
 		err = json.Unmarshal([]byte(out), &key)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return key
 }
 

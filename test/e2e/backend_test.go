@@ -16,15 +16,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // createResource posts to the account API with the admin key and returns the id of what was made.
 func (s *Service) createResource(t testing.TB, path string, body map[string]any) string {
 	t.Helper()
 	raw, err := json.Marshal(body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	secret := strings.NewReader(fmt.Sprintf("header = \"Authorization: Bearer %s\"\n", s.APIKey))
 	out, err := s.c.ExecInput(t.Context(), secret, "curl", "-K", "-", "-sS", "-m", "10", "--cacert", s.CAFile, "-H",
 		"Service-Version: 2",
@@ -117,9 +116,7 @@ func TestCloudEndpoint_FailsOver(t *testing.T) {
 	}
 	waitCalls(100)
 	stopped := time.Now()
-	if err := first.Signal(syscall.SIGINT); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, first.Signal(syscall.SIGINT))
 	switched := c.waitSecondChild(t, curl, url, true)
 	_ = first.ExitCode()
 	waitCalls(100)

@@ -15,6 +15,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // clusterServices are Services in the namespace of an operator and one of a demo: what the product
@@ -129,9 +131,7 @@ func TestHarness_ExecPassesSignalsAndCodes(t *testing.T) {
 	c := Shared(t)
 	p := c.Start(t, "trap", "bash", "-c", `trap 'echo got INT; exit 42' INT; echo ready; while :; do sleep 0.05; done`)
 	p.WaitOutput(t, 10*time.Second, "ready")
-	if err := p.Signal(syscall.SIGINT); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, p.Signal(syscall.SIGINT))
 	p.WaitOutput(t, 10*time.Second, "got INT")
 	if code := p.ExitCode(); code != 42 {
 		t.Errorf("exit code %d, want 42", code)
@@ -141,8 +141,6 @@ func TestHarness_ExecPassesSignalsAndCodes(t *testing.T) {
 func (c *Cluster) clusterIP(t *testing.T, namespace, name string) string {
 	t.Helper()
 	var svc corev1.Service
-	if err := c.Client.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, &svc); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, c.Client.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, &svc))
 	return svc.Spec.ClusterIP + ":80"
 }

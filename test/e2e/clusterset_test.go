@@ -18,6 +18,8 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // TestClusterSet_BetweenClusters exports Services by ServiceExports between two clusters with the
@@ -58,9 +60,7 @@ func (f *clusterSetRig) exportOne(t *testing.T) {
 func (c *member) checkNotRestarted(t *testing.T) {
 	t.Helper()
 	pods, err := c.release.pods(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, p := range pods {
 		for _, s := range p.Status.ContainerStatuses {
 			if s.RestartCount > 0 {
@@ -74,9 +74,7 @@ func (c *member) checkNotRestarted(t *testing.T) {
 func (f *clusterSetRig) claimedID(t *testing.T) {
 	f.mustExport(t, f.b, "hello")
 	var holder corev1.Namespace
-	if err := f.a.Client.Get(t.Context(), client.ObjectKey{Name: "kube-system"}, &holder); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, f.a.Client.Get(t.Context(), client.ObjectKey{Name: "kube-system"}, &holder))
 	refused := f.waitExport(t, f.b, "Ready", "False", "Failed")
 	if !strings.Contains(refused.Message, string(holder.UID)) {
 		t.Errorf("the message does not name the cluster that has the id, %s: %q", holder.UID, refused.Message)
@@ -155,9 +153,7 @@ func (f *clusterSetRig) measure(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		answered := probe.first(ctx, f.url(name, 8080))
 		began := time.Now()
-		if err := f.export(ctx, f.a, name); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, f.export(ctx, f.a, name))
 		select {
 		case at := <-answered:
 			called, projected = append(called, at.Sub(began)), append(projected, imported(name).Sub(began))
@@ -190,14 +186,10 @@ func (f *clusterSetRig) measure(t *testing.T) {
 func (f *clusterSetRig) watchImported(t *testing.T) (at func(name string) time.Time) {
 	t.Helper()
 	c, err := client.NewWithWatch(f.b.Config, client.Options{Scheme: scheme()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	w, err := c.Watch(t.Context(), &discoveryv1.EndpointSliceList{}, client.InNamespace(f.ns),
 		client.HasLabels{labelImportName})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var mu sync.Mutex
 	first := map[string]time.Time{}
 	done := make(chan struct{})
@@ -229,9 +221,7 @@ func (f *clusterSetRig) watchImported(t *testing.T) (at func(name string) time.T
 func (f *clusterSetRig) unexport(t *testing.T) {
 	had := len(f.mustDerived(t, f.b))
 	began := time.Now()
-	if err := f.a.Client.DeleteAllOf(t.Context(), &mcsv1beta1.ServiceExport{}, client.InNamespace(f.ns)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, f.a.Client.DeleteAllOf(t.Context(), &mcsv1beta1.ServiceExport{}, client.InNamespace(f.ns)))
 	f.both(func(c *member) {
 		c.Eventually(t, 20*time.Second, "nothing imported in "+c.name, func(ctx context.Context) error {
 			left, err := f.derived(ctx, c)

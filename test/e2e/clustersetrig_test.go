@@ -21,6 +21,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // mcsCRDs are the CRDs of the Multi-Cluster Services API.
@@ -98,9 +100,7 @@ func (c *member) addKinds(t *testing.T) {
 	}
 	for _, file := range files {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		c.Apply(t, string(text))
 	}
 	var role rbacv1.ClusterRole
@@ -124,9 +124,7 @@ func (c *member) addKinds(t *testing.T) {
 			}
 		}
 	})
-	if err := c.restartDNS(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, c.restartDNS(t.Context()))
 }
 
 // change reads an object, lets a function change it, and writes it.
@@ -181,9 +179,7 @@ func (f *clusterSetRig) export(ctx context.Context, c *member, name string) erro
 
 func (f *clusterSetRig) mustExport(t *testing.T, c *member, name string) {
 	t.Helper()
-	if err := f.export(t.Context(), c, name); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, f.export(t.Context(), c, name))
 }
 
 // waitExport waits until the ServiceExport hello has the condition with this status and reason.
@@ -264,9 +260,7 @@ func (f *clusterSetRig) derived(ctx context.Context, c *member) (map[string]stri
 func (f *clusterSetRig) mustDerived(t *testing.T, c *member) map[string]string {
 	t.Helper()
 	found, err := f.derived(t.Context(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return found
 }
 

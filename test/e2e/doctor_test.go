@@ -16,6 +16,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/path"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // doctor runs `fairlead doctor URL …` with the real kubectl.
@@ -114,9 +115,7 @@ spec: {type: ExternalName, externalName: example.invalid}
 	}
 	c.waitBrokenHop(t, path.HopUpstream, "tcp://down."+ns+":5432")
 
-	if err := agent.Signal(syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, agent.Signal(syscall.SIGKILL))
 	c.waitBrokenHop(t, path.HopAgent, url)
 	out := c.Kubectl(t, "--namespace", r.Namespace, "describe", "bep", "api."+ns)
 	if !strings.Contains(out, v1alpha1.ReasonAgentOffline) || !strings.Contains(out, "no agent is connected") {
@@ -136,9 +135,7 @@ func (c *Cluster) checkHealthy(t *testing.T, s *Service, url, pod string) {
 		{"FAIRLEAD_API_KEY=" + s.APIKey, "FAIRLEAD_SERVER_URL=" + s.URL, "FAIRLEAD_CA_FILE=" + s.CAFile}} {
 		start := time.Now()
 		report, err := c.doctor(t.Context(), t, way, url, "--from-pod", pod)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		t.Logf("%d hops in %v", len(report.Hops), time.Since(start).Round(time.Millisecond))
 		for _, h := range report.Hops {
 			t.Logf("%-16s %-8s %s", h.Name, h.Status, h.Detail)

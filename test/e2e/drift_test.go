@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 const (
@@ -90,19 +91,13 @@ func (c *Cluster) changeAndWaitRepair(t *testing.T, good *corev1.Service, change
 	ctx, cancel := context.WithTimeout(t.Context(), driftTimeout)
 	defer cancel()
 	watching, err := client.NewWithWatch(c.Config, client.Options{Scheme: scheme()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	now := &corev1.Service{}
-	if err := c.Client.Get(ctx, client.ObjectKeyFromObject(good), now); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, c.Client.Get(ctx, client.ObjectKeyFromObject(good), now))
 	w, err := watching.Watch(ctx, &corev1.ServiceList{}, &client.ListOptions{
 		Namespace: good.Namespace, FieldSelector: fields.OneTermEqualSelector("metadata.name", good.Name),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer w.Stop()
 	before, start := now.ResourceVersion, time.Now()
 	if change == nil {
@@ -111,9 +106,7 @@ func (c *Cluster) changeAndWaitRepair(t *testing.T, good *corev1.Service, change
 		change(now)
 		err = c.Client.Update(ctx, now)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for {
 		select {
 		case e := <-w.ResultChan():

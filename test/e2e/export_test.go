@@ -22,6 +22,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/path"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // variableTargets holds the promised times, on a quiet machine.
@@ -59,9 +60,7 @@ func (s *Service) exporterKey(t testing.TB, more ...string) string {
 	t.Helper()
 	out, err := s.c.Exec(t.Context(), append([]string{binary(t, "fairlead-server"), "api-key", "create", "--scope",
 		"exporter", "--data-dir", filepath.Join(s.dir, "data")}, more...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return strings.TrimSpace(out)
 }
 
@@ -149,9 +148,7 @@ func (f *exportRig) measure(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		answered := probe.first(ctx, o.Spec.URL)
 		began := time.Now()
-		if err := f.a.Client.Create(ctx, o); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, f.a.Client.Create(ctx, o))
 		select {
 		case at := <-answered:
 			took = append(took, at.Sub(began))

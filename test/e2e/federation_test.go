@@ -15,6 +15,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // TestFederation_InstallsWithoutSecrets installs as the README says: the service is given the
@@ -31,9 +32,7 @@ func TestFederation_InstallsWithoutSecrets(t *testing.T) {
 		"credentials.serviceAccount.accountID="+accountID, "--set", "export.enabled=true")
 
 	var secrets corev1.SecretList
-	if err := c.Client.List(t.Context(), &secrets, client.InNamespace(home)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, c.Client.List(t.Context(), &secrets, client.InNamespace(home)))
 	for i := range secrets.Items {
 		if typ := secrets.Items[i].Type; typ != "helm.sh/release.v1" {
 			t.Errorf("Secret %s of type %s", secrets.Items[i].Name, typ)
@@ -79,8 +78,6 @@ func (s *Service) fairlead(t testing.TB, stdin string, args ...string) string {
 	command := append([]string{"env", "HOME=" + home, "FAIRLEAD_API_KEY=" + s.APIKey, "FAIRLEAD_SERVER_URL=" + s.URL,
 		"FAIRLEAD_CA_FILE=" + s.CAFile, binary(t, "fairlead")}, args...)
 	out, err := s.c.ExecInput(t.Context(), strings.NewReader(stdin), command...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return out
 }

@@ -20,6 +20,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // Enforcing starts a cluster of this test's that enforces NetworkPolicies, beside the suite's.
@@ -35,9 +37,7 @@ func Enforcing(t testing.TB) *Cluster {
 	ctx, cancel := context.WithTimeout(t.Context(), bootTimeout)
 	defer cancel()
 	c, err := boot(ctx, clusterName()+"-policies", "--network-policies")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() {
 		if err := c.close(); err != nil {
 			t.Errorf("ending the cluster %s: %v", c.name, err)
@@ -103,9 +103,7 @@ func (a *caller) waitReady(t testing.TB) {
 // remove deletes the pod and waits until its address is free.
 func (a *caller) remove(t testing.TB) {
 	t.Helper()
-	if err := a.c.Client.Delete(t.Context(), a.pod, client.GracePeriodSeconds(0)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, a.c.Client.Delete(t.Context(), a.pod, client.GracePeriodSeconds(0)))
 	a.c.Eventually(t, 30*time.Second, "the address of "+a.name+" free", func(ctx context.Context) error {
 		out, err := a.c.Exec(ctx, "ls", addressFolder)
 		if err == nil && strings.Contains(out+"\n", a.pod.Status.PodIP+"\n") {
@@ -123,9 +121,7 @@ func (c *Cluster) giveNext(t testing.TB, ip string) {
 	t.Helper()
 	before, last := cutLast(ip, ".")
 	n, err := strconv.Atoi(last)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	c.mustRun(t, "sh", "-c", fmt.Sprintf("printf %s.%d > %s", before, n-1, path.Join(addressFolder,
 		"last_reserved_ip.0")))
 }
@@ -214,9 +210,7 @@ func wantCalls(t testing.TB, url, want string, callers ...*caller) (body string)
 func (a *caller) hold(t testing.TB, target string) *Process {
 	t.Helper()
 	u, err := url.Parse(target)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	p := a.c.Start(t, "hold", a.inside("nettool", "hold", a.ips[u.Hostname()]+":"+u.Port())...)
 	p.WaitOutput(t, 15*time.Second, "held for")
 	return p
@@ -236,7 +230,5 @@ func wantHeld(t testing.TB, p *Process, when string) {
 func (c *Cluster) serviceAccount(t testing.TB, namespace, name string) {
 	t.Helper()
 	o := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
-	if err := c.Client.Create(t.Context(), o); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, c.Client.Create(t.Context(), o))
 }

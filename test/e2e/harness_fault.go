@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // fault is what becomes of new connections to a faultProxy.
@@ -95,16 +96,12 @@ func (s *Service) startFaultProxy(t testing.TB) (*faultProxy, *Service) {
 	t.Helper()
 	file := filepath.Join(s.dir, "data", "server.pem")
 	cert, err := tls.LoadX509KeyPair(file, file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	via := *s
 	via.addr = freeAddr()
 	via.URL = "https://" + via.addr
 	p := &faultProxy{c: s.c, addr: via.addr, target: s.addr, cert: cert, conns: map[*proxiedConn]bool{}}
-	if err := p.set(pass, pass); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, p.set(pass, pass))
 	t.Cleanup(func() {
 		if err := p.set(gone, gone); err != nil {
 			t.Error(err)

@@ -17,6 +17,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // load is `nettool load` in a pod: clients that ask at a steady rate, never twice for one answer.
@@ -45,9 +47,7 @@ type loadSummary struct {
 func (c *Cluster) startLoad(t testing.TB, pod *corev1.Pod, args ...string) *load {
 	t.Helper()
 	read, write, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { _ = write.Close() })
 	p := c.StartInput(t, "load", read,
 		append([]string{"kubectl", "--namespace", pod.Namespace, "exec", "-i", pod.Name, "--", "/nettool", "load"},

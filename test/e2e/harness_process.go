@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // Process is a background process in the node's network: a server, an agent, an upstream. Its
@@ -50,9 +52,7 @@ func (c *Cluster) StartEnv(t testing.TB, name string, env []string, args ...stri
 func (c *Cluster) start(t testing.TB, name string, env []string, stdin *os.File, args []string) *Process {
 	t.Helper()
 	log, err := os.CreateTemp(c.logDir, name+"-*.log")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer func() { _ = log.Close() }() // the process has its own
 	p := &Process{name: name, log: log.Name(), ended: make(chan struct{})}
 	p.cmd = c.command(context.WithoutCancel(t.Context()), args)

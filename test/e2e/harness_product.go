@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 const (
@@ -72,9 +73,7 @@ func (s *Service) program(t testing.TB, name string) string {
 func binary(t testing.TB, name string) string {
 	t.Helper()
 	path, err := filepath.Abs(filepath.Join("../../bin", name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if _, err := os.Stat(path); err != nil {
 		t.Fatalf("%v: run `make build` first", err)
 	}
@@ -107,13 +106,9 @@ func (c *Cluster) startServiceOf(t testing.TB, programs, host string, flags ...s
 	if err == nil {
 		err = os.WriteFile(s.CAFile, []byte(ca), 0o600)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	secrets, err := os.ReadFile(filepath.Join(dir, "bootstrap"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	s.APIKey = regexp.MustCompile(`flk_[\w-]+`).FindString(string(secrets))
 	s.Authtoken = regexp.MustCompile(`flt_[\w-]+`).FindString(string(secrets))
 	return s
@@ -284,9 +279,7 @@ func (r *Release) Services(t testing.TB, bep *v1alpha1.BoundEndpoint) (upstream,
 		upstreamKey = targetKey
 	}
 	for svc, key := range map[*corev1.Service]client.ObjectKey{upstream: upstreamKey, target: targetKey} {
-		if err := r.c.Client.Get(t.Context(), key, svc); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, r.c.Client.Get(t.Context(), key, svc))
 	}
 	return upstream, target
 }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // listAll lists the objects of every kind that the API server can list, but Events, with their
@@ -104,9 +105,7 @@ func (r *Release) objectsWithFinalizers(t testing.TB) []string {
 		func(resource schema.GroupVersionResource, o *metav1.PartialObjectMetadata) bool {
 			return len(o.Finalizers) > 0 && r.owns(resource, o)
 		})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return names
 }
 

@@ -16,6 +16,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // Second starts a cluster beside the suite's for this test: its addresses are the same, and the two
@@ -29,9 +31,7 @@ func (c *Cluster) Second(t testing.TB) *Cluster {
 	ctx, cancel := context.WithTimeout(t.Context(), bootTimeout)
 	defer cancel()
 	second, err := boot(ctx, c.name+"-second", "--kube-proxy-min-sync", "10ms")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() {
 		if err := second.close(); err != nil {
 			t.Errorf("ending the second cluster: %v", err)
@@ -54,9 +54,7 @@ func (s *Service) SeenFrom(t testing.TB, other *Cluster) *Service {
 func (c *Cluster) relay(t testing.TB, addr string, to *Cluster, target string) {
 	t.Helper()
 	l, err := c.listen(t.Context(), addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var serving sync.WaitGroup
 	serving.Go(func() {
@@ -98,9 +96,7 @@ func (c *Cluster) pass(ctx context.Context, conn net.Conn, target string) {
 func (c *Cluster) NamespaceOf(t testing.TB, name string) {
 	t.Helper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	if err := c.Client.Create(t.Context(), ns); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, c.Client.Create(t.Context(), ns))
 }
 
 // contexts writes a kubeconfig for the cluster's node, with the context "a" of this cluster and "b"
@@ -112,9 +108,7 @@ func (c *Cluster) contexts(t testing.TB, other *Cluster) (file string) {
 	merged := clientcmdapi.NewConfig()
 	for name, of := range map[string]*Cluster{"a": c, "b": other} {
 		config, err := clientcmd.LoadFromFile(of.kubeconfig)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		current := config.Contexts[config.CurrentContext]
 		merged.Clusters[name] = config.Clusters[current.Cluster]
 		merged.AuthInfos[name] = config.AuthInfos[current.AuthInfo]
@@ -122,8 +116,6 @@ func (c *Cluster) contexts(t testing.TB, other *Cluster) (file string) {
 	}
 	merged.Clusters["b"].Server = fmt.Sprintf("https://%s", addr)
 	file = filepath.Join(t.TempDir(), "kubeconfig")
-	if err := clientcmd.WriteToFile(*merged, file); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, clientcmd.WriteToFile(*merged, file))
 	return file
 }

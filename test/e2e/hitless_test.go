@@ -17,6 +17,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/operator/forwarder"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // drainTimeout of the forwarders in these tests: short, so that its end is seen.
@@ -122,9 +123,7 @@ func (f *traffic) waitReset(t *testing.T, h *heldConn) time.Time {
 	ctx, cancel := context.WithTimeout(t.Context(), oldPodTimeout)
 	defer cancel()
 	at, last, err := h.waitEnd(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if !strings.Contains(last, "reset") {
 		t.Errorf("the long connection ended with %q, want a reset", last)
 	}
@@ -254,9 +253,7 @@ func (f *traffic) checkNotRestarted(t *testing.T) {
 		}
 	}
 	pods, err := f.release.pods(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, p := range pods {
 		for _, s := range p.Status.ContainerStatuses {
 			if s.RestartCount > 0 {
@@ -315,9 +312,7 @@ func TestServer_RestartKeepsTraffic(t *testing.T) {
 func (f *traffic) restartService(t *testing.T) time.Duration {
 	t.Helper()
 	began := time.Now()
-	if err := f.service.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, f.service.Process.Signal(syscall.SIGTERM))
 	<-f.service.Process.Ended()
 	f.service.Start(t)
 	return time.Since(began)

@@ -25,6 +25,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/trust"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/internal/version"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // stalledMachine is the time for two creates by hand from which on the machine, not the operator,
@@ -107,9 +108,7 @@ type measurement struct {
 func newMeasurement(t *testing.T, c *Cluster, s *Service) *measurement {
 	t.Helper()
 	client, err := kubernetes.NewForConfig(c.Config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	m := &measurement{c: c, client: client, ns: c.Namespace(t, "fast"), hand: c.Namespace(t, "hand"),
 		appearances: map[string]chan time.Time{}}
 	m.session = openSession(t, c, s)
@@ -125,9 +124,7 @@ func newMeasurement(t *testing.T, c *Cluster, s *Service) *measurement {
 func openSession(t *testing.T, c *Cluster, s *Service) *tunnel.Session {
 	t.Helper()
 	tlsConfig, err := trust.Options{CAFile: s.CAFile}.ClientConfig()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	client := tunnel.NewClient(tunnel.ClientConfig{
 		Address: s.addr, TLS: tlsConfig, DialContext: c.DialContext,
 		Hello: func() tunnel.Hello {
@@ -172,9 +169,7 @@ func answerOK(st *tunnel.Stream) {
 func (m *measurement) watchServices(t *testing.T) {
 	t.Helper()
 	w, err := m.client.CoreV1().Services("").Watch(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(w.Stop)
 	go func() {
 		for ev := range w.ResultChan() {
@@ -281,9 +276,7 @@ type probe struct {
 func (c *Cluster) startProbe(t *testing.T, pod *corev1.Pod) *probe {
 	t.Helper()
 	read, write, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { _ = write.Close() })
 	p := c.StartInput(t, "probe", read, "kubectl", "--namespace", pod.Namespace, "exec", "-i", pod.Name, "--",
 		"/nettool",

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // TestPod_CallsEndpoint does what the README begins with: server, chart, agent, and a pod that
@@ -54,9 +55,7 @@ func TestPod_CallsEndpoint(t *testing.T) {
 		}
 	})
 	t.Run("goodbye removes the endpoint at once and the Services after the delay", func(t *testing.T) {
-		if err := agent.Signal(syscall.SIGINT); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, agent.Signal(syscall.SIGINT))
 		if code := agent.ExitCode(); code != 0 {
 			t.Errorf("exit code %d after Ctrl-C: %s", code, agent.Output())
 		}
@@ -149,9 +148,7 @@ func TestPod_CallsTCPEndpoint(t *testing.T) {
 	run := func(args ...string) string {
 		t.Helper()
 		out, err := c.PodExec(t.Context(), pod, append([]string{"/nettool"}, args...)...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		t.Logf("%s: %s", strings.Join(args, " "), out)
 		return out
 	}

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // TestNamespaces checks promise 7: Services only in namespaces that are listed or that consent,
@@ -64,12 +65,8 @@ func testRevokedRights(t *testing.T, r *Release, open, shut string) {
 	r.BoundEndpoint(t, "web."+shut, v1alpha1.ConditionReady, "True", v1alpha1.ReasonReady)
 	name := r.Namespace + "." + r.Name + "-manager"
 	binding := &rbacv1.RoleBinding{}
-	if err := c.Client.Get(t.Context(), client.ObjectKey{Namespace: shut, Name: name}, binding); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Client.Delete(t.Context(), binding); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, c.Client.Get(t.Context(), client.ObjectKey{Namespace: shut, Name: name}, binding))
+	must.Succeed(t, c.Client.Delete(t.Context(), binding))
 	// one that is there cannot be re-created, one that is new cannot be made; the other namespace
 	// does not notice
 	c.Kubectl(t, "delete", "service", "web", "--namespace", shut)
@@ -92,9 +89,7 @@ func testRevokedRights(t *testing.T, r *Release, open, shut string) {
 			Annotations: binding.Annotations},
 		RoleRef: binding.RoleRef, Subjects: binding.Subjects,
 	}
-	if err := c.Client.Create(t.Context(), again); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, c.Client.Create(t.Context(), again))
 	start := time.Now()
 	c.Eventually(t, 45*time.Second, "the Service is back", func(ctx context.Context) error {
 		return c.Client.Get(ctx, client.ObjectKey{Namespace: shut, Name: "web"}, &corev1.Service{})

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // TestPool_AgentsShareURL runs two agents with one URL: both get requests of a pod, and when one
@@ -202,9 +203,7 @@ func (h *hostname) startAgent(t *testing.T, kind string) {
 // stopAgent ends the agent as Ctrl-C does and waits until the upstream Service has lost the port.
 func (h *hostname) stopAgent(t *testing.T, kind string) {
 	t.Helper()
-	if err := h.agents[kind].Signal(syscall.SIGINT); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, h.agents[kind].Signal(syscall.SIGINT))
 	bep := &v1alpha1.BoundEndpoint{}
 	h.r.c.Eventually(t, 30*time.Second, "the upstream Service without the port of "+h.url(kind),
 		func(ctx context.Context) error {

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // TestProjection runs the plain cases of projection with one operator, in a namespace of each mode:
@@ -53,9 +54,7 @@ spec: {type: ExternalName, externalName: example.invalid}
 `, ns))
 	before := &corev1.Service{}
 	key := client.ObjectKey{Namespace: ns, Name: "theirs"}
-	if err := c.Client.Get(t.Context(), key, before); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, c.Client.Get(t.Context(), key, before))
 	agent := r.Service.Agent(t, "http", "8201", "http://theirs."+ns)
 	bep := r.BoundEndpoint(t, "theirs."+ns, v1alpha1.ConditionReady, "False", v1alpha1.ReasonConflict)
 	for _, cond := range bep.Status.Conditions {
@@ -72,9 +71,7 @@ spec: {type: ExternalName, externalName: example.invalid}
 		return client.IgnoreNotFound(err)
 	})
 	after := &corev1.Service{}
-	if err := c.Client.Get(t.Context(), key, after); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, c.Client.Get(t.Context(), key, after))
 	if diff := cmp.Diff(before, after); diff != "" {
 		t.Errorf("their Service changed: %s", diff)
 	}
@@ -87,9 +84,7 @@ func testMissingNamespace(t *testing.T, r *Release, mode v1alpha1.Projection) {
 	r.BoundEndpoint(t, "web."+name, v1alpha1.ConditionReady, "False", v1alpha1.ReasonNamespaceNotFound)
 	made := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name,
 		Labels: map[string]string{v1alpha1.LabelProjection: string(mode)}}}
-	if err := c.Client.Create(t.Context(), made); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, c.Client.Create(t.Context(), made))
 	t.Cleanup(func() { _ = c.Client.Delete(context.WithoutCancel(t.Context()), made) })
 	bep := r.BoundEndpoint(t, "web."+name, v1alpha1.ConditionReady, "True", v1alpha1.ReasonReady)
 	if bep.Status.Projection != mode {
@@ -113,9 +108,7 @@ func testAgentRestarts(t *testing.T, r *Release, pod *corev1.Pod) {
 	c.CurlUntil(t, 15*time.Second, pod, url, 200)
 	before := serviceIdentities(t, r, bep)
 	for name, signal := range map[string]syscall.Signal{"Ctrl-C": syscall.SIGINT, "kill -9": syscall.SIGKILL} {
-		if err := agent.Signal(signal); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, agent.Signal(signal))
 		<-agent.Ended()
 		c.CurlUntil(t, 10*time.Second, pod, url, 503)
 		agent = r.Service.Agent(t, "http", "8201", url)

@@ -17,6 +17,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // variableRest sets how long the manager is watched at rest; the default keeps the suite short and
@@ -35,9 +36,7 @@ func TestManager_WritesNothingAtRest(t *testing.T) {
 		r.BoundEndpoint(t, host, v1alpha1.ConditionReady, "True", v1alpha1.ReasonReady)
 	}
 	client, err := kubernetes.NewForConfig(r.c.Config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	waitCounts(t, r, 3)
 	waitNoWrites(t, r.c, client)
 	before := writes(t, client)
@@ -98,9 +97,7 @@ var requestLine = regexp.MustCompile(`^apiserver_request_total\{(.*)\} ([0-9.e+]
 func writes(t *testing.T, client kubernetes.Interface) map[string]int {
 	t.Helper()
 	raw, err := client.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	count := map[string]int{}
 	for line := range strings.Lines(string(raw)) {
 		m := requestLine.FindStringSubmatch(strings.TrimSpace(line))

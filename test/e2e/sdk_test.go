@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // TestSDK_PodCallsProgramOfREADME runs the Go program of README.md, which serves its folder.
@@ -21,9 +22,7 @@ func TestSDK_PodCallsProgramOfREADME(t *testing.T) {
 	c, s := r.c, r.Service
 	pod := c.CurlPod(t, ns)
 	readme, err := os.ReadFile("../../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	_, program, _ := strings.Cut(string(readme), "```go\n")
 	program, _, ok := strings.Cut(program, "```")
 	if !ok || strings.Count(program, `"http://api.demo"`) != 1 {
@@ -33,9 +32,7 @@ func TestSDK_PodCallsProgramOfREADME(t *testing.T) {
 	source, binary := filepath.Join(dir, "main.go"), filepath.Join(dir, "program")
 	for name, text := range map[string]string{source: strings.Replace(program, "api.demo", "api."+ns, 1),
 		filepath.Join(dir, "x"): "hello from README"} {
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(name, []byte(text), 0o600))
 	}
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, source)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as the programs are, whose packages are compiled

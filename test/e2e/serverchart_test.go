@@ -19,6 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 const (
@@ -140,9 +142,7 @@ func (c *Cluster) volume(t *testing.T, namespace, claim string) {
 					}}}}},
 		},
 	}
-	if err := c.Client.Create(t.Context(), pv); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, c.Client.Create(t.Context(), pv))
 	t.Cleanup(func() {
 		if err := c.Client.Delete(context.WithoutCancel(t.Context()), pv); err != nil {
 			t.Error(err)
@@ -167,9 +167,7 @@ func (r *serverRelease) readCredentials(t *testing.T) {
 			"--",
 			"/fairlead-server"}, command...)...)
 	}
-	if err := os.WriteFile(r.CAFile, []byte(exec("ca")), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(r.CAFile, []byte(exec("ca")), 0o600))
 	secrets := exec("bootstrap", "--remove")
 	r.APIKey = regexp.MustCompile(`flk_[\w-]+`).FindString(secrets)
 	r.Authtoken = regexp.MustCompile(`flt_[\w-]+`).FindString(secrets)

@@ -19,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 const (
@@ -82,9 +83,7 @@ func installReplicas(t *testing.T, c *Cluster) *serverRelease {
 	ca := c.Kubectl(t, "--namespace", r.namespace, "exec", "deployment/fairlead-fairlead-server", "--",
 		"/fairlead-server", "ca", "--database-url-file", "/etc/fairlead/database/url")
 	r.CAFile = filepath.Join(t.TempDir(), "ca.crt")
-	if err := os.WriteFile(r.CAFile, []byte(ca), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(r.CAFile, []byte(ca), 0o600))
 	return r
 }
 

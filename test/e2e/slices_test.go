@@ -20,6 +20,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/forwarderaddresses"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 const slicesMode = "binding.projection=endpointSlice"
@@ -37,9 +38,7 @@ func TestSlices_PodReachesEndpoint(t *testing.T) {
 	c.CurlUntil(t, 15*time.Second, pod, "http://hello."+ns, 200)
 
 	target := &corev1.Service{}
-	if err := c.Client.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "hello"}, target); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, c.Client.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "hello"}, target))
 	if target.Spec.Type != corev1.ServiceTypeClusterIP || len(target.Spec.Selector) > 0 {
 		t.Errorf("target Service: %+v", target.Spec)
 	}
@@ -101,10 +100,8 @@ func TestSlices_FollowForwarders(t *testing.T) {
 func (r *Release) slices(t testing.TB, service, namespace string) []discoveryv1.EndpointSlice {
 	t.Helper()
 	var list discoveryv1.EndpointSliceList
-	if err := r.c.Client.List(t.Context(), &list, client.InNamespace(namespace),
-		client.MatchingLabels{discoveryv1.LabelServiceName: service}); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, r.c.Client.List(t.Context(), &list, client.InNamespace(namespace),
+		client.MatchingLabels{discoveryv1.LabelServiceName: service}))
 	return list.Items
 }
 
@@ -140,9 +137,7 @@ func (r *Release) measureWrites(t *testing.T, ns string) func() time.Duration {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "latency-", Namespace: ns}}
-	if err := r.c.Client.Create(ctx, m); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, r.c.Client.Create(ctx, m))
 	var took []time.Duration
 	ended := make(chan struct{})
 	go func() {
@@ -236,14 +231,10 @@ func (r *Release) expectListed(ctx context.Context, namespace string, endpoints,
 func (r *Release) watchAddress(t testing.TB, namespace, address string) func() time.Duration {
 	t.Helper()
 	watcher, err := client.NewWithWatch(r.c.Config, client.Options{Scheme: r.c.Client.Scheme()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	left := func(namespace string) chan time.Time {
 		events, err := watcher.Watch(t.Context(), &discoveryv1.EndpointSliceList{}, client.InNamespace(namespace))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		t.Cleanup(events.Stop)
 		at := make(chan time.Time, 1)
 		go func() {

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // TestProjection_SwitchLosesNoRequest changes the projection of a running release to EndpointSlices
@@ -23,9 +24,7 @@ func TestProjection_SwitchLosesNoRequest(t *testing.T) {
 	foreign := &corev1.Service{}
 	foreign.Namespace, foreign.Name = f.ns, "theirs"
 	foreign.Spec = corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "example.invalid"}
-	if err := f.c.Client.Create(t.Context(), foreign); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, f.c.Client.Create(t.Context(), foreign))
 	f.agents = append(f.agents, f.service.Agent(t, "http", "1", "http://theirs."+f.ns))
 	long := f.holdConn(t, 0)
 	f.startLoads(t)
@@ -69,9 +68,7 @@ func (f *traffic) loadRememberedAddress(t *testing.T) (address string) {
 func (f *traffic) checkHandedOver(t *testing.T, address string) {
 	t.Helper()
 	var list corev1.ServiceList
-	if err := f.c.Client.List(t.Context(), &list); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, f.c.Client.List(t.Context(), &list))
 	for _, s := range list.Items {
 		if s.Spec.ClusterIP != address {
 			continue

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // Names of removals that take another course than the others.
@@ -185,9 +186,7 @@ func (c *Cluster) blockNamespaceDeletion(t *testing.T, name string) {
 	blocker := &corev1.ConfigMap{}
 	blocker.Namespace, blocker.Name = name, "held"
 	controllerutil.AddFinalizer(blocker, "fairlead.test/held")
-	if err := c.Client.Create(t.Context(), blocker); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, c.Client.Create(t.Context(), blocker))
 	t.Cleanup(func() {
 		ctx := context.WithoutCancel(t.Context())
 		if err := c.Client.Get(ctx, client.ObjectKeyFromObject(blocker), blocker); err != nil {

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 const (
@@ -120,9 +121,7 @@ func (r *Release) identities(t *testing.T, target string) string {
 	var lines strings.Builder
 	get := func(namespace, name string, o client.Object) {
 		t.Helper()
-		if err := r.c.Client.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, o); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, r.c.Client.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, o))
 		fmt.Fprintf(&lines, "%T %s %s\n", o, name, o.GetUID())
 	}
 	get("", r.Namespace+"."+r.Name+"-anchor", &rbacv1.ClusterRole{})

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 const (
@@ -134,9 +135,7 @@ func (i *upgradeRig) startAgent(t *testing.T, url, name string) *Process {
 // changeServer restarts the server with the programs of a folder ("" is this version's).
 func (i *upgradeRig) changeServer(t *testing.T, programs string) {
 	t.Helper()
-	if err := i.service.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, i.service.Process.Signal(syscall.SIGTERM))
 	<-i.service.Process.Ended()
 	agents := i.service.programs
 	i.service.programs = programs

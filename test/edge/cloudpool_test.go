@@ -14,6 +14,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/test/support/closedport"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
@@ -21,18 +22,14 @@ import (
 func addToPool(a *servicetest.Tenant, binding, url, backendID string) tunnel.Bound {
 	a.T.Helper()
 	u, err := account.ParseBindingURL(binding, url)
-	if err != nil {
-		a.T.Fatal(err)
-	}
+	must.Succeed(a.T, err)
 	made, err := a.Store.CreateEndpoint(servicetest.Context(a.T),
 		account.Endpoint{AccountID: a.Account, URL: u.String(), Bindings: []string{binding}, Scheme: u.Scheme,
 			Host: u.Host,
 			Port: u.Port,
 			Type: account.TypeCloud, BackendID: backendID,
 			EndpointSettings: account.EndpointSettings{PoolingEnabled: true}}, account.PolicyFacts{})
-	if err != nil {
-		a.T.Fatal(err)
-	}
+	must.Succeed(a.T, err)
 	return tunnel.Bound{EndpointID: made.ID, URL: made.URL}
 }
 
@@ -74,9 +71,7 @@ func TestEdge_PoolSpreadsOverCloudEndpoints(t *testing.T) {
 		"another endpoint's policy": ask(through),
 		"the public": func() string {
 			res, err := browser.Get("https://pool.example.com/x")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			return servicetest.ReadAll(t, res.Body)
 		},
 	} {
@@ -85,18 +80,14 @@ func TestEdge_PoolSpreadsOverCloudEndpoints(t *testing.T) {
 		}
 	}
 	// A member that has gone takes no request along, also when the stream names it.
-	if err := a.Store.DeleteEndpoint(servicetest.Context(t), a.Caller(), members[0].EndpointID); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, a.Store.DeleteEndpoint(servicetest.Context(t), a.Caller(), members[0].EndpointID))
 	gone := func() string {
 		h := servicetest.OpenHeader(t, members[0])
 		h.Scheme = "http"
 		st := f.Open(h)
 		_, _ = io.WriteString(st, "GET / HTTP/1.1\r\nHost: pool.demo\r\nConnection: close\r\n\r\n")
 		res, err := http.ReadResponse(bufio.NewReader(st), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return servicetest.ReadAll(t, res.Body)
 	}
 	servicetest.Eventually(t, "the others take its turns", func() bool {

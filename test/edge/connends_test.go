@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
@@ -43,9 +44,7 @@ func TestEdge_AnswersHalfClosedClient(t *testing.T) {
 	} {
 		st := p.Forwarder.Open(servicetest.OpenHeader(t, p.Bound))
 		_, _ = io.WriteString(st, request)
-		if err := st.CloseWrite(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, st.CloseWrite())
 		for range 3 { // whole exchanges behind it on the same tunnel connection: the half-close has arrived
 			if res := p.Forwarder.Do(p.Transport, "GET", "http://hello.demo/quick", nil, nil); res.StatusCode != 200 {
 				t.Fatalf("quick request: %d", res.StatusCode)
@@ -147,12 +146,8 @@ func TestEdge_ClosesIdleConnectionsOfStoppingForwarder(t *testing.T) {
 		t.Error("a connection was closed without need")
 	}
 	s, err := p.Forwarder.Wait(servicetest.Context(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Drain(0); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, s.Drain(0))
 	// The drain message travels on another stream than the request.
 	for deadline := servicetest.Context(t); ; {
 		res := p.Forwarder.Do(p.Transport, "GET", "http://hello.demo/", nil, nil)

@@ -14,6 +14,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
@@ -29,17 +30,13 @@ func requestWithClaims(t *testing.T, tr http.RoundTripper, url string, got <-cha
 	t.Helper()
 	req, err := http.NewRequestWithContext(servicetest.Context(t), "POST", url,
 		io.MultiReader(strings.NewReader("chunked")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	req.Trailer = http.Header{"X-Sum": {"1"}, "X-Forwarded-For": {"6.6.6.6"}}
 	for _, name := range claims {
 		req.Header[name], req.Trailer[name] = []string{"6.6.6.6"}, []string{"6.6.6.6"}
 	}
 	res, err := tr.RoundTrip(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	_ = res.Body.Close()
 	r := servicetest.Receive(t, got, "request")
 	for what, h := range map[string]http.Header{"header": r.Header, "trailer": r.Trailer} {
@@ -102,14 +99,10 @@ func TestEdge_DropsClaimsBehindATrustedProxy(t *testing.T) {
 		t.Errorf("headers %v", h)
 	}
 	req, err := http.NewRequestWithContext(servicetest.Context(t), "GET", "https://app.example.com/", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	req.Header = http.Header{"X-Forwarded-For": {"192.0.2.7"}, "True-Client-Ip": {"6.6.6.6"}}
 	res, err := tr.RoundTrip(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	_ = res.Body.Close()
 	if h := servicetest.Receive(t, got, "request").Header; h.Get("X-Forwarded-For") != "192.0.2.7" ||
 		h["True-Client-Ip"] != nil {
@@ -152,13 +145,9 @@ func TestEdge_DropsReservedNamesFromAnswers(t *testing.T) {
 				&httptrace.ClientTrace{
 					Got1xxResponse: func(_ int, h textproto.MIMEHeader) error { check("interim", h); return nil },
 				}), "GET", "http://hello.demo/", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			res, err := newTransport(p, protocol).RoundTrip(req)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			defer res.Body.Close()
 			check("header", res.Header)
 			if body := servicetest.ReadAll(t, res.Body); body != "body" || res.Trailer.Get("X-Sum") != "1" {

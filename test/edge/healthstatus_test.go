@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
@@ -39,9 +40,7 @@ func TestEdge_PublicErrorsTakeNoBackendDown(t *testing.T) {
 		t.Errorf("after a stranger's requests: %d %s", status, body)
 	}
 	res, err := w.NewBrowser().Post("https://shop.example.com/err", "text/plain", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if body := servicetest.ReadAll(t, res.Body); res.StatusCode != 500 || body != "first" {
 		t.Errorf("a request that may not be repeated: %d %s", res.StatusCode, body)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/service"
 	"github.com/fairlead-dev/fairlead/internal/trust"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
@@ -25,9 +26,7 @@ func TestServer_ListensOnIPv4AndIPv6(t *testing.T) {
 	_ = probe.Close()
 	r := servicetest.Start(t, func(o *service.Options) { o.Addr, o.BaseURL = "[::]:0", "https://[2001:db8::1]:8443" })
 	config, err := trust.Options{CASHA256: r.Addrs.CAFingerprint}.ClientConfig()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	port := strconv.Itoa(r.Addrs.Service.(*net.TCPAddr).Port)
 	for dial, name := range map[string]string{"127.0.0.1": "127.0.0.1", "::1": "::1", "localhost": "2001:db8::1"} {
 		config := config.Clone()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/test/support/framingtest"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
@@ -79,9 +80,7 @@ func TestEdge_NamesCodeOfRefusedHead(t *testing.T) {
 		st := p.Forwarder.Open(servicetest.OpenHeader(t, p.Bound))
 		_, _ = io.WriteString(st, head+"\r\n\r\n")
 		res, err := http.ReadResponse(bufio.NewReader(st), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if body := servicetest.ReadAll(t, res.Body); res.StatusCode != want.Status() || !res.Close ||
 			res.Header.Get(account.CodeHeader) != string(want) || !strings.Contains(body, "The request's head") {
 			t.Errorf("%.60q: %d %v %q", head, res.StatusCode, res.Header, body)

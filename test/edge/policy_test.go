@@ -14,6 +14,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
@@ -91,9 +92,7 @@ func TestPolicy_IgnoresPodClaimedByAgentToken(t *testing.T) {
 	a := r.Tenant()
 	r.StartForwarder() // registers the operator
 	_, secret, err := a.Store.IssueAuthtoken(servicetest.Context(t), a.Account, "a developer's", []string{"bind:*"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	posing := r.StartForwarderAs(secret, r.OperatorID)
 	if err := servicetest.Receive(t, posing.Ended, "end of the session"); err == nil ||
 		!strings.Contains(err.Error(), "connect rule") {
@@ -105,15 +104,11 @@ func TestPolicy_IgnoresPodClaimedByAgentToken(t *testing.T) {
 		refuseStream)
 	bound := servicetest.Receive(t, ag.Bound, "bind")
 	s, err := ag.Wait(servicetest.Context(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	h := servicetest.OpenHeader(t, bound)
 	h.Pod = &tunnel.PodIdentity{Namespace: "shop"}
 	st, err := s.Open(servicetest.Context(t), h)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if err := st.WaitOpened(servicetest.Context(t)); err == nil {
 		t.Error("an agent's session has opened a stream to an endpoint")
 	}
@@ -180,9 +175,7 @@ func TestPolicy_ChangeHoldsOnOpenConnections(t *testing.T) {
 	if got, _ := ask(); !strings.Contains(got, string(account.CodeNoTarget)) {
 		t.Errorf("an endpoint without a target answers %s", got)
 	}
-	if err := a.Store.DeleteEndpoint(servicetest.Context(t), a.Caller(), b.EndpointID); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, a.Store.DeleteEndpoint(servicetest.Context(t), a.Caller(), b.EndpointID))
 	becomes("404 ")
 }
 
@@ -228,9 +221,7 @@ func TestPolicy_InternalEndpointRunsItsOwn(t *testing.T) {
 	r := servicetest.Start(t)
 	f, a := r.StartForwarder(), r.Tenant()
 	other, err := a.Store.CreateAccount(servicetest.Context(t), "other")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	stranger := &servicetest.Tenant{T: t, Store: a.Store, Account: other.ID}
 	stranger.Cloud(account.BindingInternal, "http://theirs.internal", "", stranger.Answer(200, "theirs"))
 	a.Cloud(account.BindingInternal, "http://ours.internal",

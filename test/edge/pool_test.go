@@ -16,6 +16,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
@@ -171,9 +172,7 @@ func TestPool_StoppingMemberGetsNoNewConnections(t *testing.T) {
 	a, first := startTCPMember(r, r.Authtoken, "a")
 	_, second := startTCPMember(r, r.Authtoken, "b")
 	s, err := a.Wait(servicetest.Context(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	held, name := openNamed(f, servicetest.OpenHeader(t, first), 1)
 	if name != "a" {
 		t.Fatalf("the first connection went to %s", name)
@@ -211,17 +210,11 @@ func TestPool_KeepsAccountsApart(t *testing.T) {
 	r := servicetest.Start(t)
 	st := r.OpenStore()
 	other, err := st.CreateAccount(servicetest.Context(t), "other")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	_, otherToken, err := st.IssueAuthtoken(servicetest.Context(t), other.ID, "", []string{"bind:*", "connect:*"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	op, _, err := st.UpsertOperator(servicetest.Context(t), account.Operator{AccountID: other.ID, Description: "other"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	startTCPMember(r, r.Authtoken, "a")
 	_, ours := startTCPMember(r, r.Authtoken, "b")
 	_, theirs := startTCPMember(r, otherToken, "x")

@@ -16,6 +16,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
@@ -49,9 +50,7 @@ func TestPublic_ServesHTTPAndHTTPS(t *testing.T) {
 	}
 	large := strings.Repeat("0123456789", 1<<18)
 	res, err := w.NewBrowser().Post("https://app.example.com/", "text/plain", strings.NewReader(large))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if got := servicetest.ReadAll(t, res.Body); !strings.HasSuffix(got, "|"+large) || res.ProtoMajor != 2 {
 		t.Errorf("a large body over HTTP/%d: %d bytes back", res.ProtoMajor, len(got))
 	}
@@ -86,9 +85,7 @@ func TestPublic_ServesWebSocketsAndStreams(t *testing.T) {
 	})
 	c, err := tls.Dial("tcp", w.Addrs.HTTPS.String(), &tls.Config{ServerName: "app.example.com", RootCAs: w.Roots,
 		NextProtos: []string{"http/1.1"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer c.Close()
 	_ = c.SetDeadline(time.Now().Add(servicetest.MaxWait))
 	_, _ = io.WriteString(c,
@@ -103,9 +100,7 @@ func TestPublic_ServesWebSocketsAndStreams(t *testing.T) {
 		t.Errorf("%q %v", echoed, err)
 	}
 	res, err := w.NewBrowser().Get("https://app.example.com/events")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer res.Body.Close()
 	first := make([]byte, 9)
 	// before the second is written
@@ -183,9 +178,7 @@ func TestPublic_RevokedDomainIsNotServed(t *testing.T) {
 	}()
 	servicetest.Receive(t, entered, "request")
 	st := w.OpenStore()
-	if err := st.RevokeDomain(servicetest.Context(t), w.Account, "*.example.com"); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, st.RevokeDomain(servicetest.Context(t), w.Account, "*.example.com"))
 	// as the command does: a session does not notice what is granted again before it was compared
 	if applied, err := st.AwaitServers(servicetest.Context(t), w.Account); err != nil || applied.Servers != 1 {
 		t.Fatalf("%+v, %v", applied, err)

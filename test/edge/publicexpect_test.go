@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
@@ -31,16 +32,12 @@ func TestPublic_Expect100Continue(t *testing.T) {
 			asked = true
 		}})
 		req, err := http.NewRequestWithContext(ctx, "POST", "http://app.example.com"+path, sent)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		req.Header.Set("Expect", "100-continue")
 		client := w.NewBrowser()
 		client.Transport.(*http.Transport).ExpectContinueTimeout = servicetest.MaxWait
 		res, err := client.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		body := servicetest.ReadAll(t, res.Body)
 		_ = res.Body.Close()
 		if res.StatusCode != want || asked != (want == 200) || asked != strings.HasSuffix(body, "|the body") ||

@@ -21,6 +21,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
@@ -131,9 +132,7 @@ func TestEdge_RetriesBeforeBodyIsComplete(t *testing.T) {
 		// and no more
 		_, _ = io.WriteString(st, "POST / HTTP/1.1\r\nHost: hello.demo\r\nContent-Length: 1000\r\n\r\nfirst\n")
 		res, err := http.ReadResponse(bufio.NewReader(st), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if got, err := bufio.NewReader(res.Body).ReadString('\n'); err != nil || got != "first\n" ||
 			res.StatusCode != 200 {
 			t.Errorf("answer %d %q %v", res.StatusCode, got, err)

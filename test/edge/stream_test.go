@@ -17,6 +17,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/test/support/closedport"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
@@ -58,9 +59,7 @@ func TestEdge_UpgradedConnectionHalfCloses(t *testing.T) {
 			t.Fatalf("echo %q %v", got, err)
 		}
 	}
-	if err := st.CloseWrite(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, st.CloseWrite())
 	if rest := servicetest.ReadAll(t, in); rest != "bye" {
 		t.Errorf("after the half-close came %q", rest)
 	}
@@ -155,14 +154,10 @@ func TestEdge_PassesTrailers(t *testing.T) {
 			})
 			req, err := http.NewRequestWithContext(servicetest.Context(t), "POST", "http://hello.demo/",
 				io.MultiReader(strings.NewReader("chunked")))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			req.Trailer = http.Header{"X-Request-Sum": {"three"}}
 			res, err := tr.RoundTrip(req)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			defer res.Body.Close()
 			if body := servicetest.ReadAll(t, res.Body); body != "body" || res.Trailer.Get("X-Announced") != "one" ||
 				res.Trailer.Get("X-Late") != "two" {
@@ -192,9 +187,7 @@ func TestEdge_PassesExpect100Continue(t *testing.T) {
 			path)
 		in := bufio.NewReader(st)
 		line, err := in.ReadString('\n')
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return st, in, strings.TrimSpace(line)
 	}
 	if _, _, status := ask("/no"); status != "HTTP/1.1 417 Expectation Failed" {
@@ -211,9 +204,7 @@ func TestEdge_PassesExpect100Continue(t *testing.T) {
 	for err == nil && res.StatusCode == http.StatusContinue {
 		res, err = http.ReadResponse(in, nil) //nolint:bodyclose // likewise
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if got := servicetest.ReadAll(t, res.Body); got != "body" {
 		t.Errorf("echo %q", got)
 	}

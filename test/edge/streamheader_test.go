@@ -10,6 +10,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
@@ -48,9 +49,7 @@ func TestEdge_HidesOtherAccountsEndpoints(t *testing.T) {
 	other := p.CreateAccount()
 	op, _, err := p.OpenStore().UpsertOperator(servicetest.Context(t),
 		account.Operator{AccountID: other.AccountID, Description: "other"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	f := p.StartForwarderAs(other.Authtoken, op.ID)
 	if got := f.OpenRefused(servicetest.OpenHeader(t, p.Bound)); got != tunnel.RefusedUnknownEndpoint {
 		t.Errorf("another account's live endpoint: %v", got)

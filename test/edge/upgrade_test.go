@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
@@ -44,9 +45,7 @@ func TestEdge_DeliversBytesBehindAnUpgrade(t *testing.T) {
 		"public": func() net.Conn {
 			c, err := tls.Dial("tcp", w.Addrs.HTTPS.String(),
 				&tls.Config{ServerName: "app.example.com", RootCAs: w.Roots})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			t.Cleanup(func() { _ = c.Close() })
 			return c
 		},

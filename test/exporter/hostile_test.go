@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/internal/operator/exporter"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
@@ -183,7 +184,7 @@ var notValid = []attack{
 func TestHostile_NamespaceUser(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	forwarder := w.service.StartForwarder()
+	forwarder := w.Service.StartForwarder()
 	w.mustApply(w.victim, "kind: AgentEndpoint\nmetadata: {name: api}\n"+
 		"spec: {url: 'http://api.$VICTIM', upstream: {url: 'http://victim:8080'}}")
 	w.mustApply(w.victim, "kind: AgentEndpoint\nmetadata: {name: shared}\n"+
@@ -240,10 +241,8 @@ func (w *world) attempt(a attack) {
 // mustApply makes objects of a team.
 func (w *world) mustApply(namespace, text string) *unstructured.Unstructured {
 	w.Helper()
-	o, err := w.apply(w.admin, namespace, text)
-	if err != nil {
-		w.Fatal(err)
-	}
+	o, err := w.apply(w.Kube, namespace, text)
+	must.Succeed(w, err)
 	return o
 }
 
@@ -261,7 +260,7 @@ func (w *world) expectBound(namespace string, n int) {
 func TestHostile_ServiceThatChanges(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	forwarder := w.service.StartForwarder()
+	forwarder := w.Service.StartForwarder()
 	o := w.mustApply(w.self, exports("honest", "http://honest:8080"))
 	w.expect(o, "Ready True Ready") // without a call, whose connection would be kept
 	for _, change := range []struct{ spec, want string }{
@@ -276,10 +275,8 @@ func TestHostile_ServiceThatChanges(t *testing.T) {
 		s.SetKind("Service")
 		s.SetNamespace(w.self)
 		s.SetName("honest")
-		if err := w.mallory.Patch(t.Context(), s,
-			client.RawPatch("application/merge-patch+json", []byte(spec))); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, w.mallory.Patch(t.Context(), s,
+			client.RawPatch("application/merge-patch+json", []byte(spec))))
 		w.expect(o, want)
 		w.takeDials()
 		for _, e := range w.endpoints(w.self) {
@@ -299,7 +296,7 @@ func TestHostile_CrossNamespace(t *testing.T) {
 	w := newWorld(t, func(o *exporter.Options) {
 		o.CrossNamespace, o.URLPatterns = true, []string{"http://*.shared"}
 	})
-	forwarder := w.service.StartForwarder()
+	forwarder := w.Service.StartForwarder()
 	for _, text := range []string{exports("by-url", "http://victim.$VICTIM:8080"),
 		addresses("by-slice", "", "IPv4", victimPod)} {
 		o := w.mustApply(w.self, text)

@@ -13,6 +13,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/operator/exporter"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
@@ -86,7 +87,7 @@ var notExported = []attack{
 func TestHostile_ServiceExports(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(o *exporter.Options) { o.Services, o.ClusterID = true, "a" })
-	forwarder := w.service.StartForwarder()
+	forwarder := w.Service.StartForwarder()
 	w.expect(w.mustApply(w.victim, serviceExport("victim", "")), "Ready True Exported")
 	for _, a := range notExported {
 		w.attempt(a)
@@ -121,14 +122,10 @@ func TestHostile_ServiceExports(t *testing.T) {
 func callPort(t *testing.T, f *servicetest.Forwarder, e *account.Endpoint) string {
 	t.Helper()
 	s, err := f.Wait(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	st, err := s.Open(t.Context(), tunnel.OpenHeader{EndpointID: e.ID, Scheme: "tcp", Host: e.Host, Port: e.Port,
 		ClientAddr: servicetest.PodAddr})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer func() { _ = st.Close() }()
 	_, _ = io.WriteString(st, "GET / HTTP/1.0\r\n\r\n")
 	answer, _ := io.ReadAll(st) // a refusal is no answer

@@ -6,40 +6,30 @@ package exporter_test
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"maps"
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
-	"github.com/prometheus/client_golang/prometheus"
-	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
-	"k8s.io/klog/v2"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/yaml"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
 	"github.com/fairlead-dev/fairlead/internal/operator/exporter"
-	"github.com/fairlead-dev/fairlead/internal/operator/options"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
-	"github.com/fairlead-dev/fairlead/test/support/logbuffer"
+	"github.com/fairlead-dev/fairlead/test/support/must"
+	"github.com/fairlead-dev/fairlead/test/support/operatortest"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 	"github.com/fairlead-dev/fairlead/test/support/testenv"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
@@ -50,43 +40,22 @@ const (
 	victimPod   = "10.1.0.5"
 	attackerPod = "10.1.0.66"
 	nodeIP      = "10.99.0.2"
-	node        = "node"
 )
 
 var config *rest.Config
 
 func TestMain(m *testing.M) {
-	ctrl.SetLogger(logr.Discard())
-	klog.SetLogger(logr.Discard())
-	env, err := testenv.New(testenv.WithControllers("endpointslice"))
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	config = env.Config
-	if _, err := envtest.InstallCRDs(config, envtest.CRDInstallOptions{
-		Paths: []string{"../../internal/clusterset/testdata/mcs-api-v0.5.2"}}); err != nil {
-		panic(err)
-	}
-	code := m.Run()
-	if err := env.Stop(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
+	os.Exit(testenv.Run(m, &config, testenv.WithControllers("endpointslice"), testenv.WithMultiClusterKinds()))
 }
 
 // world is a cluster with an exporter, a team that exports its Service, and a user of another
 // namespace.
 type world struct {
-	*testing.T
-	service   *servicetest.Server
-	admin     client.Client
+	*operatortest.World
 	mallory   client.Client // has the rights that an editor of namespace self would have, and more
 	victim    string        // a namespace
 	self      string        // mallory's
 	backend   string        // of the account
-	log       *logbuffer.Buffer
 	stop      func()
 	pods      map[string]string // address of a pod -> where it listens
 	dialsLock sync.Mutex
@@ -96,20 +65,12 @@ type world struct {
 // newWorld starts all of it.
 func newWorld(t *testing.T, change ...func(*exporter.Options)) *world {
 	t.Helper()
-	w := &world{T: t, service: servicetest.Start(t), log: &logbuffer.Buffer{}, dialed: map[string]bool{}}
-	var err error
-	if w.admin, err = client.New(config, client.Options{}); err != nil {
-		t.Fatal(err)
-	}
-	w.victim, w.self = w.namespace("victim-"), w.namespace("mallory-")
-	w.backend = w.service.Tenant().Answer(200, "of the account")
+	w := &world{World: operatortest.New(t, config, servicetest.Start(t)), dialed: map[string]bool{}}
+	w.victim, w.self = w.Target, w.Kube.CreateNamespace("mallory-")
+	w.backend = w.Service.Tenant().Answer(200, "of the account")
 	w.pods = map[string]string{
 		victimPod + ":8080":   servicetest.ServeHTTP(t, answer("victim")),
 		attackerPod + ":8080": servicetest.ServeHTTP(t, answer("mallory")),
-	}
-	if err := w.admin.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}); err != nil &&
-		!apierrors.IsAlreadyExists(err) { // the controller of EndpointSlices leaves out pods without one
-		t.Fatal(err)
 	}
 	w.impersonate()
 	w.pod(w.victim, "victim", victimPod)
@@ -122,25 +83,12 @@ func answer(body string) http.HandlerFunc {
 	return func(rw http.ResponseWriter, _ *http.Request) { _, _ = rw.Write([]byte(body)) }
 }
 
-func (w *world) namespace(prefix string) string {
-	w.Helper()
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: prefix}}
-	w.create(ns)
-	return ns.Name
-}
-
-func (w *world) create(o client.Object) {
-	w.Helper()
-	if err := w.admin.Create(w.Context(), o); err != nil {
-		w.Fatal(err)
-	}
-}
-
 // impersonate gives mallory every right in the namespace that concerns an exporter.
 func (w *world) impersonate() {
 	w.Helper()
 	all := []string{"*"}
-	w.create(&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: w.self, Name: "editor"}, Rules: []rbacv1.PolicyRule{
+	editor := metav1.ObjectMeta{Namespace: w.self, Name: "editor"}
+	w.Kube.MustCreate(&rbacv1.Role{ObjectMeta: editor, Rules: []rbacv1.PolicyRule{
 		{APIGroups: []string{""}, Resources: []string{"services", "configmaps", "endpoints", "secrets"}, Verbs: all},
 		{APIGroups: []string{"discovery.k8s.io"}, Resources: []string{"endpointslices"}, Verbs: all},
 		{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"agentendpoints", "cloudendpoints"},
@@ -148,72 +96,31 @@ func (w *world) impersonate() {
 		{APIGroups: []string{"multicluster.x-k8s.io"}, Resources: []string{"serviceexports"}, Verbs: all},
 	}})
 	user := "mallory-" + w.self
-	w.create(&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: w.self, Name: "editor"},
+	w.Kube.MustCreate(&rbacv1.RoleBinding{ObjectMeta: editor,
 		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "editor"},
 		Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user}}})
 	c := rest.CopyConfig(config)
 	c.Impersonate = rest.ImpersonationConfig{UserName: user}
 	var err error
-	if w.mallory, err = client.New(c, client.Options{}); err != nil {
-		w.Fatal(err)
-	}
+	w.mallory, err = client.New(c, client.Options{})
+	must.Succeed(w, err)
 }
 
 // pod makes a pod that is ready, and a Service of it with port 8080.
 func (w *world) pod(namespace, name, ip string) {
 	w.Helper()
-	labels := map[string]string{"app": name}
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels},
-		Spec: corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "x", Image: "x"}}}}
-	w.create(pod)
-	pod.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: ip, PodIPs: []corev1.PodIP{{IP: ip}},
-		Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}
-	if err := w.admin.Status().Update(w.Context(), pod); err != nil {
-		w.Fatal(err)
-	}
-	w.create(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
-		Spec: corev1.ServiceSpec{Selector: labels, Ports: []corev1.ServicePort{{Port: 8080}}}})
+	w.Kube.CreatePod(namespace, name, ip)
+	w.Kube.CreateService(namespace, name, name, 8080)
 }
 
 // run runs an exporter until stop, or the end of the test.
 func (w *world) run(change ...func(*exporter.Options)) {
 	w.Helper()
-	var key account.APIKey
-	w.service.CreateObject("/api_keys", map[string]any{"scopes": []string{"exporter"}}, &key)
-	keyFile := filepath.Join(w.TempDir(), "key")
-	if err := os.WriteFile(keyFile, []byte(*key.Token+"\n"), 0o600); err != nil {
-		w.Fatal(err)
+	own := func(o *exporter.Options) {
+		o.AllowNamespaces, o.DialUpstream = []string{w.victim, w.self}, w.dial
+		o.Namespace = w.Kube.CreateNamespace("fairlead-") // with a Lease of its own
 	}
-	o := exporter.Options{
-		API: options.API{APIURL: "https://" + w.service.Addrs.Service.String(),
-			Credentials: options.Credentials{SecretFile: keyFile,
-				CAFile: filepath.Join(w.service.Options.DataDir, "ca.crt")}, VersionHeader: "Service-Version"},
-		Session: options.Session{EdgeAddress: w.service.Addrs.Service.String(), PodName: "exporter-1",
-			DrainTimeout: time.Second},
-		Installation:  installation.Installation{Namespace: w.namespace("fairlead-"), Release: "fairlead"},
-		Deployment:    "exporter",
-		ObjectOptions: exporter.ObjectOptions{AllowNamespaces: []string{w.victim, w.self}},
-		ClusterDomain: "cluster.local",
-		Process: options.Process{Kubernetes: config,
-			Logger: slog.New(slog.NewTextHandler(w.log, nil))}, Metrics: prometheus.NewRegistry(),
-		DialUpstream: w.dial,
-	}
-	for _, f := range change {
-		f(&o)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- exporter.Run(ctx, o) }()
-	w.stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-done; err != nil {
-			w.Error(err)
-		}
-		if w.Failed() {
-			w.Logf("the exporter's log:\n%s", w.log)
-		}
-	})
-	w.Cleanup(w.stop)
+	w.stop = w.StartExporter(w.ExporterKey(), append([]func(*exporter.Options){own}, change...)...)
 }
 
 // dial connects with a pod, and records which.
@@ -269,9 +176,7 @@ func (w *world) apply(as client.Client, namespace, text string) (o *unstructured
 // condition returns "Status Reason" and the message of a condition.
 func (w *world) condition(o *unstructured.Unstructured, typ string) (statusAndReason, message string) {
 	w.Helper()
-	if err := w.admin.Get(w.Context(), client.ObjectKeyFromObject(o), o); err != nil {
-		w.Fatal(err)
-	}
+	must.Succeed(w, w.Kube.Get(w.Context(), client.ObjectKeyFromObject(o), o))
 	var status struct {
 		Status struct {
 			Conditions []metav1.Condition `json:"conditions"`
@@ -281,9 +186,7 @@ func (w *world) condition(o *unstructured.Unstructured, typ string) (statusAndRe
 	if err == nil {
 		err = yaml.Unmarshal(text, &status)
 	}
-	if err != nil {
-		w.Fatal(err)
-	}
+	must.Succeed(w, err)
 	c := meta.FindStatusCondition(status.Status.Conditions, typ)
 	if c == nil || c.ObservedGeneration != o.GetGeneration() {
 		return "", ""
@@ -323,7 +226,7 @@ func (w *world) endpoints(namespace string) (own []account.Endpoint) {
 	var list struct {
 		Endpoints []account.Endpoint `json:"endpoints"`
 	}
-	if status := w.service.CallAPI(http.MethodGet, "/endpoints?limit=1000", nil, &list); status != http.StatusOK {
+	if status := w.Service.CallAPI(http.MethodGet, "/endpoints?limit=1000", nil, &list); status != http.StatusOK {
 		w.Fatalf("listing endpoints: status %d", status)
 	}
 	for _, e := range list.Endpoints {

@@ -29,7 +29,7 @@ type projection struct {
 // only the URL parser.
 func (w *testCluster) expected() map[string]projection {
 	want := map[string]projection{}
-	for id, e := range w.account.all() {
+	for id, e := range w.account.Endpoints() {
 		u, err := account.ParseEndpointURL(e.URL)
 		if err != nil || e.Name == "hidden" {
 			continue
@@ -49,7 +49,7 @@ func (w *testCluster) expected() map[string]projection {
 // invariantError returns an error that names the invariant that does not hold, or nil.
 func (w *testCluster) invariantError() error {
 	var objects v1alpha1.BoundEndpointList
-	if err := kube.List(w.Context(), &objects, client.InNamespace(w.own.Namespace)); err != nil {
+	if err := w.kube.List(w.Context(), &objects, client.InNamespace(w.own.Namespace)); err != nil {
 		return err
 	}
 	got, targets := map[string]projection{}, map[int32]string{}
@@ -100,7 +100,7 @@ func (w *testCluster) servicesError(objects []v1alpha1.BoundEndpoint) error {
 	found := map[string]corev1.Service{}
 	for _, namespace := range []string{w.own.Namespace, w.target} {
 		var list corev1.ServiceList
-		if err := kube.List(w.Context(), &list, client.InNamespace(namespace)); err != nil {
+		if err := w.kube.List(w.Context(), &list, client.InNamespace(namespace)); err != nil {
 			return err
 		}
 		for _, s := range list.Items {

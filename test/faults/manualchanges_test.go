@@ -25,6 +25,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 func TestManager_RBACRevokedAndRestored(t *testing.T) {
@@ -39,7 +40,7 @@ func TestManager_RBACRevokedAndRestored(t *testing.T) {
 	w.await("the condition is false", w.unready("new"))
 	binding.SetResourceVersion("")
 	binding.SetUID("")
-	w.create(binding)
+	w.kube.MustCreate(binding)
 	w.awaitConverged("with its rights")
 }
 
@@ -49,11 +50,9 @@ func TestManager_QuotaOfZero(t *testing.T) {
 	none := corev1.ResourceList{corev1.ResourceServices: resource.MustParse("0")}
 	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: w.target, Name: "none"},
 		Spec: corev1.ResourceQuotaSpec{Hard: none}}
-	w.create(quota)
+	w.kube.MustCreate(quota)
 	quota.Status = corev1.ResourceQuotaStatus{Hard: none, Used: none} // what the quota controller would write
-	if err := kube.Status().Update(t.Context(), quota); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, w.kube.Status().Update(t.Context(), quota))
 	w.start()
 	w.createInitialState()
 	w.await("the condition is false", w.unready("api"))
@@ -67,7 +66,7 @@ func TestManager_QuotaOfZero(t *testing.T) {
 func (w *testCluster) unready(name string) func() error {
 	return func() error {
 		var b v1alpha1.BoundEndpoint
-		if err := kube.Get(w.Context(), client.ObjectKey{Namespace: w.own.Namespace, Name: name + "." + w.target},
+		if err := w.kube.Get(w.Context(), client.ObjectKey{Namespace: w.own.Namespace, Name: name + "." + w.target},
 			&b); err != nil {
 			return err
 		}
@@ -80,9 +79,7 @@ func (w *testCluster) unready(name string) func() error {
 
 func (w *testCluster) delete(o client.Object) {
 	w.Helper()
-	if err := kube.Delete(w.Context(), o); err != nil {
-		w.Fatal(err)
-	}
+	must.Succeed(w, w.kube.Delete(w.Context(), o))
 }
 
 // restrict runs managers as a user with exactly the rules of config/rbac, and returns the
@@ -91,26 +88,23 @@ func (w *testCluster) restrict() (binding client.Object) {
 	w.Helper()
 	user := "manager-of-" + w.own.Namespace
 	raw, err := os.ReadFile("../../config/rbac/manager.yaml")
-	if err != nil {
-		w.Fatal(err)
-	}
+	must.Succeed(w, err)
 	for _, doc := range strings.Split(string(raw), "\n---\n") {
 		var role rbacv1.ClusterRole // has the fields of a Role that are used here
-		if err := yaml.Unmarshal([]byte(strings.ReplaceAll(doc, "- fairlead-operator-anchor", "- "+w.anchor())),
-			&role); err != nil {
-			w.Fatal(err)
-		}
+		must.Succeed(w, yaml.Unmarshal([]byte(strings.ReplaceAll(doc, "- fairlead-operator-anchor", "- "+w.anchor())),
+			&role))
 		subjects, ref := []rbacv1.Subject{{Kind: "User", Name: user, APIGroup: rbacv1.GroupName}},
 			rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: role.Kind, Name: user}
 		if role.Kind == "ClusterRole" {
-			w.create(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: user}, Rules: role.Rules})
+			w.kube.MustCreate(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: user}, Rules: role.Rules})
 			binding = &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: user}, RoleRef: ref,
 				Subjects: subjects}
-			w.create(binding)
+			w.kube.MustCreate(binding)
 			continue
 		}
-		w.create(&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: w.own.Namespace, Name: user}, Rules: role.Rules})
-		w.create(&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: w.own.Namespace, Name: user},
+		w.kube.MustCreate(&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: w.own.Namespace, Name: user},
+			Rules: role.Rules})
+		w.kube.MustCreate(&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: w.own.Namespace, Name: user},
 			RoleRef:  ref,
 			Subjects: subjects})
 	}
@@ -163,7 +157,7 @@ func (w *testCluster) overwriteMetadata(rng *rand.Rand) {
 	default:
 		o.SetLabels(map[string]string{"theirs": "yes", installation.Label: "theirs"})
 	}
-	if err := kube.Update(w.Context(), o); err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+	if err := w.kube.Update(w.Context(), o); err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 		w.Fatal(err)
 	}
 }
@@ -175,9 +169,7 @@ func (w *testCluster) owned() (objects []client.Object) {
 		var services corev1.ServiceList
 		var beps v1alpha1.BoundEndpointList
 		for _, list := range []client.ObjectList{&services, &beps} {
-			if err := kube.List(w.Context(), list, client.InNamespace(namespace)); err != nil {
-				w.Fatal(err)
-			}
+			must.Succeed(w, w.kube.List(w.Context(), list, client.InNamespace(namespace)))
 		}
 		for i := range services.Items {
 			objects = append(objects, &services.Items[i])
@@ -221,9 +213,7 @@ func TestManager_ObjectsDeletedByHand(t *testing.T) {
 				stop()
 			}
 			for _, kind := range []client.Object{&v1alpha1.BoundEndpoint{}, &v1alpha1.KubernetesOperator{}} {
-				if err := kube.DeleteAllOf(t.Context(), kind, client.InNamespace(w.own.Namespace)); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, w.kube.DeleteAllOf(t.Context(), kind, client.InNamespace(w.own.Namespace)))
 			}
 			if !running {
 				w.start()
@@ -243,11 +233,9 @@ func TestManager_ObjectsDeletedByHand(t *testing.T) {
 		w.createInitialState()
 		w.awaitConverged("after the creation")
 		stop()
-		if err := kube.DeleteAllOf(t.Context(), &v1alpha1.BoundEndpoint{},
-			client.InNamespace(w.own.Namespace)); err != nil {
-			t.Fatal(err)
-		}
-		w.account.delete("ep-api")
+		must.Succeed(t, w.kube.DeleteAllOf(t.Context(), &v1alpha1.BoundEndpoint{},
+			client.InNamespace(w.own.Namespace)))
+		w.account.Delete("ep-api")
 		w.start()
 		w.awaitConverged("after the loss")
 	})
@@ -263,22 +251,19 @@ func TestManager_CRDDeletedByHand(t *testing.T) {
 	before := w.identities()
 	name := client.ObjectKey{Name: "boundendpoints.bindings.fairlead.dev"}
 	crd := &apiextensionsv1.CustomResourceDefinition{}
-	if err := kube.Get(t.Context(), name, crd); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, w.kube.Get(t.Context(), name, crd))
 	w.delete(crd.DeepCopy())
 	w.await("the CRD is gone", func() error {
-		if err := kube.Get(t.Context(), name, &apiextensionsv1.CustomResourceDefinition{}); !apierrors.IsNotFound(err) {
+		err := w.kube.Get(t.Context(), name, &apiextensionsv1.CustomResourceDefinition{})
+		if !apierrors.IsNotFound(err) {
 			return fmt.Errorf("it is there: %w", err)
 		}
 		return nil
 	})
-	w.account.put(endpoint("ep-late", "http://late."+w.target, "ep-late", "agent"))
+	w.account.Put(endpoint("ep-late", "http://late."+w.target, "ep-late", "agent"))
 	crd.ObjectMeta = metav1.ObjectMeta{Name: crd.Name, Annotations: crd.Annotations, Labels: crd.Labels}
 	crd.Status = apiextensionsv1.CustomResourceDefinitionStatus{}
-	if err := kube.Create(context.WithoutCancel(t.Context()), crd); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, w.kube.Create(context.WithoutCancel(t.Context()), crd))
 	w.awaitConverged("with the CRD again")
 	after := w.identities()
 	for service, identity := range before {

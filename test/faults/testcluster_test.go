@@ -21,6 +21,9 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/operator"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
 	"github.com/fairlead-dev/fairlead/internal/operator/options"
+	"github.com/fairlead-dev/fairlead/test/support/fakeaccount"
+	"github.com/fairlead-dev/fairlead/test/support/must"
+	"github.com/fairlead-dev/fairlead/test/support/testenv"
 )
 
 // maxWait is how long the manager may take to converge after a fault: much longer than it needs,
@@ -31,9 +34,10 @@ const maxWait = 3 * time.Minute
 // account.
 type testCluster struct {
 	*testing.T
+	kube    *testenv.Kube
 	own     installation.Installation
 	target  string
-	account *fakeAccount
+	account *fakeaccount.Account
 	foreign []corev1.Service // must not change
 	traffic *counter
 	config  *rest.Config
@@ -48,17 +52,17 @@ type portUse struct {
 
 func newTestCluster(t *testing.T) *testCluster {
 	t.Helper()
-	w := &testCluster{T: t, account: newFakeAccount(), traffic: &counter{}, config: config,
-		lastUse: map[int32]portUse{}}
-	w.own = installation.Installation{Namespace: w.namespace("op-"), Release: "fairlead"}
-	w.target = w.namespace("team-")
-	w.create(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: w.anchor()}})
-	w.create(&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: w.own.Namespace, Name: w.anchor()}})
+	w := &testCluster{T: t, kube: testenv.NewKube(t, config), account: fakeaccount.New(), traffic: &counter{},
+		config: config, lastUse: map[int32]portUse{}}
+	w.own = installation.Installation{Namespace: w.kube.CreateNamespace("op-"), Release: "fairlead"}
+	w.target = w.kube.CreateNamespace("team-")
+	w.kube.MustCreate(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: w.anchor()}})
+	w.kube.MustCreate(&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: w.own.Namespace, Name: w.anchor()}})
 	for _, key := range []client.ObjectKey{{Namespace: w.target, Name: "shop"}, {Namespace: w.target, Name: "other"},
 		{Namespace: w.own.Namespace, Name: "other"}} {
 		s := corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
 		s.Spec.Ports = []corev1.ServicePort{{Port: 80}}
-		w.create(&s)
+		w.kube.MustCreate(&s)
 		w.foreign = append(w.foreign, s)
 	}
 	w.Cleanup(w.deleteServices)
@@ -70,11 +74,11 @@ func (w *testCluster) deleteServices() {
 	ctx := context.WithoutCancel(w.Context())
 	for _, namespace := range []string{w.own.Namespace, w.target} {
 		var list corev1.ServiceList
-		if err := kube.List(ctx, &list, client.InNamespace(namespace)); err != nil {
+		if err := w.kube.List(ctx, &list, client.InNamespace(namespace)); err != nil {
 			w.Error(err)
 		}
 		for i := range list.Items {
-			if err := kube.Delete(ctx, &list.Items[i]); err != nil {
+			if err := w.kube.Delete(ctx, &list.Items[i]); err != nil {
 				w.Error(err)
 			}
 		}
@@ -82,20 +86,6 @@ func (w *testCluster) deleteServices() {
 }
 
 func (w *testCluster) anchor() string { return w.own.Namespace + "-anchor" }
-
-func (w *testCluster) create(o client.Object) {
-	w.Helper()
-	if err := kube.Create(w.Context(), o); err != nil {
-		w.Fatal(err)
-	}
-}
-
-func (w *testCluster) namespace(prefix string) string {
-	w.Helper()
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: prefix}}
-	w.create(ns)
-	return ns.Name
-}
 
 // createInitialState creates endpoints: with own and shared hostnames, one with the name of a
 // foreign Service, one that the selector excludes, and one with an invalid URL.
@@ -109,19 +99,19 @@ func (w *testCluster) createInitialState() {
 		endpoint("hidden", "http://hidden."+w.target, "hidden", account.TypeAgent),
 		endpoint("ep-bad", "https://bad."+w.target, "ep-bad", account.TypeAgent),
 	} {
-		w.account.put(e)
+		w.account.Put(e)
 	}
 }
 
 // applyChanges deletes a hostname and a port of another, adds a hostname, deletes one and adds it
 // again, and makes one a pool.
 func (w *testCluster) applyChanges() {
-	w.account.delete("ep-web")
-	w.account.delete("ep-db1")
-	w.account.delete("ep-api")
-	w.account.put(endpoint("ep-new", "http://new."+w.target+":8080", "ep-new", account.TypeAgent))
-	w.account.put(endpoint("ep-db3", "http://db."+w.target, "ep-db1", account.TypeAgent))
-	w.account.put(endpoint("ep-api", "http://api."+w.target, "ep-api", account.TypeAgent))
+	w.account.Delete("ep-web")
+	w.account.Delete("ep-db1")
+	w.account.Delete("ep-api")
+	w.account.Put(endpoint("ep-new", "http://new."+w.target+":8080", "ep-new", account.TypeAgent))
+	w.account.Put(endpoint("ep-db3", "http://db."+w.target, "ep-db1", account.TypeAgent))
+	w.account.Put(endpoint("ep-api", "http://api."+w.target, "ep-api", account.TypeAgent))
 }
 
 // start runs a manager through the given transports, the last of them next to the API server, until
@@ -203,9 +193,7 @@ func (w *testCluster) awaitConverged(when string) {
 func (w *testCluster) checkPortReuse(when string) {
 	w.Helper()
 	var objects v1alpha1.BoundEndpointList
-	if err := kube.List(w.Context(), &objects, client.InNamespace(w.own.Namespace)); err != nil {
-		w.Fatal(err)
-	}
+	must.Succeed(w, w.kube.List(w.Context(), &objects, client.InNamespace(w.own.Namespace)))
 	for _, o := range objects.Items {
 		for _, port := range o.Spec.Ports {
 			if last, used := w.lastUse[port.TargetPort]; used && last.hostname != o.Name &&

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
@@ -22,7 +23,7 @@ func TestFederation_RunsOnTokens(t *testing.T) {
 	w := newWorld(t)
 	w.requestTokens()
 	w.startManager()
-	w.startForwarder()
+	w.StartForwarder(w.credentials(account.RoleForwarder))
 	w.startExporter()
 	conn := w.waitConn()
 	old := w.requestToken(account.RoleOperator)
@@ -39,7 +40,7 @@ func TestFederation_RunsOnTokens(t *testing.T) {
 		if err := echoes(conn); err != nil {
 			t.Fatalf("the connection broke while tokens were renewed: %v", err)
 		}
-		return strings.Count(w.log.String(), "token was renewed") >= 2
+		return strings.Count(w.Logs.String(), "token was renewed") >= 2
 	})
 	manual := account.KeysByHand // or else the manager would hand it over again
 	w.patchCluster(account.ClusterPatch{KeySource: &manual, RemoveKeys: []string{w.cluster.JWKS.Keys[0].KeyID}})
@@ -59,9 +60,7 @@ func TestFederation_RunsOnTokens(t *testing.T) {
 		t.Errorf("Registered is %s: %s", status, message)
 	}
 
-	if err := w.tenant.Store.DeleteCluster(t.Context(), w.tenant.Caller(), w.cluster.ID); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, w.tenant.Store.DeleteCluster(t.Context(), w.tenant.Caller(), w.cluster.ID))
 	deleted := time.Now()
 	for echoes(conn) == nil {
 		if took := time.Since(deleted); took > time.Second {

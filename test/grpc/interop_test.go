@@ -13,6 +13,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/test/support/closedport"
 	"github.com/fairlead-dev/fairlead/test/support/inputs"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
@@ -118,16 +119,10 @@ func (u *upstream) start(t *testing.T, program string, c *chain) {
 	}
 	cmd.Stderr = os.Stderr
 	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = stdin.Close() // the server ends with its standard input
 		_, _ = io.Copy(io.Discard, stdout)
@@ -136,8 +131,6 @@ func (u *upstream) start(t *testing.T, program string, c *chain) {
 		}
 	})
 	line, err := bufio.NewReader(stdout).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	u.addr = strings.TrimSpace(line)
 }

@@ -21,6 +21,8 @@ import (
 	"time"
 
 	"golang.org/x/net/html"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // browser keeps cookies, follows redirects, fills forms, and sends the headers of a navigation. It
@@ -41,9 +43,7 @@ var addresses atomic.Uint32
 func newBrowser(t testing.TB) *browser {
 	t.Helper()
 	jar, err := cookiejar.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	n := addresses.Add(1)
 	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 1, byte(n>>8), byte(n))}}
 	b := &browser{t: t, jar: jar, extra: http.Header{},
@@ -120,9 +120,7 @@ func (p page) echo(t testing.TB) echo {
 func parse(t testing.TB, raw string) *url.URL {
 	t.Helper()
 	u, err := url.Parse(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return u
 }
 
@@ -165,9 +163,7 @@ func (b *browser) visitUntil(target string, done func(page) bool) page {
 func (b *browser) navigation(method string, to *url.URL, form url.Values, from string) *http.Request {
 	b.t.Helper()
 	r, err := http.NewRequestWithContext(timeoutContext(b.t), method, to.String(), strings.NewReader(form.Encode()))
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must.Succeed(b.t, err)
 	b.posted = form
 	r.Header.Set("Accept", "text/html,application/xhtml+xml,*/*;q=0.8")
 	r.Header.Set("Sec-Fetch-Mode", "navigate")
@@ -274,9 +270,7 @@ func attribute(n *html.Node, name string) string {
 func (b *browser) post(p page, f form) page {
 	b.t.Helper()
 	to, err := p.url.Parse(f.action)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must.Succeed(b.t, err)
 	next := b.follow(b.navigation(http.MethodPost, to, f.values, p.url.Scheme+"://"+p.url.Host))
 	next.hops = append(p.hops, next.hops...)
 	return next
@@ -327,9 +321,7 @@ func (b *browser) submitPassword(p page, who person) page {
 func (b *browser) fetch(target string, header ...string) page {
 	b.t.Helper()
 	r, err := http.NewRequestWithContext(timeoutContext(b.t), http.MethodGet, target, nil)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must.Succeed(b.t, err)
 	r.Header.Set("Accept", "*/*")
 	r.Header.Set("Sec-Fetch-Mode", "cors")
 	r.Header.Set("Sec-Fetch-Dest", "empty")
@@ -344,15 +336,11 @@ func (b *browser) websocket(s *site) (open net.Conn, status int) {
 	b.t.Helper()
 	conn, err := tls.Dial("tcp", env.at.HTTPS.String(),
 		&tls.Config{ServerName: s.host, RootCAs: env.certs.pool, NextProtos: []string{"http/1.1"}})
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must.Succeed(b.t, err)
 	b.t.Cleanup(func() { _ = conn.Close() })
 	_ = conn.SetDeadline(time.Now().Add(maxWait))
 	r, err := http.NewRequest(http.MethodGet, s.url+"/ws", nil)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must.Succeed(b.t, err)
 	for _, c := range b.jar.Cookies(r.URL) {
 		r.AddCookie(c)
 	}
@@ -360,14 +348,10 @@ func (b *browser) websocket(s *site) (open net.Conn, status int) {
 		"Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==", "Origin": s.url} {
 		r.Header.Set(k, v)
 	}
-	if err := r.Write(conn); err != nil {
-		b.t.Fatal(err)
-	}
+	must.Succeed(b.t, r.Write(conn))
 	buffered := bufio.NewReader(conn)
 	res, err := http.ReadResponse(buffered, r)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must.Succeed(b.t, err)
 	if res.StatusCode != http.StatusSwitchingProtocols {
 		return nil, res.StatusCode
 	}

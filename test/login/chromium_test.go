@@ -18,6 +18,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/fairlead-dev/fairlead/internal/trust"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // requireChromium is the variable that makes tests fail, instead of being skipped, where there is
@@ -82,13 +83,9 @@ func (c *tab) newTab() *tab {
 func serviceKey(t testing.TB) string {
 	t.Helper()
 	tlsConfig, err := trust.Options{CASHA256: env.at.CAFingerprint}.ClientConfig()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	conn, err := tls.Dial("tcp", env.at.Service.String(), tlsConfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer conn.Close()
 	digest := sha256.Sum256(conn.ConnectionState().PeerCertificates[0].RawSubjectPublicKeyInfo)
 	return base64.StdEncoding.EncodeToString(digest[:])

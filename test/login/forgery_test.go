@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // TestLogin_ReturnPaths redirects to the endpoint's own host for every return_to.
@@ -30,9 +32,7 @@ func TestLogin_ReturnPaths(t *testing.T) {
 				break
 			}
 			u, err := at.url.Parse(next)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			if host := u.Hostname(); host != s.host && siteOf("http://"+host) != "dex.localhost" {
 				t.Errorf("return_to %q leads to %s", to, u)
 				break

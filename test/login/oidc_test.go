@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // oidcKinds are kinds of login with the same result: through Dex, through another provider of
@@ -91,9 +93,7 @@ func checkCookies(t *testing.T, back page, s *site, authID string) {
 		}
 		for _, line := range h.header.Values("Set-Cookie") {
 			c, err := http.ParseSetCookie(line)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			if !strings.HasPrefix(c.Name, "__Host-fl-"+authID) || !c.Secure || !c.HttpOnly || c.Path != "/" ||
 				c.Domain != "" ||
 				c.SameSite != http.SameSiteLaxMode {

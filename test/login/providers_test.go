@@ -16,6 +16,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // providers is the running program of test/idp; its control API is described there.
@@ -129,9 +131,7 @@ func newProvider(t testing.TB, kind string) *provider {
 // mustControl calls the control API, and fails the test on an error.
 func mustControl(t testing.TB, method, path string, in, out any) {
 	t.Helper()
-	if err := env.idp.control(method, path, in, out); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, env.idp.control(method, path, in, out))
 }
 
 func (p *provider) control(t testing.TB, method, path string, in, out any) {

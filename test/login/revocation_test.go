@@ -11,6 +11,8 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // waitClosed waits until the other side has closed the connection.
@@ -33,9 +35,7 @@ func (b *browser) stream(target string) *http.Response {
 		r.AddCookie(c)
 	}
 	res, err := b.tr.RoundTrip(r)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must.Succeed(b.t, err)
 	b.t.Cleanup(func() { _ = res.Body.Close() })
 	if n, err := io.ReadFull(res.Body, make([]byte, 5)); err != nil || res.StatusCode != http.StatusOK {
 		b.t.Fatalf("%s: %d, %d bytes, %v", target, res.StatusCode, n, err)
@@ -158,9 +158,7 @@ func (b *browser) startFlow(s *site, path, authID string) string {
 			break
 		}
 		next, err := at.url.Parse(to)
-		if err != nil {
-			b.t.Fatal(err)
-		}
+		must.Succeed(b.t, err)
 		if next.Hostname() == s.host {
 			return next.String()
 		}

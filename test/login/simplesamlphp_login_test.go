@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // TestSimpleSAMLphp_LogsIn logs in with responses of an independent implementation of XML,
@@ -208,9 +210,7 @@ func TestSAML_RefusesForgedAssertions(t *testing.T) {
 	other := idp.site(tenant, "elsewhere", nil, map[string]any{"allow_idp_initiated": true})
 	sent, f := b.samlForm(s.url + "/mine")
 	raw, err := base64.StdEncoding.DecodeString(f.values.Get("SAMLResponse"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for name, forged := range forgeries(string(raw)) {
 		if forged == string(raw) {
 			t.Fatalf("%s: nothing was forged in %s", name, raw)

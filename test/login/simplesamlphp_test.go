@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/test/support/logbuffer"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // requireSimpleSAML is the variable that makes tests fail, instead of being skipped, where there is
@@ -109,9 +110,7 @@ func startSimpleSAML(t *testing.T) *simpleSAML {
 	}
 	s := &simpleSAML{T: t, dir: t.TempDir()}
 	for _, d := range []string{"config", "metadata", "sp", "log", "data", "tmp", "cache"} {
-		if err := os.Mkdir(filepath.Join(s.dir, d), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.Mkdir(filepath.Join(s.dir, d), 0o700))
 	}
 	s.key()
 	for name, text := range map[string]string{"config/config.php": simpleSAMLConfig,
@@ -129,12 +128,8 @@ func startSimpleSAML(t *testing.T) *simpleSAML {
 func (s *simpleSAML) run(cmd *exec.Cmd) {
 	s.Helper()
 	stderr, err := cmd.StderrPipe()
-	if err != nil {
-		s.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		s.Fatal(err)
-	}
+	must.Succeed(s, err)
+	must.Succeed(s, cmd.Start())
 	port, done := make(chan string, 1), make(chan struct{})
 	go func() {
 		defer close(done)
@@ -166,28 +161,20 @@ func (s *simpleSAML) run(cmd *exec.Cmd) {
 
 func (s *simpleSAML) write(name string, b []byte) {
 	s.Helper()
-	if err := os.WriteFile(filepath.Join(s.dir, name), b, 0o600); err != nil {
-		s.Fatal(err)
-	}
+	must.Succeed(s, os.WriteFile(filepath.Join(s.dir, name), b, 0o600))
 }
 
 // key writes a new signing key and its certificate.
 func (s *simpleSAML) key() {
 	s.Helper()
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		s.Fatal(err)
-	}
+	must.Succeed(s, err)
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "simplesaml"},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour)}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		s.Fatal(err)
-	}
+	must.Succeed(s, err)
 	private, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		s.Fatal(err)
-	}
+	must.Succeed(s, err)
 	s.write("idp.crt", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 	s.write("idp.pem", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}))
 }
@@ -196,9 +183,7 @@ func (s *simpleSAML) key() {
 func (s *simpleSAML) certificate() string {
 	s.Helper()
 	raw, err := os.ReadFile(filepath.Join(s.dir, "idp.crt"))
-	if err != nil {
-		s.Fatal(err)
-	}
+	must.Succeed(s, err)
 	block, _ := pem.Decode(raw)
 	return base64.StdEncoding.EncodeToString(block.Bytes)
 }
@@ -213,9 +198,7 @@ func (s *simpleSAML) register(name, entityID, acs string, more map[string]any) {
 		sp[k] = v
 	}
 	b, err := json.Marshal(sp)
-	if err != nil {
-		s.Fatal(err)
-	}
+	must.Succeed(s, err)
 	s.write("sp/"+name+".json", b)
 }
 

@@ -4,20 +4,16 @@
 package login
 
 import (
-	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
-	"net"
-	"net/http"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/fairlead-dev/fairlead/internal/trust"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
-	"github.com/fairlead-dev/fairlead/internal/tunnel/relay"
 	"github.com/fairlead-dev/fairlead/test/support/inputs"
+	"github.com/fairlead-dev/fairlead/test/support/must"
+	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
 // tenant is an account of the service, with an upstream.
@@ -37,16 +33,12 @@ func newTenant(t testing.TB) *tenant {
 	ctx := timeoutContext(t)
 	a := &tenant{TB: t, n: tenants.Add(1), upstream: newUpstream(t)}
 	created, err := env.store.CreateAccount(ctx, fmt.Sprint("tenant-", a.n))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	a.id = created.ID
-	if _, a.apiKey, err = env.store.IssueAPIKey(ctx, a.id, "", nil, nil); err != nil {
-		t.Fatal(err)
-	}
-	if _, a.authtoken, err = env.store.IssueAuthtoken(ctx, a.id, "", nil); err != nil {
-		t.Fatal(err)
-	}
+	_, a.apiKey, err = env.store.IssueAPIKey(ctx, a.id, "", nil, nil)
+	must.Succeed(t, err)
+	_, a.authtoken, err = env.store.IssueAuthtoken(ctx, a.id, "", nil)
+	must.Succeed(t, err)
 	return a
 }
 
@@ -65,9 +57,7 @@ type rule struct {
 func policy(t testing.TB, rules ...rule) string {
 	t.Helper()
 	b, err := json.Marshal(map[string]any{"on_http_request": rules})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return string(b)
 }
 
@@ -155,39 +145,11 @@ func (s *site) bindWith(binding string, rules ...rule) *site {
 
 func (a *tenant) bind(b tunnel.Bind) tunnel.Bound {
 	a.Helper()
-	tlsConfig, err := trust.Options{CASHA256: env.at.CAFingerprint}.ClientConfig()
-	if err != nil {
-		a.Fatal(err)
-	}
-	bound, failed := make(chan tunnel.Bound, 16), make(chan error, 16)
-	c := tunnel.NewClient(tunnel.ClientConfig{
-		Address: env.at.Service.String(), TLS: tlsConfig, MaxBackoff: 300 * time.Millisecond,
-		Hello: func() tunnel.Hello {
-			return tunnel.Hello{Role: tunnel.RoleAgent, Token: a.authtoken, ClientVersion: "0.0.0-test", OS: "linux",
-				InstanceID: "test"}
-		},
-		OnUp: func(ctx context.Context, s *tunnel.Session) error {
-			got, err := s.Bind(ctx, b)
-			if err != nil {
-				failed <- err
-				return err
-			}
-			bound <- got
-			return nil
-		},
-		OnStream: func(ctx context.Context, _ *tunnel.Session, st *tunnel.Stream) { a.upstream.serveStream(ctx, st) },
-	})
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = c.Run(ctx)
-	}()
-	a.Cleanup(func() { cancel(); <-done })
+	agent := a.service().StartAgent(b, a.upstream.addr)
 	select {
-	case b := <-bound:
-		return b
-	case err := <-failed:
+	case bound := <-agent.Bound:
+		return bound
+	case err := <-agent.Ended:
 		a.Fatalf("binding %s: %v", b.URL, err)
 	case <-time.After(maxWait):
 		a.Fatalf("%s was not bound", b.URL)
@@ -195,54 +157,13 @@ func (a *tenant) bind(b tunnel.Bind) tunnel.Bound {
 	panic("unreachable")
 }
 
-func (u *upstream) serveStream(ctx context.Context, st *tunnel.Stream) {
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", u.addr)
-	if err != nil {
-		_ = st.Refuse(tunnel.RefusedUpstream)
-		return
-	}
-	if err := st.Accept(); err != nil {
-		_ = conn.Close()
-		return
-	}
-	_, _ = relay.Join(ctx, st, conn.(*net.TCPConn), relay.Options{})
+// service returns the service, as the tenant calls it.
+func (a *tenant) service() *servicetest.Server {
+	return &servicetest.Server{T: a.TB, Addrs: env.at, APIKey: a.apiKey, Authtoken: a.authtoken}
 }
 
 // api calls the account API and returns the status; out may be nil.
 func (a *tenant) api(method, path string, in, out any) int {
 	a.Helper()
-	tlsConfig, err := trust.Options{CASHA256: env.at.CAFingerprint}.ClientConfig()
-	if err != nil {
-		a.Fatal(err)
-	}
-	tr := &http.Transport{TLSClientConfig: tlsConfig}
-	defer tr.CloseIdleConnections()
-	body, err := json.Marshal(in)
-	if err != nil {
-		a.Fatal(err)
-	}
-	req, err := http.NewRequestWithContext(timeoutContext(a.TB), method, "https://"+env.at.Service.String()+path,
-		bytes.NewReader(body))
-	if err != nil {
-		a.Fatal(err)
-	}
-	req.Header.Set("Authorization", "Bearer "+a.apiKey)
-	req.Header.Set("Service-Version", "2")
-	if in != nil {
-		req.Header.Set("Content-Type", "application/json")
-	} else {
-		req.Body, req.ContentLength = http.NoBody, 0
-	}
-	res, err := tr.RoundTrip(req)
-	if err != nil {
-		a.Fatal(err)
-	}
-	defer res.Body.Close()
-	answer := text(a.TB, res.Body)
-	if out != nil {
-		if err := json.Unmarshal([]byte(answer), out); err != nil {
-			a.Fatalf("%s %s: %d %s", method, path, res.StatusCode, answer)
-		}
-	}
-	return res.StatusCode
+	return a.service().CallAPI(method, path, in, out)
 }

@@ -15,6 +15,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // upstream is a web application behind an agent.
@@ -41,9 +43,7 @@ type echo struct {
 func newUpstream(t testing.TB) *upstream {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	u := &upstream{addr: l.Addr().String(), closed: make(chan string, 64), more: make(chan struct{})}
 	srv := &http.Server{Handler: u}
 	done := make(chan struct{})

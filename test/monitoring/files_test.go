@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // rule is a rule of Prometheus.
@@ -97,9 +99,7 @@ func list(t *testing.T, pattern string) []string {
 func read(t *testing.T, file string) string {
 	t.Helper()
 	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return string(text)
 }
 

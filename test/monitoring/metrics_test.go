@@ -14,6 +14,7 @@ import (
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/postgrestest"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
@@ -67,9 +68,7 @@ func (w *world) scrape() scraped {
 	for _, address := range w.metrics {
 		req, err := http.NewRequestWithContext(w.Context(), http.MethodGet, fmt.Sprintf("http://%s/metrics", address),
 			nil)
-		if err != nil {
-			w.Fatal(err)
-		}
+		must.Succeed(w, err)
 		text, err := get(req)
 		if err != nil {
 			w.Fatalf("scraping %s: %v", address, err)

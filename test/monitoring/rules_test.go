@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/fairlead-dev/fairlead/test/support/inputs"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // requirePromtool is the environment variable that forbids to skip tests because promtool is
@@ -154,13 +155,9 @@ func TestExpressions_ParseWithPromtool(t *testing.T) {
 	}
 	check := func(rules []recorded) (string, error) {
 		text, err := yaml.Marshal(map[string]any{"groups": []any{map[string]any{"name": "all", "rules": rules}}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		file := filepath.Join(t.TempDir(), "rules.yaml")
-		if err := os.WriteFile(file, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(file, text, 0o600))
 		return promtool(t, "check", "rules", file)
 	}
 	if out, err := check(rules); err != nil {
@@ -185,9 +182,7 @@ func TestLinks_OfDashboardsExist(t *testing.T) {
 				continue
 			}
 			u, err := url.Parse(address)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			if found++; u.Fragment != "" && sections(t, u.Path)[u.Fragment] == "" {
 				t.Errorf("%s: %s: there is no section %s in docs/fix/runbooks/%s", file, l.Title, u.Fragment, u.Path)
 			}

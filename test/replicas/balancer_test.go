@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/test/support/frozen"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
@@ -81,9 +82,7 @@ func startBalancer(t testing.TB) *balancer {
 	var listeners []net.Listener
 	for front := range fronts {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		listeners = append(listeners, l)
 		b.addrs[front] = l.Addr().String()
 		b.running.Go(func() { b.accept(l, front) })

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/test/support/closedport"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
@@ -59,9 +60,7 @@ func dialFrom(t *testing.T, b *balancer, front int, from string) *lineConn {
 		d.LocalAddr = &net.TCPAddr{IP: net.ParseIP(from)}
 	}
 	c, err := d.DialContext(t.Context(), "tcp", b.addrs[front])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return &lineConn{c, bufio.NewReader(c)}
 }
@@ -84,9 +83,7 @@ func (c *lineConn) ask(within time.Duration) (int, error) {
 func (c *lineConn) mustAsk(t *testing.T) int {
 	t.Helper()
 	n, err := c.ask(time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return n
 }
 

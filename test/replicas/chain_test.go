@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 
 	"github.com/fairlead-dev/fairlead/internal/trust"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // The endpoints of a chain.
@@ -60,9 +61,7 @@ func (c *chain) public(scheme string) []*target {
 func (c *chain) api() []*target {
 	c.r.t.Helper()
 	config, err := trust.Options{CASHA256: c.r.fingerprint}.ClientConfig()
-	if err != nil {
-		c.r.t.Fatal(err)
-	}
+	must.Succeed(c.r.t, err)
 	config.ServerName, config.NextProtos = "127.0.0.1", []string{"http/1.1"}
 	addr := c.r.balancer.addrs[frontService]
 	return []*target{{name: "API, kept", addr: addr, host: addr, key: c.r.apiKey, tls: config, kept: true},

@@ -18,11 +18,10 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/testenv"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
@@ -32,27 +31,13 @@ import (
 var compatCluster struct {
 	once sync.Once
 	env  *testenv.Env
-	kube client.Client
 	err  error
 }
 
 // compatReleases counts the releases of all tests.
 var compatReleases atomic.Int32
 
-func startCompatCluster() {
-	c := &compatCluster
-	if c.env, c.err = testenv.New(); c.err != nil {
-		return
-	}
-	scheme := runtime.NewScheme()
-	if c.err = clientgoscheme.AddToScheme(scheme); c.err != nil {
-		return
-	}
-	if c.err = v1alpha1.AddToScheme(scheme); c.err != nil {
-		return
-	}
-	c.kube, c.err = client.New(c.env.Config, client.Options{Scheme: scheme})
-}
+func startCompatCluster() { compatCluster.env, compatCluster.err = testenv.New() }
 
 func stopCompatCluster() {
 	if compatCluster.env != nil {
@@ -64,7 +49,7 @@ func stopCompatCluster() {
 type release struct {
 	r         *rig
 	p         programs
-	kube      client.Client
+	kube      *testenv.Kube
 	number    int32
 	namespace string
 	target    string // the namespace that Services are projected into
@@ -80,13 +65,11 @@ func (r *rig) startOperator(p programs) *release {
 		r.t.Fatal(compatCluster.err)
 	}
 	n := compatReleases.Add(1)
-	o := &release{r: r, p: p, kube: compatCluster.kube, number: n, namespace: fmt.Sprintf("fairlead-%d", n),
-		target: fmt.Sprintf("demo-%d", n)}
+	o := &release{r: r, p: p, kube: testenv.NewKube(r.t, compatCluster.env.Config), number: n,
+		namespace: fmt.Sprintf("fairlead-%d", n), target: fmt.Sprintf("demo-%d", n)}
 	for name, text := range map[string][]byte{"kubeconfig": compatCluster.env.Kubeconfig,
 		"ca.crt": []byte(r.run("ca"))} {
-		if err := os.WriteFile(filepath.Join(r.dir, name), text, 0o600); err != nil {
-			r.t.Fatal(err)
-		}
+		must.Succeed(r.t, os.WriteFile(filepath.Join(r.dir, name), text, 0o600))
 	}
 	o.createObjects()
 	o.startManager()
@@ -104,27 +87,20 @@ func (o *release) anchor() string { return o.namespace + ".fairlead-operator-anc
 // createObjects creates what the chart does, in part, and the forwarder's pod.
 func (o *release) createObjects() {
 	o.r.t.Helper()
-	ctx := o.r.t.Context()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: o.namespace, Name: o.podName(),
 		Labels: map[string]string{"app.kubernetes.io/name": "fairlead-forwarder",
 			"app.kubernetes.io/instance": "fairlead"}},
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "forwarder", Image: "example.com/none"}}}}
-	for _, object := range []client.Object{
+	o.kube.MustCreate(
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: o.namespace}},
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: o.target}},
 		&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: o.anchor()}},
 		&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: o.namespace, Name: "fairlead-operator-anchor"}},
 		pod,
-	} {
-		if err := o.kube.Create(ctx, object); err != nil {
-			o.r.t.Fatal(err)
-		}
-	}
+	)
 	pod.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: o.podIP(),
 		Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}
-	if err := o.kube.Status().Update(ctx, pod); err != nil {
-		o.r.t.Fatal(err)
-	}
+	must.Succeed(o.r.t, o.kube.Status().Update(o.r.t.Context(), pod))
 }
 
 func (o *release) env() []string {
@@ -181,9 +157,7 @@ func (o *release) operator() *v1alpha1.KubernetesOperator {
 	o.r.t.Helper()
 	k := &v1alpha1.KubernetesOperator{}
 	key := client.ObjectKey{Namespace: o.namespace, Name: "fairlead"}
-	if err := o.kube.Get(o.r.t.Context(), key, k); err != nil {
-		o.r.t.Fatal(err)
-	}
+	must.Succeed(o.r.t, o.kube.Get(o.r.t.Context(), key, k))
 	return k
 }
 

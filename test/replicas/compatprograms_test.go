@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
@@ -138,15 +139,11 @@ func (m *machine) serve(endpoints string, count int) *agentProcess {
 	m.r.t.Helper()
 	path := filepath.Join(m.home, ".config", "fairlead", "config.yaml")
 	settings, err := os.ReadFile(path)
-	if err != nil {
-		m.r.t.Fatal(err)
-	}
+	must.Succeed(m.r.t, err)
 	if before, _, found := bytes.Cut(settings, []byte("endpoints:")); found {
 		settings = before
 	}
-	if err := os.WriteFile(path, append(settings, endpoints...), 0o600); err != nil {
-		m.r.t.Fatal(err)
-	}
+	must.Succeed(m.r.t, os.WriteFile(path, append(settings, endpoints...), 0o600))
 	a := &agentProcess{m: m, process: startProgram(m.r.t, m.p.agent(), m.p.name+" agent", m.env(), "start", "--all",
 		"--log-format", "json", "--log-level", "debug")}
 	wait.Until(m.r.t, "endpoints of the agent to be online", func() bool {

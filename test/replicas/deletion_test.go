@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
@@ -30,17 +31,13 @@ func (r *rig) deleteEndpoint(t *testing.T, server int) {
 	host := fmt.Sprintf("cloud-%d.%s", server, domain)
 	raw, err := r.replicas[0].api.CreateObject(t.Context(), "/endpoints", map[string]any{
 		"url": "http://" + host, "bindings": []string{"public"}, "traffic_policy": answerPolicy})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	targets := r.targetsAtEach(host)
 	for _, g := range targets {
 		wait.Until(t, "cloud endpoint to be served", func() bool { return g.request(t.Context()) == nil })
 	}
 	id := idOf(t, raw)
-	if err := r.replicas[server].api.DeleteObject(t.Context(), "/endpoints/"+id); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, r.replicas[server].api.DeleteObject(t.Context(), "/endpoints/"+id))
 	requireGone(t, "a deleted endpoint", targets)
 	for i, s := range r.replicas {
 		if _, err := s.api.Endpoint(t.Context(), id); account.CodeOf(err) != account.CodeNotFound {
@@ -81,13 +78,9 @@ func (r *rig) deleteAuthtoken(t *testing.T, server int) {
 	t.Helper()
 	raw, err := r.replicas[server].api.CreateObject(t.Context(), "/credentials",
 		map[string]any{"acl": []string{"bind:*"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var made struct{ ID, Token string }
-	if err := json.Unmarshal(raw, &made); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, json.Unmarshal(raw, &made))
 	host := fmt.Sprintf("token-%d.%s", server, domain)
 	a, _ := r.startAgentWith(-1, made.Token,
 		endpoint{url: "http://" + host, binding: "public", upstream: startUpstream(t)})
@@ -96,9 +89,7 @@ func (r *rig) deleteAuthtoken(t *testing.T, server int) {
 	for _, g := range targets {
 		wait.Until(t, "agent to be served", func() bool { return g.request(t.Context()) == nil })
 	}
-	if err := r.replicas[server].api.DeleteObject(t.Context(), "/credentials/"+made.ID); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, r.replicas[server].api.DeleteObject(t.Context(), "/credentials/"+made.ID))
 	requireGone(t, "the agent of a deleted authtoken", targets)
 	if err := wait.Receive(t, "end of the agent", a.ended); err == nil {
 		t.Error("the agent of a deleted authtoken has ended without an error")
@@ -121,9 +112,7 @@ func (r *rig) stopSession(t *testing.T, server int) {
 		wait.Until(t, "agent to be served", func() bool { return g.request(t.Context()) == nil })
 	}
 	stop := "/tunnel_sessions/" + e.TunnelSession.ID + "/stop"
-	if err := r.replicas[server].api.PostAction(t.Context(), stop); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, r.replicas[server].api.PostAction(t.Context(), stop))
 	requireGone(t, "the agent of a stopped session", targets)
 	if err := wait.Receive(t, "end of the agent", a.ended); err == nil {
 		t.Error("the agent of a stopped session has ended without an error")

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/service/store"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
@@ -17,14 +18,10 @@ import (
 func (r *rig) registered() (ids []string) {
 	r.t.Helper()
 	st, err := store.Open(r.t.Context(), store.Options{DataDir: r.dir, DatabaseURL: r.databaseURL})
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must.Succeed(r.t, err)
 	defer func() { _ = st.Close() }()
 	all, err := st.Replicas(r.t.Context())
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must.Succeed(r.t, err)
 	for _, s := range all {
 		ids = append(ids, s.ID)
 	}
@@ -149,16 +146,12 @@ func TestReplicas_WritesDoNotWaitForKilledServer(t *testing.T) {
 	r := startRig(t, 3)
 	raw, err := r.replicas[0].api.CreateObject(t.Context(), "/endpoints", map[string]any{
 		"url": "http://cloud." + domain, "bindings": []string{"public"}, "traffic_policy": answerPolicy})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	r.replicas[1].kill()
 	r.replicas[1].start()
 	r.replicas[1].waitReady()
 	began := time.Now()
-	if err := r.replicas[0].api.DeleteObject(t.Context(), "/endpoints/"+idOf(t, raw)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, r.replicas[0].api.DeleteObject(t.Context(), "/endpoints/"+idOf(t, raw)))
 	if took, most := time.Since(began), limit(2*time.Second, 8*time.Second); took > most {
 		t.Errorf("a deletion is answered after %s, want at most %s", took, most)
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
@@ -61,13 +62,9 @@ func (r *rig) startFleet(n int) *fleet {
 func (r *rig) createAuthtoken() string {
 	r.t.Helper()
 	raw, err := r.replicas[0].api.CreateObject(r.t.Context(), "/credentials", map[string]any{"acl": []string{"bind:*"}})
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must.Succeed(r.t, err)
 	var made struct{ Token string }
-	if err := json.Unmarshal(raw, &made); err != nil {
-		r.t.Fatal(err)
-	}
+	must.Succeed(r.t, json.Unmarshal(raw, &made))
 	return made.Token
 }
 

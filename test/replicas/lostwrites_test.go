@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // publicEndpoint returns a public endpoint with a host below domain.
@@ -43,9 +44,7 @@ func (r *rig) isServedEverywhere(name string) bool {
 func (r *rig) holder(name string) string {
 	r.t.Helper()
 	list, err := r.replicas[0].api.ListEndpoints(r.t.Context(), account.EndpointFilter{})
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must.Succeed(r.t, err)
 	for _, e := range list.Endpoints {
 		if e.Host == name+"."+domain && e.Status == account.StatusOnline && e.TunnelSession != nil {
 			return e.TunnelSession.ID
@@ -128,18 +127,14 @@ func (r *rig) loseWrites(ended, taking *testAgent) (lost string) {
 	ended.stop()
 	taking.stop()
 	session := r.holder("replaced")
-	if err := r.replicas[0].api.PostAction(r.t.Context(), "/tunnel_sessions/"+session+"/restart"); err != nil {
-		r.t.Fatal(err)
-	}
+	must.Succeed(r.t, r.replicas[0].api.PostAction(r.t.Context(), "/tunnel_sessions/"+session+"/restart"))
 	r.poll("a session to be replaced", time.Now(), func() bool {
 		lost = r.holder("replaced")
 		return lost != "" && lost != session
 	})
 	r.poll("the second endpoint to be bound", time.Now(), func() bool { return r.isServedEverywhere("wanted") })
 	for i := range 5 {
-		if err := r.createEndpoint(i%3, fmt.Sprintf("http://lost-%d.demo", i)); err != nil {
-			r.t.Fatal(err)
-		}
+		must.Succeed(r.t, r.createEndpoint(i%3, fmt.Sprintf("http://lost-%d.demo", i)))
 	}
 	return lost
 }

@@ -8,15 +8,15 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // metric returns the sum of a metric's samples whose labels contain all the texts.
 func (s *replica) metric(name string, labels ...string) float64 {
 	s.r.t.Helper()
 	res, err := http.Get("http://" + s.metrics + "/metrics")
-	if err != nil {
-		s.r.t.Fatal(err)
-	}
+	must.Succeed(s.r.t, err)
 	defer func() { _ = res.Body.Close() }()
 	sum, lines := 0.0, bufio.NewScanner(res.Body)
 next:
@@ -31,9 +31,7 @@ next:
 			}
 		}
 		value, err := strconv.ParseFloat(line[strings.LastIndexByte(line, ' ')+1:], 64)
-		if err != nil {
-			s.r.t.Fatal(err)
-		}
+		must.Succeed(s.r.t, err)
 		sum += value
 	}
 	return sum

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/postgrestest"
 )
 
@@ -65,18 +66,14 @@ func TestReplicas_ServeWithoutPostgres(t *testing.T) {
 	before := r.registered()
 	l := startLoad(t, requestRate(t), c.targets()...)
 	l.wait(100)
-	if err := pg.Down(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, pg.Down())
 	time.Sleep(duration(t, outageVariable, 5*time.Second))
 	for i := range r.replicas {
 		if !r.balancer.isUp(i) {
 			t.Errorf("%s is not ready while PostgreSQL is away", r.replicas[i].name)
 		}
 	}
-	if err := pg.Up(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, pg.Up())
 	took := r.requireWrites(time.Now())
 	if most := limit(3*time.Second, 10*time.Second); took > most {
 		t.Errorf("all servers write %s after PostgreSQL is back, want %s", took, most)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
@@ -36,9 +37,7 @@ func (r *rig) interposeRelays(exec func(statement string) error) *relays {
 			`; RETURN NEW; END $$`,
 		`CREATE TRIGGER interpose BEFORE INSERT ON replicas FOR EACH ROW EXECUTE FUNCTION interpose()`,
 	} {
-		if err := exec(statement); err != nil {
-			r.t.Fatal(err)
-		}
+		must.Succeed(r.t, exec(statement))
 	}
 	for _, s := range r.replicas {
 		s.restart()

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/oidctest"
 )
 
@@ -62,16 +63,12 @@ func (s *site) logIn(name string, server int) *person {
 	p := &person{s: s, client: s.nextClient()}
 	s.idp.SetPerson(map[string]any{"sub": name, "email": name + "@example.com", "email_verified": true})
 	at, err := url.Parse(loginURL + "/me")
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.Succeed(s.t, err)
 	for range 10 {
 		res := p.get(server, at.String())
 		body, err := io.ReadAll(res.Body)
 		_ = res.Body.Close()
-		if err != nil {
-			s.t.Fatal(err)
-		}
+		must.Succeed(s.t, err)
 		if at.Host == loginHost {
 			p.keep(res.Cookies())
 		}
@@ -100,9 +97,7 @@ func (p *person) keep(cookies []*http.Cookie) {
 func (p *person) newRequest(target string) *http.Request {
 	p.s.t.Helper()
 	r, err := http.NewRequestWithContext(context.WithoutCancel(p.s.t.Context()), http.MethodGet, target, nil)
-	if err != nil {
-		p.s.t.Fatal(err)
-	}
+	must.Succeed(p.s.t, err)
 	r.Header.Set("Sec-Fetch-Mode", "navigate")
 	r.Header.Set("Accept", "text/html")
 	if r.URL.Host == loginHost {
@@ -133,9 +128,7 @@ func (p *person) try(server int, target string) (*http.Response, error) {
 func (p *person) get(server int, target string) *http.Response {
 	p.s.t.Helper()
 	res, err := p.try(server, target)
-	if err != nil {
-		p.s.t.Fatal(err)
-	}
+	must.Succeed(p.s.t, err)
 	return res
 }
 
@@ -186,17 +179,13 @@ func (u upgraded) Read(b []byte) (int, error) { return u.Reader.Read(b) }
 func (p *person) upgrade(server int) io.ReadCloser {
 	p.s.t.Helper()
 	raw, err := dialerFrom(p.client)(context.Background(), "tcp", p.s.replicas[server].https)
-	if err != nil {
-		p.s.t.Fatal(err)
-	}
+	must.Succeed(p.s.t, err)
 	conn, r := tls.Client(raw, p.tlsConfig()), p.newRequest(loginURL+websocketPath)
 	for k, v := range map[string]string{"Connection": "Upgrade", "Upgrade": "websocket", "Origin": loginURL,
 		"Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ=="} {
 		r.Header.Set(k, v)
 	}
-	if err := r.Write(conn); err != nil {
-		p.s.t.Fatal(err)
-	}
+	must.Succeed(p.s.t, r.Write(conn))
 	in := bufio.NewReader(conn)
 	res, err := http.ReadResponse(in, r)
 	if err != nil || res.StatusCode != http.StatusSwitchingProtocols {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/postgrestest"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
@@ -21,9 +22,7 @@ func up(t *testing.T, pg *postgrestest.Server) {
 	for deadline := time.Now().Add(time.Minute); err != nil && time.Now().Before(deadline); err = pg.Up() {
 		time.Sleep(50 * time.Millisecond)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 }
 
 // TestReplicas_SurvivePostgresRestarts kills PostgreSQL and starts it again, and restarts it in an
@@ -38,9 +37,7 @@ func TestReplicas_SurvivePostgresRestarts(t *testing.T) {
 	l := startLoad(t, requestRate(t), c.targets()...)
 	l.wait(50)
 	for name, end := range map[string]func() error{"killed": pg.Kill, "restarted": pg.Down} {
-		if err := end(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, end())
 		up(t, pg)
 		took := r.requireWrites(time.Now())
 		t.Logf("all write %s after PostgreSQL was %s", took, name)
@@ -72,9 +69,7 @@ func TestReplicas_ColdServerServesWithoutPostgres(t *testing.T) {
 		return cold.metric("fairlead_server_endpoints") == float64(len(c.ids)) &&
 			cold.metric("fairlead_server_peers", `state="linked"`) == 2
 	})
-	if err := pg.Down(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, pg.Down())
 	for _, g := range append(append(c.publicAt("http", cold.http), c.publicAt("https", cold.https)...),
 		&target{name: "an endpoint of another server", addr: cold.http, host: "elsewhere." + domain}) {
 		if err := g.request(t.Context()); err != nil {

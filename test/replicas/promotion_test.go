@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/postgrestest"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
@@ -23,17 +24,15 @@ func startPair(t *testing.T, settings ...string) *pair {
 	p := &pair{primary: startPostgres(t, settings...)}
 	url := p.primary.URL(t)
 	var err error
-	if p.standby, err = p.primary.Standby(); err != nil {
-		t.Fatal(err)
-	}
+	p.standby, err = p.primary.Standby()
+	must.Succeed(t, err)
 	t.Cleanup(func() {
 		if err := p.standby.Remove(); err != nil {
 			t.Error(err)
 		}
 	})
-	if p.url, err = p.primary.WithStandby(url, p.standby); err != nil {
-		t.Fatal(err)
-	}
+	p.url, err = p.primary.WithStandby(url, p.standby)
+	must.Succeed(t, err)
 	return p
 }
 
@@ -41,9 +40,7 @@ func startPair(t *testing.T, settings ...string) *pair {
 func (p *pair) onPrimary(t *testing.T, statements ...string) {
 	t.Helper()
 	for _, statement := range statements {
-		if err := p.primary.Exec(t.Context(), p.primary.AdminURL(), statement); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, p.primary.Exec(t.Context(), p.primary.AdminURL(), statement))
 	}
 }
 
@@ -53,20 +50,14 @@ func (p *pair) cut(t *testing.T) {
 	p.onPrimary(t, `DO $$ DECLARE written pg_lsn := pg_current_wal_lsn(); BEGIN
 		WHILE NOT EXISTS (SELECT 1 FROM pg_stat_replication WHERE replay_lsn >= written)
 		LOOP PERFORM pg_sleep(0.01); PERFORM pg_stat_clear_snapshot(); END LOOP; END $$`)
-	if err := p.standby.CutReplication(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, p.standby.CutReplication(t.Context()))
 }
 
 // failOver kills the primary and promotes the standby.
 func (p *pair) failOver(t *testing.T) {
 	t.Helper()
-	if err := p.primary.Crash(); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.standby.Promote(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, p.primary.Crash())
+	must.Succeed(t, p.standby.Promote(t.Context()))
 }
 
 // TestReplicas_FollowPromotedStandby kills PostgreSQL and promotes its synchronous standby: traffic
@@ -115,9 +106,7 @@ func (r *rig) requireOneEpoch(before account.ResourceVersion, watchers []*watche
 func (r *rig) version(server int) account.ResourceVersion {
 	r.t.Helper()
 	list, err := r.replicas[server].api.ListEndpoints(r.t.Context(), account.EndpointFilter{})
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must.Succeed(r.t, err)
 	return list.Version
 }
 

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // benchVariable asks for TestRatios.
@@ -22,9 +24,7 @@ func (r *rig) cpu() (sum time.Duration) {
 	const scheduled = 2 // a clock that has nanoseconds, of the process whose id's complement is in the bits above three
 	for _, s := range r.replicas {
 		var used unix.Timespec
-		if err := unix.ClockGettime(int32(^s.cmd.Process.Pid<<3|scheduled), &used); err != nil {
-			r.t.Fatal(err)
-		}
+		must.Succeed(r.t, unix.ClockGettime(int32(^s.cmd.Process.Pid<<3|scheduled), &used))
 		sum += time.Duration(used.Nano())
 	}
 	return sum

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // changed returns the server's command line with a flag's value changed; without a value the flag
@@ -31,9 +33,7 @@ func TestReplicas_RefuseOtherSettings(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 2)
 	key := filepath.Join(r.dir, "other.key")
-	if err := os.WriteFile(key, []byte(strings.Repeat("ab", 32)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(key, []byte(strings.Repeat("ab", 32)), 0o600))
 	s := r.newReplica(2, true)
 	taken := r.replicas[0].relay
 	for _, c := range []struct {

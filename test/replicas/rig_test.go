@@ -24,6 +24,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/apiclient"
 	"github.com/fairlead-dev/fairlead/internal/trust"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
@@ -91,9 +92,7 @@ func newRig(t *testing.T, databaseURL string, servers int, flags ...string) *rig
 	_, _ = rand.Read(key)
 	for name, text := range map[string]string{"secret.key": hex.EncodeToString(key), "api-key": r.apiKey,
 		"authtoken": r.authtoken} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	for i := range servers {
 		r.replicas = append(r.replicas, r.newReplica(i, servers > 1))
@@ -250,14 +249,10 @@ func (r *rig) run(args ...string) string {
 func (r *rig) newAPI(url string) *apiclient.Client {
 	r.t.Helper()
 	config, err := trust.Options{CASHA256: r.fingerprint}.ClientConfig()
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must.Succeed(r.t, err)
 	c, err := apiclient.New(apiclient.Options{BaseURL: url, TLS: config,
 		APIKey: func() (string, error) { return r.apiKey, nil }})
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must.Succeed(r.t, err)
 	r.t.Cleanup(c.CloseIdleConnections)
 	return c
 }

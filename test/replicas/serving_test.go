@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
@@ -132,8 +133,6 @@ func TestReplicas_AgentFindsAnotherServer(t *testing.T) {
 func (r *rig) endpointStatus(replica int, id string) string {
 	r.t.Helper()
 	e, err := r.replicas[replica].api.Endpoint(r.t.Context(), id)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must.Succeed(r.t, err)
 	return e.Status
 }

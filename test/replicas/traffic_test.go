@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/trust"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
@@ -30,13 +31,9 @@ type dashboard struct {
 func (s *replica) signIn(key string) *dashboard {
 	s.r.t.Helper()
 	config, err := trust.Options{CASHA256: s.r.fingerprint}.ClientConfig()
-	if err != nil {
-		s.r.t.Fatal(err)
-	}
+	must.Succeed(s.r.t, err)
 	jar, err := cookiejar.New(nil)
-	if err != nil {
-		s.r.t.Fatal(err)
-	}
+	must.Succeed(s.r.t, err)
 	d := &dashboard{s, &http.Client{Transport: &http.Transport{TLSClientConfig: config}, Jar: jar,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
 	s.r.t.Cleanup(d.client.CloseIdleConnections)
@@ -55,20 +52,14 @@ func (d *dashboard) request(path string, form url.Values) (status int, page stri
 	}
 	req, err := http.NewRequestWithContext(d.r.t.Context(), method, "https://"+d.addr+"/ui/"+path,
 		strings.NewReader(form.Encode()))
-	if err != nil {
-		d.r.t.Fatal(err)
-	}
+	must.Succeed(d.r.t, err)
 	req.Header.Set("Sec-Fetch-Site", "same-origin")
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	res, err := d.client.Do(req)
-	if err != nil {
-		d.r.t.Fatal(err)
-	}
+	must.Succeed(d.r.t, err)
 	defer func() { _ = res.Body.Close() }()
 	text, err := io.ReadAll(res.Body)
-	if err != nil {
-		d.r.t.Fatal(err)
-	}
+	must.Succeed(d.r.t, err)
 	return res.StatusCode, string(text)
 }
 
@@ -78,14 +69,10 @@ func (s *replica) call(path string, n int) {
 	s.r.t.Helper()
 	for range n {
 		req, err := http.NewRequestWithContext(s.r.t.Context(), http.MethodGet, "http://"+s.http+path, nil)
-		if err != nil {
-			s.r.t.Fatal(err)
-		}
+		must.Succeed(s.r.t, err)
 		req.Host = "web." + domain
 		res, err := http.DefaultClient.Do(req)
-		if err != nil {
-			s.r.t.Fatal(err)
-		}
+		must.Succeed(s.r.t, err)
 		_ = res.Body.Close()
 		if res.StatusCode != http.StatusOK {
 			s.r.t.Fatalf("%s answers %s", s.name, res.Status)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
@@ -153,9 +154,7 @@ func (w *watcher) apply(e account.EndpointEvent, after account.ResourceVersion) 
 func (w *watcher) requireList(server int) {
 	w.r.t.Helper()
 	list, err := w.r.replicas[server].api.ListEndpoints(w.r.t.Context(), account.EndpointFilter{})
-	if err != nil {
-		w.r.t.Fatal(err)
-	}
+	must.Succeed(w.r.t, err)
 	want := map[string]string{}
 	for _, e := range list.Endpoints {
 		want[e.ID] = e.URL
@@ -191,9 +190,7 @@ func (r *rig) eventLatencies(watchers []*watcher, n int) (latencies []time.Durat
 	r.t.Helper()
 	for i := range n {
 		url := fmt.Sprintf("http://event-%d.demo", i)
-		if err := r.createEndpoint(0, url); err != nil {
-			r.t.Fatal(err)
-		}
+		must.Succeed(r.t, r.createEndpoint(0, url))
 		answered := time.Now()
 		for _, w := range watchers {
 			wait.Until(r.t, "event", func() bool { _, ok := w.seenAt(url); return ok })

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // Every condition and every reason that kubectl can show has a row of its own in the operator's
@@ -40,18 +42,14 @@ func TestConditions_AreDocumented(t *testing.T) {
 func constants(t *testing.T, file string) []string {
 	t.Helper()
 	parsed, err := parser.ParseFile(token.NewFileSet(), file, read(t, file), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var values []string
 	ast.Inspect(parsed, func(n ast.Node) bool {
 		if spec, ok := n.(*ast.ValueSpec); ok {
 			for _, v := range spec.Values {
 				if lit, ok := v.(*ast.BasicLit); ok && lit.Kind == token.STRING {
 					text, err := strconv.Unquote(lit.Value)
-					if err != nil {
-						t.Fatal(err)
-					}
+					must.Succeed(t, err)
 					values = append(values, text)
 				}
 			}

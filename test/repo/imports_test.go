@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 const module = "github.com/fairlead-dev/fairlead"
@@ -33,9 +35,7 @@ func packages(t *testing.T) map[string]goPackage {
 	found := map[string]goPackage{}
 	for dec := json.NewDecoder(bytes.NewReader(out)); dec.More(); {
 		var p goPackage
-		if err := dec.Decode(&p); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, dec.Decode(&p))
 		found[strings.TrimPrefix(p.ImportPath, module+"/")] = p
 	}
 	return found

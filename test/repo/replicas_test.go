@@ -11,6 +11,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 var haproxyBlock = regexp.MustCompile("(?s)```haproxy\n(.*?)```")
@@ -32,9 +34,7 @@ func TestReplicas_HAProxyAcceptsConfig(t *testing.T) {
 			config = bytes.Replace(config, []byte("balance roundrobin"), []byte("balance by-mood"), 1)
 		}
 		path := filepath.Join(t.TempDir(), "haproxy.cfg")
-		if err := os.WriteFile(path, config, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(path, config, 0o600))
 		out, err := exec.CommandContext(t.Context(), haproxy, "-c", "-f", path).CombinedOutput()
 		if refused := err != nil || strings.Contains(string(out), "[WARNING]"); refused != bad {
 			t.Errorf("bad %v: haproxy says %s(%v)", bad, out, err)
@@ -52,9 +52,7 @@ func TestReplicas_SystemdDropIn(t *testing.T) {
 	for _, further := range []string{"", "NoSuchSetting=yes\n"} {
 		dir := t.TempDir()
 		unit := filepath.Join(dir, "fairlead-server.service")
-		if err := os.Mkdir(unit+".d", 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.Mkdir(unit+".d", 0o700))
 		for from, to := range map[string]string{"fairlead-server.service": unit,
 			"fairlead-server-replica.conf": unit + ".d/replica.conf"} {
 			text := bytes.ReplaceAll(read(t, "packaging/systemd/"+from), []byte("=/usr/local/bin/fairlead-server "),
@@ -62,9 +60,7 @@ func TestReplicas_SystemdDropIn(t *testing.T) {
 			if to != unit {
 				text = append(text, further...)
 			}
-			if err := os.WriteFile(to, text, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, os.WriteFile(to, text, 0o600))
 		}
 		out, err := exec.CommandContext(t.Context(), analyze, "verify", "--man=no", unit).CombinedOutput()
 		if said := err != nil || len(out) > 0; said != (further != "") {

@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // Limits of one type and one package: past them it has more than one subject.
@@ -102,9 +104,7 @@ func countStructure(t *testing.T) *structure {
 		}
 		src := read(t, file)
 		parsed, err := parser.ParseFile(token.NewFileSet(), file, src, parser.ParseComments)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		s.packages[filepath.Dir(file)]++
 		s.counts["lines of product"] += strings.Count(string(src), "\n")
 		if upstreamProtocol.Match(src) {

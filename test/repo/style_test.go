@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // Budgets of architecture and review: past them a name is missing.
@@ -55,9 +57,7 @@ func tracked(t *testing.T, pattern string) []string {
 func read(t *testing.T, file string) []byte {
 	t.Helper()
 	src, err := os.ReadFile(filepath.Join("../..", file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return src
 }
 
@@ -94,9 +94,7 @@ func TestSizes(t *testing.T) {
 		}
 		fset := token.NewFileSet()
 		parsed, err := parser.ParseFile(fset, file, src, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		for _, d := range parsed.Decls {
 			fn, ok := d.(*ast.FuncDecl)
 			if !ok || strings.HasSuffix(file, "_test.go") {
@@ -124,9 +122,7 @@ func TestPackageComments(t *testing.T) {
 		}
 		parsed, err := parser.ParseFile(token.NewFileSet(), file, read(t, file),
 			parser.ParseComments|parser.PackageClauseOnly)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		dir := filepath.Dir(file)
 		documented[dir] += parsed.Doc.Text()
 	}

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"testing"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // maxExposure is what `systemd-analyze security` may say of a unit, in tenths: up to 2 of 10. An
@@ -34,18 +36,15 @@ func TestSystemdUnits(t *testing.T) {
 		name := "unknown.service"
 		if !bad {
 			name = filepath.Base(unit)
-			if text, err = os.ReadFile(unit); err != nil {
-				t.Fatal(err)
-			}
+			text, err = os.ReadFile(unit)
+			must.Succeed(t, err)
 			if !program.Match(text) {
 				t.Errorf("%s: its program is not in /usr/local/bin", name)
 			}
 			text = program.ReplaceAll(text, []byte("${1}/bin/true "))
 		}
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(path, text, 0o600))
 		out, err := exec.CommandContext(t.Context(), analyze, "verify", "--man=no", path).CombinedOutput()
 		if said := err != nil || len(out) > 0; said != bad {
 			t.Errorf("%s: systemd-analyze verify says %s(%v)", name, out, err)

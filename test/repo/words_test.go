@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // vagueWords do not name the actor, or tell of the work instead of the code: nobody, somebody,
@@ -37,9 +39,7 @@ func TestWords_NameTheActor(t *testing.T) {
 		}
 		fset := token.NewFileSet()
 		parsed, err := parser.ParseFile(fset, file, src, parser.ParseComments)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		for _, group := range parsed.Comments {
 			report(file, fset.Position(group.Pos()).Line, group.Text())
 		}

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 const (
@@ -17,12 +19,8 @@ const (
 
 func write(t *testing.T, path, text string, mode os.FileMode) string {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(text), mode); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(path, mode); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, []byte(text), mode))
+	must.Succeed(t, os.Chmod(path, mode))
 	return path
 }
 
@@ -77,9 +75,7 @@ func TestSave_KeepsKeysOrderAndComments(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			path := write(t, filepath.Join(t.TempDir(), "config.yaml"), c.before, 0o644)
-			if err := Save(path, map[string]string{KeyAuthtoken: tokenA}); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, Save(path, map[string]string{KeyAuthtoken: tokenA}))
 			if got, _ := os.ReadFile(path); string(got) != c.want {
 				t.Errorf("got:\n%s\nwant:\n%s", got, c.want)
 			}
@@ -99,10 +95,8 @@ func TestSave_CreatesPrivateFile(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a", "fairlead")
 	path := filepath.Join(dir, "config.yaml")
 	for range 2 {
-		if err := Save(path, map[string]string{KeyAuthtoken: tokenA, KeyCASHA256: strings.Repeat("1", 64),
-			KeyCAFile: ""}); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, Save(path, map[string]string{KeyAuthtoken: tokenA, KeyCASHA256: strings.Repeat("1", 64),
+			KeyCAFile: ""}))
 	}
 	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("directory: %v, %v; want 0700", info.Mode(), err)
@@ -122,12 +116,8 @@ func TestSave_FollowsSymbolicLink(t *testing.T) {
 	dir := t.TempDir()
 	real := write(t, filepath.Join(dir, "dotfiles.yaml"), "server_url: https://a\n", 0o600)
 	link := filepath.Join(dir, "config.yaml")
-	if err := os.Symlink(real, link); err != nil {
-		t.Fatal(err)
-	}
-	if err := Save(link, map[string]string{KeyAuthtoken: tokenA}); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Symlink(real, link))
+	must.Succeed(t, Save(link, map[string]string{KeyAuthtoken: tokenA}))
 	if info, err := os.Lstat(link); err != nil || info.Mode()&os.ModeSymlink == 0 {
 		t.Errorf("the link was replaced: %v, %v", info.Mode(), err)
 	}
@@ -139,9 +129,7 @@ func TestSave_FollowsSymbolicLink(t *testing.T) {
 func TestSave_RemovesEmptyKeys(t *testing.T) {
 	t.Parallel()
 	path := write(t, filepath.Join(t.TempDir(), "config.yaml"), "ca_file: a\nserver_url: https://a\n", 0o600)
-	if err := Save(path, map[string]string{KeyCAFile: "", KeyCASHA256: "ff"}); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, Save(path, map[string]string{KeyCAFile: "", KeyCASHA256: "ff"}))
 	if got, _ := os.ReadFile(path); string(got) != "server_url: https://a\nca_sha256: ff\n" {
 		t.Errorf("got %q", got)
 	}
@@ -184,9 +172,7 @@ func FuzzConfigFile(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		path := filepath.Join(t.TempDir(), "config.yaml")
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(path, []byte(text), 0o600))
 		before, err := readFile(path, true)
 		if err != nil {
 			return

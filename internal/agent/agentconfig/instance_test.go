@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 func acquire(t *testing.T, dir string) *Instance {
@@ -31,9 +32,7 @@ func TestAcquireInstance_OneIDPerProcess(t *testing.T) {
 	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("state directory: %v, %v", info.Mode(), err)
 	}
-	if err := first.Release(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, first.Release())
 	again := acquire(t, dir)
 	if again.ID != first.ID {
 		t.Errorf("after a restart the id is %s, was %s", again.ID, first.ID)
@@ -54,9 +53,7 @@ func TestAcquireInstance_ReplacesDamagedFile(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "instance-0"), "in-NOT AN ID\n", 0o600)
 	made := acquire(t, dir)
-	if err := made.Release(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, made.Release())
 	if again := acquire(t, dir); again.ID != made.ID {
 		t.Errorf("the new id was not kept: %s, then %s", made.ID, again.ID)
 	}

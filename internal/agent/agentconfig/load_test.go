@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 func noEnv(string) string { return "" }
@@ -61,9 +63,7 @@ func TestLoad_Precedence(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s, err := Load(c.flags, c.env, strings.NewReader(tokenB+"\n"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			got := fmt.Sprint(s.ServerURL.Text, " ", s.Authtoken(), " ", s.CAFile.Text, " ", s.CASHA256.Text, " ",
 				s.ServerURL.Source)
 			want := fmt.Sprint(c.server, " ", c.token, " ", c.caFile, " ", c.fp, " ", c.serverSource)
@@ -185,9 +185,7 @@ func TestAuthtoken_RereadsRotatedFile(t *testing.T) {
 			if got := s.Authtoken(); got != tokenB {
 				t.Errorf("after the file broke: %q", got)
 			}
-			if err := os.Remove(path); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, os.Remove(path))
 			if got := s.Authtoken(); got != tokenB {
 				t.Errorf("after the file went: %q", got)
 			}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/path"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // The requests of the checks of the Service demo/hello, which clusters export to each other.
@@ -301,9 +302,7 @@ func checkScenario(t *testing.T, f *fake, s scenario) path.Report {
 		t.Errorf("a broken hop without words: %+v", h)
 	}
 	var b bytes.Buffer
-	if err := Print(&b, r, PrintOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, Print(&b, r, PrintOptions{}))
 	fitsTerminal(t, b.String())
 	golden(t, s.name+".txt", b.Bytes())
 	f.checkCalls()

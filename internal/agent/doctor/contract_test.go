@@ -23,6 +23,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/serviceimport"
 	real "github.com/fairlead-dev/fairlead/internal/operator/forwarder"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // TestLabels_EqualOperators compares the doctor's constants with the operator's: the agent links no
@@ -107,18 +108,14 @@ func through(t *testing.T, from, to any) {
 	if err == nil {
 		err = json.Unmarshal(text, to)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 }
 
 func TestExecRunner_LimitsTimeAndOutput(t *testing.T) {
 	t.Parallel()
 	script := filepath.Join(t.TempDir(), "kubectl")
-	if err := os.WriteFile(script,
-		[]byte("#!/bin/sh\necho out; echo err >&2; [ \"$1\" = hang ] && exec sleep 60; exit $1\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(script,
+		[]byte("#!/bin/sh\necho out; echo err >&2; [ \"$1\" = hang ] && exec sleep 60; exit $1\n"), 0o700))
 	run := ExecRunner(script)
 	if out, stderr, err := run(t.Context(), []string{"0"}); err != nil || string(out) != "out\n" ||
 		string(stderr) != "err\n" {

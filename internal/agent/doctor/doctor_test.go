@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/fairlead-dev/fairlead/internal/path"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -79,9 +80,7 @@ func TestPrint_VerboseShowsEvidence(t *testing.T) {
 	f := recorded(t)
 	r := Run(t.Context(), f.o)
 	var b bytes.Buffer
-	if err := Print(&b, r, PrintOptions{Verbose: true, Color: true}); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, Print(&b, r, PrintOptions{Verbose: true, Color: true}))
 	golden(t, "verbose and colour.txt", b.Bytes())
 }
 
@@ -90,9 +89,7 @@ func TestReport_JSON(t *testing.T) {
 	f := recorded(t)
 	f.offline("no agent is connected for http://api.demo")
 	out, err := json.MarshalIndent(Run(t.Context(), f.o), "", "  ")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	golden(t, "agent offline.json", append(out, '\n'))
 }
 

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/internal/path"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // The requests of the checks to the cluster that exports http://api.demo.
@@ -212,9 +213,7 @@ func TestRun_OfAgentEndpoint(t *testing.T) {
 				t.Errorf("the URL is %q", r.URL)
 			}
 			var b bytes.Buffer
-			if err := Print(&b, r, PrintOptions{}); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, Print(&b, r, PrintOptions{}))
 			fitsTerminal(t, b.String())
 			golden(t, s.name+".txt", b.Bytes())
 			f.checkCalls()

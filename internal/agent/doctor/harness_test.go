@@ -18,6 +18,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/statustoken"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -94,9 +95,7 @@ func recorded(t *testing.T) *fake {
 		askAnyPods: "forwarders", askBEPAt: "boundendpoints",
 	} {
 		out, err := os.ReadFile(filepath.Join("testdata", "recorded", file+".json"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		f.answers[ask] = &answer{out: string(out)}
 	}
 	f.none(askAccess)
@@ -117,9 +116,7 @@ func recorded(t *testing.T) *fake {
 func parse(t *testing.T, raw string) account.EndpointURL {
 	t.Helper()
 	u, err := account.ParseEndpointURL(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return u
 }
 
@@ -208,9 +205,7 @@ func golden(t *testing.T, name string, got []byte) {
 	t.Helper()
 	file := filepath.Join("testdata", "golden", strings.ReplaceAll(name, " ", "-"))
 	if *update {
-		if err := os.WriteFile(file, got, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(file, got, 0o600))
 		return
 	}
 	want, err := os.ReadFile(file)

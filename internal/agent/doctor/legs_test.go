@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/internal/path"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // replicaScenarios are those of a service with replicas.
@@ -47,8 +48,6 @@ func TestPrint_VerboseShowsReplicas(t *testing.T) {
 	r := Run(t.Context(), f.o)
 	var b bytes.Buffer
 	h := r.Hop(path.HopEdge)
-	if err := Print(&b, path.Report{OK: true, Hops: []path.Hop{*h}}, PrintOptions{Verbose: true}); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, Print(&b, path.Report{OK: true, Hops: []path.Hop{*h}}, PrintOptions{Verbose: true}))
 	golden(t, "replicas verbose.txt", b.Bytes())
 }

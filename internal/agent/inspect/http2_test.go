@@ -16,15 +16,15 @@ import (
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // serveHTTP2 starts an upstream that speaks HTTP/2 without TLS.
 func serveHTTP2(t *testing.T, h http.HandlerFunc) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	s := &http.Server{Handler: h, Protocols: new(http.Protocols)}
 	s.Protocols.SetUnencryptedHTTP2(true)
 	var serving sync.WaitGroup
@@ -53,9 +53,7 @@ func post(t *testing.T, c *http.Client, path, contentType, body string) string {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://upstream"+path,
 		strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	req.Header.Set("Content-Type", contentType)
 	res, err := c.Do(req)
 	if err != nil {
@@ -138,9 +136,7 @@ func TestHTTP2_ReportsResets(t *testing.T) {
 	})
 	r := newRecorder(t)
 	res, err := tappedClient(t, r, addr).Get("http://upstream/a")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	_, _ = io.ReadAll(res.Body)
 	_ = res.Body.Close()
 	e := awaitDone(t, r, 1)[0]

@@ -13,6 +13,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 func echo(w http.ResponseWriter, r *http.Request) {
@@ -60,9 +62,7 @@ func TestReplay_RepeatsAndChanges(t *testing.T) {
 		r := newRecorder(t)
 		id := recordOne(t, r, upstream.Listener.Addr().String(), sentRequest, noContent)
 		again, err := r.Replay(t.Context(), id, c.change)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		e, ok := r.Get(again)
 		if !ok || e.ReplayOf != id || !e.Done || e.Error != "" || e.Caller != (Caller{}) || e.Response == nil ||
 			string(e.Response.Body) != c.want {
@@ -83,9 +83,7 @@ func TestReplay_HTTP2(t *testing.T) {
 	}
 	r.mu.Unlock()
 	again, err := r.Replay(t.Context(), id, Change{Path: "/b"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if e, _ := r.Get(again); e == nil || e.Request.Proto != "HTTP/2.0" ||
 		!strings.HasPrefix(string(e.Response.Body), "POST upstream /b auth= agent=") {
 		t.Errorf("got %+v", e)
@@ -95,9 +93,7 @@ func TestReplay_HTTP2(t *testing.T) {
 func TestReplay_RecordsFailures(t *testing.T) {
 	t.Parallel()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	go func() {
 		c, err := ln.Accept()
 		if err == nil {

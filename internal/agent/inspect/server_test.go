@@ -14,20 +14,18 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 func TestListen_TakesNextPort(t *testing.T) {
 	t.Parallel()
 	first, err := Listen(t.Context(), "127.0.0.1:0", true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer func() { _ = first.Close() }()
 	taken := first.Addr().String()
 	second, err := Listen(t.Context(), taken, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer func() { _ = second.Close() }()
 	if a, b := first.Addr().(*net.TCPAddr), second.Addr().(*net.TCPAddr); b.Port <= a.Port || !b.IP.IsLoopback() {
 		t.Errorf("got %s after %s", b, a)
@@ -46,9 +44,7 @@ func TestListen_TakesNextPort(t *testing.T) {
 func TestServer_EndsWithClose(t *testing.T) {
 	t.Parallel()
 	ln, err := Listen(t.Context(), "127.0.0.1:0", false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	streaming := make(chan struct{})
 	s := Serve(ln, newRecorder(t), ServerOptions{Pages: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(w).Flush()
@@ -56,9 +52,7 @@ func TestServer_EndsWithClose(t *testing.T) {
 		<-r.Context().Done()
 	})})
 	res, err := http.Get(s.URL() + "/live")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	<-streaming
 	s.Close()
 	_, _ = io.ReadAll(res.Body)
@@ -208,9 +202,7 @@ func TestServer_BodiesThatLie(t *testing.T) {
 		for query, want := range map[string]bool{"": false, "?unmasked=true": true} {
 			var e exchangeJSON
 			w := serve(h, "GET", requestsPath+"/"+id+query, "localhost", "")
-			if err := json.Unmarshal(w.Body.Bytes(), &e); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, json.Unmarshal(w.Body.Bytes(), &e))
 			if got := strings.Contains(string(e.Response.Raw), planted); got != want || e.Response.BodySize == 0 {
 				t.Errorf("%s%s shows %s", encoding, query, e.Response.Raw)
 			}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/agent"
 	"github.com/fairlead-dev/fairlead/internal/printable"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 var update = flag.Bool("update", false, "write the golden frames")
@@ -112,14 +113,10 @@ func TestFrame_Golden(t *testing.T) {
 			got := strings.Join(lines, "\n") + "\n"
 			path := filepath.Join("testdata", name+".txt")
 			if *update {
-				if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, os.WriteFile(path, []byte(got), 0o600))
 			}
 			want, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			if diff := cmp.Diff(string(want), got); diff != "" {
 				t.Errorf("(-want +got)\n%s", diff)
 			}

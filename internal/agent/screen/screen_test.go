@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/fairlead-dev/fairlead/internal/agent"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -303,9 +304,7 @@ func TestScreen_StoppedTerminalDropsMinorLinesOnly(t *testing.T) {
 		dropped := 0
 		for line := range strings.Lines(w.out.String()) {
 			var r record
-			if err := json.Unmarshal([]byte(line), &r); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, json.Unmarshal([]byte(line), &r))
 			counts[r.Event]++
 			dropped += r.Dropped
 		}

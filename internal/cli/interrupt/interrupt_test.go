@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // childProcessEnv makes the test binary a process that drains until it is killed.
@@ -67,12 +69,8 @@ func TestContext_IgnoresDuplicateSignal(t *testing.T) {
 			cmd := exec.CommandContext(ctx, os.Args[0])
 			cmd.Env = []string{childProcessEnv + "=1"}
 			out, err := cmd.StdoutPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
+			must.Succeed(t, cmd.Start())
 			lines := bufio.NewScanner(out)
 			twice := func() {
 				for _, s := range signals {
@@ -130,19 +128,13 @@ func TestContext_HangupEndsUnlessIgnored(t *testing.T) {
 		cmd := exec.CommandContext(ctx, "/bin/sh", "-c", script, os.Args[0])
 		cmd.Env = []string{childProcessEnv + "=hangup"}
 		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
+		must.Succeed(t, cmd.Start())
 		if !bufio.NewScanner(out).Scan() {
 			t.Fatal("the process printed nothing")
 		}
 		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", cmd.Process.Pid))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if got, want := ignoresHangup(status), ends != syscall.SIGHUP; got != want {
 			t.Errorf("%s: SIGHUP is ignored: %v, want %v", script, got, want)
 		}

@@ -55,7 +55,7 @@ func TestExporter_ChangesLoseNoRequest(t *testing.T) {
 	w.serviceOf(w.namespace, "new", "new")
 	w.start(w.deployment())
 	o := w.export("api", "old")
-	w.create(o)
+	w.kube.MustCreate(o)
 	w.expectReady(o, "True Ready")
 	id := o.Status.ID
 	stop := w.callAll(o.Spec.URL, "200 old", "200 new")
@@ -79,7 +79,7 @@ func TestExporter_ChangesLoseNoRequest(t *testing.T) {
 	update(w, o, func(o *v1alpha1.AgentEndpoint) { o.Spec.TrafficPolicy = inline(`{"on_http_request":"dance"}`) })
 	w.expectReady(o, "False PolicyInvalid")
 	later := w.export("later", "new")
-	w.create(later)
+	w.kube.MustCreate(later)
 	w.expectReady(later, "True Ready") // the agent has had all endpoints once more
 	if got := w.call(o.Spec.URL); got != "418 tea" {
 		t.Errorf("a wrong policy has replaced one that protects: %s", got)
@@ -96,7 +96,7 @@ func TestExporter_TwoReplicasShareObjects(t *testing.T) {
 	d := w.deployment()
 	first := w.start(d).ready()
 	o := w.export("api", "api")
-	w.create(o)
+	w.kube.MustCreate(o)
 	w.expectReady(o, "True Ready")
 	id := o.Status.ID
 	var written atomic.Int32 // by the second
@@ -112,7 +112,7 @@ func TestExporter_TwoReplicasShareObjects(t *testing.T) {
 		})
 	}).ready()
 	other := w.export("other", "api")
-	w.create(other)
+	w.kube.MustCreate(other)
 	w.expectReady(other, "True Ready")
 	wait.Until(t, "the second's endpoint", func() bool { return len(w.rows(other.Spec.URL)) == 2 })
 	if written.Load() > 0 {
@@ -146,12 +146,12 @@ func TestExporter_NamespaceDeletionEndsEndpoints(t *testing.T) {
 	var all []*v1alpha1.AgentEndpoint
 	for _, name := range []string{"a", "b", "c"} {
 		all = append(all, w.export(name, "api"))
-		w.create(all[len(all)-1])
+		w.kube.MustCreate(all[len(all)-1])
 	}
 	for _, o := range all {
 		w.expectReady(o, "True Ready")
 	}
-	w.delete(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}})
+	w.kube.MustDelete(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}})
 	for _, o := range all {
 		wait.Until(t, "the end of "+o.Name, func() bool { return len(w.rows(o.Spec.URL)) == 0 })
 	}
@@ -163,7 +163,7 @@ func TestExporter_RestartKeepsEndpoints(t *testing.T) {
 	d := w.deployment()
 	r := w.start(d)
 	o := w.export("api", "api")
-	w.create(o)
+	w.kube.MustCreate(o)
 	w.expectReady(o, "True Ready")
 	id, version := o.Status.ID, o.ResourceVersion
 	r.stop()
@@ -180,7 +180,7 @@ func TestExporter_RestartKeepsEndpoints(t *testing.T) {
 	if w.conditions(o); o.ResourceVersion != version {
 		t.Errorf("the restart changed the object: %+v", o.Status)
 	}
-	w.delete(d)
+	w.kube.MustDelete(d)
 	again.stop()
 	if rows := w.rows(o.Spec.URL); len(rows) != 0 {
 		t.Errorf("after the Deployment's end: %+v", rows)
@@ -193,13 +193,13 @@ func TestExporter_RecreatedObjectKeepsEndpoint(t *testing.T) {
 	d := w.deployment()
 	r := w.start(d)
 	o := w.export("api", "api")
-	w.create(o)
+	w.kube.MustCreate(o)
 	w.expectReady(o, "True Ready")
 	id := o.Status.ID
 	r.stop() // or it would unbind the endpoint between
-	w.delete(o)
+	w.kube.MustDelete(o)
 	o = w.export("api", "api")
-	w.create(o)
+	w.kube.MustCreate(o)
 	w.start(d)
 	w.expectReady(o, "True Ready")
 	if rows := w.rows(o.Spec.URL); len(rows) != 1 || rows[0].ID != id || rows[0].Owner.UID != string(o.UID) {
@@ -250,12 +250,12 @@ func TestExporter_SurvivesAPIServer(t *testing.T) {
 		o.Kubernetes.Wrap(away.wrap)
 	})
 	o, gone := w.export("api", "api"), w.export("gone", "api")
-	w.create(o, gone)
+	w.kube.MustCreate(o, gone)
 	w.expectReady(o, "True Ready")
 	w.expectReady(gone, "True Ready")
 	stop := w.callAll(o.Spec.URL, "200 hello")
 	away.open(true)
-	w.delete(gone)
+	w.kube.MustDelete(gone)
 	wait.Until(t, "the Lease's loss", func() bool { return r.metric("fairlead_exporter_leading") == 0 })
 	if rows := w.rows(gone.Spec.URL); len(rows) != 1 || r.readyz() != http.StatusOK {
 		t.Errorf("without the API server: %+v, ready %d", rows, r.readyz())
@@ -305,7 +305,7 @@ func TestExporter_WritesOnce(t *testing.T) {
 	var all []*v1alpha1.AgentEndpoint
 	for _, name := range []string{"a", "b", "c", "d"} {
 		all = append(all, w.export(name, "api"))
-		w.create(all[len(all)-1])
+		w.kube.MustCreate(all[len(all)-1])
 	}
 	for _, o := range all {
 		w.expectReady(o, "True Ready")

@@ -29,7 +29,7 @@ func TestExporter_ServesAgentEndpoint(t *testing.T) {
 	r := w.start(w.deployment()).ready()
 	w.serviceOf(w.namespace, "api", "hello")
 	o := w.export("api", "api")
-	w.create(o)
+	w.kube.MustCreate(o)
 	w.expectReady(o, "True Ready")
 	w.expectAnswer(o.Spec.URL, "200 hello")
 	w.expectConditions(o, readyEverywhere)
@@ -50,7 +50,7 @@ func TestExporter_ServesAgentEndpoint(t *testing.T) {
 	if n := r.metric("fairlead_exporter_connections_total"); n < 1 {
 		t.Errorf("%v connections", n)
 	}
-	w.delete(o)
+	w.kube.MustDelete(o)
 	wait.Until(t, "the endpoint's end", func() bool { return len(w.rows(o.Spec.URL)) == 0 })
 	wait.Until(t, "the end of its series", func() bool { return r.metric("fairlead_exporter_connections_total") == 0 })
 }
@@ -102,7 +102,7 @@ func (r *replica) metric(name string) (sum float64) {
 func TestExporter_Conditions(t *testing.T) {
 	w := newWorld(t)
 	w.serviceOf(w.namespace, "api", "hello")
-	w.create(
+	w.kube.MustCreate(
 		&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "elsewhere"},
 			Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "example.com"}},
 		&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "dns"},
@@ -142,7 +142,7 @@ func TestExporter_Conditions(t *testing.T) {
 	} {
 		o := w.export(name, "api")
 		tt.change(&o.Spec)
-		w.create(o)
+		w.kube.MustCreate(o)
 		if message := w.expectReady(o, "False "+tt.ready); !strings.Contains(message, tt.message) {
 			t.Errorf("%s: message %q, want %q", name, message, tt.message)
 		}
@@ -162,7 +162,7 @@ func TestExporter_LongName(t *testing.T) {
 	w.start(w.deployment())
 	o := w.export("api", "api")
 	o.Name = strings.Repeat("long.", 40) + "name"
-	w.create(o)
+	w.kube.MustCreate(o)
 	w.expectReady(o, "True Ready")
 	w.expectAnswer(o.Spec.URL, "200 hello")
 }
@@ -184,9 +184,9 @@ func TestExporter_HealsWhenCauseIsGone(t *testing.T) {
 	w.start(w.deployment())
 	o := w.export("api", "api")
 	o.Spec.TrafficPolicy = &v1alpha1.TrafficPolicy{TargetRef: &v1alpha1.TrafficPolicyRef{Kind: "ConfigMap", Name: "p"}}
-	w.create(o)
+	w.kube.MustCreate(o)
 	w.expectReady(o, "False PolicyNotFound")
-	w.create(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "p"},
+	w.kube.MustCreate(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "p"},
 		Data: map[string]string{
 			"policy.yaml": "on_http_response:\n- actions:\n  - {type: add-headers, config: {headers: {x-a: b}}}"}})
 	w.expectReady(o, "False UpstreamNotFound")
@@ -219,7 +219,7 @@ func TestExporter_ReadsNoConfigMapWithoutRight(t *testing.T) {
 	}).ready()
 	o := w.export("api", "api")
 	o.Spec.TrafficPolicy = &v1alpha1.TrafficPolicy{TargetRef: &v1alpha1.TrafficPolicyRef{Kind: "ConfigMap", Name: "p"}}
-	w.create(o)
+	w.kube.MustCreate(o)
 	if message := w.expectReady(o, "False PolicyInvalid"); !strings.Contains(message, "write the policy inline") {
 		t.Errorf("the message has no remedy: %s", message)
 	}
@@ -237,13 +237,13 @@ func TestExporter_Refusals(t *testing.T) {
 	w.serviceOf(w.namespace, "api", "hello")
 	w.start(w.deployment())
 	forbidden := w.export("c", "api")
-	w.create(forbidden)
+	w.kube.MustCreate(forbidden)
 	w.expectReady(forbidden, "False Forbidden")
 	first, second := w.export("a", "api"), w.export("taken", "api")
 	second.Spec.URL = first.Spec.URL
-	w.create(first)
+	w.kube.MustCreate(first)
 	w.expectReady(first, "True Ready")
-	w.create(second)
+	w.kube.MustCreate(second)
 	message := w.expectReady(second, "False URLTaken")
 	if !strings.Contains(message, "AgentEndpoint "+w.namespace+"/a ") {
 		t.Errorf("the message names no owner: %s", message)
@@ -259,7 +259,7 @@ func TestExporter_ReadinessNamesCause(t *testing.T) {
 	w := newWorld(t)
 	w.serviceOf(w.namespace, "api", "hello")
 	o := w.export("api", "api")
-	w.create(o)
+	w.kube.MustCreate(o)
 	r := w.start(w.deployment()).ready()
 	if rows := w.rows(o.Spec.URL); len(rows) != 1 {
 		t.Errorf("a ready exporter has bound %d endpoints", len(rows))

@@ -6,7 +6,6 @@ package exporter_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -21,22 +20,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
-	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
-	"sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -52,42 +44,12 @@ import (
 	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
-// serviceExportCRDs are those of sigs.k8s.io/mcs-api.
-const serviceExportCRDs = "../../clusterset/testdata/mcs-api-v0.5.2"
-
-// The control plane that the tests share, apart by namespace.
-var (
-	config *rest.Config
-	kube   client.Client
-)
+// config is an administrator's of the control plane that the tests share, apart by namespace.
+var config *rest.Config
 
 func TestMain(m *testing.M) {
-	os.Exit(func() int {
-		ctrl.SetLogger(logr.Discard())
-		klog.SetLogger(logr.Discard())
-		env, err := testenv.New(testenv.WithControllers("namespace", "garbagecollector"))
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		defer func() { _ = env.Stop() }()
-		scheme := runtime.NewScheme()
-		if err := clientgoscheme.AddToScheme(scheme); err != nil {
-			panic(err)
-		}
-		if err := errors.Join(v1alpha1.AddToScheme(scheme), v1beta1.Install(scheme)); err != nil {
-			panic(err)
-		}
-		config = env.Config
-		if _, err := envtest.InstallCRDs(config,
-			envtest.CRDInstallOptions{Paths: []string{serviceExportCRDs}}); err != nil {
-			panic(err)
-		}
-		if kube, err = client.New(config, client.Options{Scheme: scheme}); err != nil {
-			panic(err)
-		}
-		return m.Run()
-	}())
+	os.Exit(testenv.Run(m, &config, testenv.WithControllers("namespace", "garbagecollector"),
+		testenv.WithMultiClusterKinds()))
 }
 
 // world is a service, a namespace of a cluster, and a forwarder of another one.
@@ -99,15 +61,16 @@ type world struct {
 	namespace string
 	key       string      // of the scope exporter
 	network   *podNetwork // of the cluster
-	kube      client.Client
+	kube      *testenv.Kube
 }
 
 func newWorld(t *testing.T, change ...func(map[string]any)) *world {
 	t.Helper()
 	t.Parallel()
-	w := &world{T: t, service: servicetest.Start(t), network: &podNetwork{}, kube: kube}
+	w := &world{T: t, service: servicetest.Start(t), network: &podNetwork{},
+		kube: testenv.NewKube(t, config)}
 	w.forwarder, w.tenant = w.service.StartForwarder(), w.service.Tenant()
-	w.namespace = w.newNamespace()
+	w.namespace = w.kube.CreateNamespace("team-")
 	body := map[string]any{"scopes": []string{"exporter"}}
 	for _, f := range change {
 		f(body)
@@ -116,29 +79,6 @@ func newWorld(t *testing.T, change ...func(map[string]any)) *world {
 	w.service.CreateObject("/api_keys", body, &key)
 	w.key = *key.Token
 	return w
-}
-
-func (w *world) newNamespace() string {
-	w.Helper()
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "team-"}}
-	w.create(ns)
-	return ns.Name
-}
-
-func (w *world) create(objects ...client.Object) {
-	w.Helper()
-	for _, o := range objects {
-		if err := w.kube.Create(w.Context(), o); err != nil {
-			w.Fatal(err)
-		}
-	}
-}
-
-func (w *world) delete(o client.Object) {
-	w.Helper()
-	if err := w.kube.Delete(w.Context(), o); err != nil {
-		w.Fatal(err)
-	}
 }
 
 // update changes an object, however often it is written meanwhile.
@@ -170,7 +110,7 @@ var podAddress atomic.Int32
 // serviceOf creates a Service with a port 80 and an endpoint that answers with the text.
 func (w *world) serviceOf(namespace, name, text string) *discoveryv1.EndpointSlice {
 	w.Helper()
-	w.create(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+	w.kube.MustCreate(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Spec: corev1.ServiceSpec{ClusterIP: corev1.ClusterIPNone, Selector: map[string]string{"app": name},
 			Ports: []corev1.ServicePort{{Name: "web", Port: 80}}}})
 	return w.endpointsOf(namespace, name, text)
@@ -186,7 +126,7 @@ func (w *world) endpointsOf(namespace, name, text string) *discoveryv1.EndpointS
 		AddressType: discoveryv1.AddressTypeIPv4, Endpoints: []discoveryv1.Endpoint{w.pod(text)},
 		Ports: []discoveryv1.EndpointPort{{Name: ptr.To("web"), Port: ptr.To[int32](8080)}},
 	}
-	w.create(s)
+	w.kube.MustCreate(s)
 	return s
 }
 
@@ -224,11 +164,11 @@ type replica struct {
 func (w *world) deployment() *appsv1.Deployment {
 	w.Helper()
 	labels := map[string]string{"app": "exporter"}
-	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: w.newNamespace(), Name: "exporter"},
+	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: w.kube.CreateNamespace("team-"), Name: "exporter"},
 		Spec: appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels},
 				Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "exporter", Image: "exporter"}}}}}}
-	w.create(d)
+	w.kube.MustCreate(d)
 	return d
 }
 

@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -42,18 +41,14 @@ func propertyCRD() *apiextensionsv1.CustomResourceDefinition {
 func TestExporter_KindsAppearLate(t *testing.T) {
 	w := newWorld(t)
 	config := testenv.Start(t)
-	late, err := client.New(config, client.Options{Scheme: kube.Scheme()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.kube = late
+	w.kube = testenv.NewKube(t, config)
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}}
-	w.create(ns)
+	w.kube.MustCreate(ns)
 	d := w.deployment()
 	r := w.start(d, exporting, func(o *exporter.Options) { o.Kubernetes, o.ClusterID = config, "" }).ready()
 	w.clusterService("hello", "hi")
 	o := w.export("api", "hello")
-	w.create(o)
+	w.kube.MustCreate(o)
 	w.expectReady(o, "True Ready") // everything else works
 	wait.Until(t, "the event", func() bool {
 		events := w.deploymentEvents(d)
@@ -62,8 +57,7 @@ func TestExporter_KindsAppearLate(t *testing.T) {
 	if n := r.metric("fairlead_exporter_service_exports_readable"); n != 0 {
 		t.Errorf("ServiceExports are readable: %v", n)
 	}
-	if _, err := envtest.InstallCRDs(config,
-		envtest.CRDInstallOptions{Paths: []string{serviceExportCRDs}}); err != nil {
+	if err := testenv.InstallMultiClusterKinds(config); err != nil {
 		t.Fatal(err)
 	}
 	began := time.Now()
@@ -79,7 +73,7 @@ func TestExporter_KindsAppearLate(t *testing.T) {
 	property.SetGroupVersionKind(schema.GroupVersionKind{Group: "about.k8s.io", Version: "v1alpha1",
 		Kind: "ClusterProperty"})
 	property.SetName("cluster.clusterset.k8s.io")
-	w.create(property)
+	w.kube.MustCreate(property)
 	w.expectExport(export, "Ready=True Exported", "")
 	w.expectPort("hello", "hi")
 	if n := strings.Count(r.log.String(), "Services are not exported; everything else is"); n != 1 {
@@ -89,7 +83,7 @@ func TestExporter_KindsAppearLate(t *testing.T) {
 	crd := &unstructured.Unstructured{}
 	crd.SetGroupVersionKind(apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition"))
 	crd.SetName("serviceexports." + v1beta1.GroupName)
-	w.delete(crd)
+	w.kube.MustDelete(crd)
 	wait.Until(t, "the end of the export", func() bool { return len(w.records("hello")) == 0 })
 	w.expectReady(o, "True Ready")
 }

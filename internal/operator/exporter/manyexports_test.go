@@ -14,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -86,20 +85,11 @@ func (w *world) expectRows(what string, n int) {
 func TestExporter_ManyExports(t *testing.T) {
 	w := newWorld(t)
 	n := exportCount(t)
-	config := testenv.Start(t, testenv.WithServiceRange("10.64.0.0/16"))
-	kinds := envtest.CRDInstallOptions{Paths: []string{serviceExportCRDs}}
-	if _, err := envtest.InstallCRDs(config, kinds); err != nil {
-		t.Fatal(err)
-	}
-	many, err := client.New(config, client.Options{Scheme: kube.Scheme()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.kube = many
-	w.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}})
+	config := testenv.Start(t, testenv.WithServiceRange("10.64.0.0/16"), testenv.WithMultiClusterKinds())
+	w.kube = testenv.NewKube(t, config)
+	w.kube.MustCreate(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}})
 	for i := range n {
-		w.create(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: fmt.Sprintf("s-%04d", i)},
-			Spec: corev1.ServiceSpec{Selector: map[string]string{"a": "b"}, Ports: []corev1.ServicePort{{Port: 80}}}})
+		w.kube.CreateService(w.namespace, fmt.Sprintf("s-%04d", i), "none", 80)
 	}
 	d := w.deployment()
 	start := func() *replica {

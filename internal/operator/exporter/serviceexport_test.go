@@ -39,7 +39,7 @@ func (w *world) clusterService(name, text string) *corev1.Service {
 		Spec: corev1.ServiceSpec{Selector: map[string]string{"app": name},
 			Ports: []corev1.ServicePort{{Name: "web", Port: 80},
 				{Name: "dns", Port: 53, Protocol: corev1.ProtocolUDP}}}}
-	w.create(s)
+	w.kube.MustCreate(s)
 	w.endpointsOf(w.namespace, name, text)
 	return s
 }
@@ -48,7 +48,7 @@ func (w *world) clusterService(name, text string) *corev1.Service {
 func (w *world) serviceExport(name string) *v1beta1.ServiceExport {
 	w.Helper()
 	o := &v1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name}}
-	w.create(o)
+	w.kube.MustCreate(o)
 	return o
 }
 
@@ -181,7 +181,7 @@ func TestExporter_ExportsService(t *testing.T) {
 	}
 	w.service.RequireStatus(http.MethodDelete, "/endpoints/"+b.ID, nil, http.StatusNoContent)
 	w.expectExport(o, "Conflict=False NoConflicts", "")
-	w.delete(o)
+	w.kube.MustDelete(o)
 	wait.Until(t, "the end of the export", func() bool {
 		return len(w.records("hello"))+len(w.rows("tcp://"+w.host("hello", "a")+":80")) == 0
 	})
@@ -200,7 +200,7 @@ func TestExporter_ExportsAfterRestart(t *testing.T) {
 	w.expectExport(gone, "Ready=True Exported", "")
 	record, version := w.records("hello")[0], o.ResourceVersion
 	r.stop()
-	w.delete(gone)
+	w.kube.MustDelete(gone)
 	again := w.start(d, exporting).ready()
 	if rows := w.rows("tcp://" + w.host("hello", "a") + ":80"); len(rows) != 1 ||
 		rows[0].Status != account.StatusOnline {
@@ -215,7 +215,7 @@ func TestExporter_ExportsAfterRestart(t *testing.T) {
 		o.ResourceVersion != version {
 		t.Errorf("after a restart: %+v, before %+v; status %+v", now, record, o.Status)
 	}
-	w.delete(d)
+	w.kube.MustDelete(d)
 	again.stop()
 	if rows := append(w.records("hello"), w.rows("tcp://"+w.host("hello", "a")+":80")...); len(rows) != 0 {
 		t.Errorf("after the Deployment's end: %+v", rows)
@@ -262,7 +262,7 @@ func TestExporter_NamespaceDeletionEndsExports(t *testing.T) {
 		w.clusterService(name, "hi")
 		w.expectExport(w.serviceExport(name), "Ready=True Exported", "")
 	}
-	w.delete(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}})
+	w.kube.MustDelete(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}})
 	for _, name := range []string{"a", "b", "c"} {
 		wait.Until(t, "the end of "+name, func() bool {
 			return len(w.records(name))+len(w.rows("tcp://"+w.host(name, "a")+":80")) == 0

@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 func TestClusterDomain(t *testing.T) {
@@ -19,9 +21,7 @@ func TestClusterDomain(t *testing.T) {
 		{"", "", "cluster.local"},
 	} {
 		file := filepath.Join(t.TempDir(), "resolv.conf")
-		if err := os.WriteFile(file, []byte(tc.resolv), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(file, []byte(tc.resolv), 0o600))
 		got, err := ClusterDomain(tc.given, file)
 		if err != nil || got != tc.want {
 			t.Errorf("%q, %q: got %q, %v, want %q", tc.given, tc.resolv, got, err, tc.want)

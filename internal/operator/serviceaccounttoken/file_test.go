@@ -17,6 +17,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/test/support/logbuffer"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // tokenFor returns a token that expires at exp. Its signature is not one.
@@ -44,9 +45,7 @@ func newFixture(t *testing.T) *fixture {
 
 func (x *fixture) write(text string) {
 	x.t.Helper()
-	if err := os.WriteFile(x.path, []byte(text), 0o600); err != nil {
-		x.t.Fatal(err)
-	}
+	must.Succeed(x.t, os.WriteFile(x.path, []byte(text), 0o600))
 }
 
 func (x *fixture) expect(want string) {
@@ -125,9 +124,7 @@ func TestCheckFile_RefusesOtherCredentials(t *testing.T) {
 	for content, ok := range map[string]bool{"": true, "flk_x": false, "a.b.c": false, "a.e30.c": false,
 		tokenFor("a", time.Unix(1, 0)): true} {
 		path := filepath.Join(dir, "file")
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(path, []byte(content), 0o600))
 		if err := CheckFile(path); (err == nil) != ok {
 			t.Errorf("%q: %v", content, err)
 		}

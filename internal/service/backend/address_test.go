@@ -6,14 +6,14 @@ package backend
 import (
 	"errors"
 	"testing"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 func TestGuard_ChecksWrittenAddresses(t *testing.T) {
 	t.Parallel()
 	allow, err := ParseAllow("--static-allow", []string{"10.1.0.0/16", "fd00::/8"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	g := &Guard{Allow: allow}
 	for address, admitted := range map[string]bool{
 		"10.0.0.1:80": false, "10.1.0.1:80": true, "127.0.0.1:80": false, "Localhost:80": false, "[::1]:80": false,

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 func TestGuard_AllowsPorts(t *testing.T) {
@@ -18,9 +19,7 @@ func TestGuard_AllowsPorts(t *testing.T) {
 		"10.0.0.0/8:5432", "10.1.2.3:443", "[fd00::/8]:80", "[fd00::1]:8443", "192.168.0.0/16", "127.0.0.1:8080",
 		"127.0.0.1:8081",
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	g := Guard{Allow: allow}
 	for text, want := range map[string]bool{
 		"10.9.9.9:5432": true, "10.9.9.9:443": false, "10.1.2.3:443": true, "10.1.2.3:5432": true, "10.1.2.3:80": false,
@@ -41,15 +40,11 @@ func TestGuard_DialsAllowedPortsOnly(t *testing.T) {
 	allowed, arrived := listen(t, "127.0.0.1:0")
 	other, astray := listen(t, "127.0.0.1:0")
 	allow, err := ParseAllow("--static-allow", []string{"127.0.0.0/8:" + allowed})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	g := Guard{Allow: allow, Resolver: names(t, map[string][]string{"loop.example.": {"127.0.0.1"}})}
 	for _, host := range []string{"127.0.0.1:", "loop.example:", "[::ffff:127.0.0.1]:"} {
 		c, err := g.Dial(t.Context(), "tcp", host+allowed)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		_ = c.Close()
 		<-arrived
 		if _, err := g.Dial(t.Context(), "tcp", host+other); !errors.Is(err, ErrForbidden) {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // TestFailover_TriesChildrenInOrder requires that the first child that is up gets every
@@ -48,9 +49,7 @@ func TestAttempts_YieldsSingleLeaf(t *testing.T) {
 			w.expect(t, "tg", "tg!")
 		}
 		attempts, err := w.Attempts(t.Context(), acme, "page", Client{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		at, ok := attempts.Next(t.Context())
 		if !ok || at.Response == nil || at.Response.Body != "page" || at.Static != nil || at.Labels != nil {
 			t.Errorf("attempt %+v", at)
@@ -169,9 +168,7 @@ func TestAttempts_EndAtTheirLimits(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		attempts, err := w.Attempts(ctx, acme, "f", Client{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		cancel()
 		if _, ok := attempts.Next(ctx); ok {
 			t.Error("an attempt for a client that is gone")
@@ -256,9 +253,7 @@ func TestAttempt_IgnoresDepartedClients(t *testing.T) {
 		w := newResolverFixture(t, failover("f", "a", "b"), static("a"), static("b"))
 		next := func() *Attempt {
 			attempts, err := w.Attempts(t.Context(), acme, "f", Client{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			at, ok := attempts.Next(t.Context())
 			if !ok {
 				t.Fatal("no attempt")

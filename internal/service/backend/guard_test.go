@@ -16,6 +16,7 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // TestGuard_RefusesNonPublicAddresses refuses addresses that no tenant may have the service
@@ -68,9 +69,7 @@ func TestGuard_PermitsPublicAddresses(t *testing.T) {
 func TestGuard_AllowsListedRanges(t *testing.T) {
 	t.Parallel()
 	allow, err := ParseAllow("--static-allow", []string{"10.1.0.0/16", "127.0.0.1", "fd00:1::5/64"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	g := Guard{Allow: allow}
 	for text, want := range map[string]bool{
 		"10.1.2.3": true, "::ffff:10.1.2.3": true, "10.2.0.1": false, "127.0.0.1": true, "127.0.0.2": false,
@@ -154,9 +153,7 @@ func TestGuard_DialsAllowedAddressesOfName(t *testing.T) {
 			"127.0.0.1"}}),
 	}
 	c, err := g.Dial(t.Context(), "tcp", "api.example:"+port)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer c.Close()
 	<-accepted
 	if got := c.RemoteAddr().String(); got != "127.0.0.1:"+port {
@@ -217,9 +214,7 @@ func names(t *testing.T, hosts map[string][]string) *net.Resolver {
 func dns(t *testing.T, answer func(name string, kind dnsmessage.Type) []string) *net.Resolver {
 	t.Helper()
 	server, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		buf := make([]byte, 1500)

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -177,9 +178,7 @@ func (w *resolverFixture) connectFor(t testing.TB, id string, connecting time.Du
 func (w *resolverFixture) answered(t testing.TB, id string, by Client, statuses map[string]int) string {
 	t.Helper()
 	attempts, err := w.Attempts(t.Context(), acme, id, by)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var way []string
 	for {
 		at, ok := attempts.Next(t.Context())

@@ -18,6 +18,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/clustertoken"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
 	"github.com/fairlead-dev/fairlead/test/support/accounttest"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/postgrestest"
 	"github.com/fairlead-dev/fairlead/test/support/storetest"
 )
@@ -296,21 +297,16 @@ func TestChecker_LimitsEvents(t *testing.T) {
 func FuzzChecker(f *testing.F) {
 	dir := f.TempDir()
 	s, err := store.Open(f.Context(), store.Options{DataDir: dir})
-	if err != nil {
-		f.Fatal(err)
-	}
+	must.Succeed(f, err)
 	f.Cleanup(func() { _ = s.Close() })
 	owner, err := s.CreateAccount(f.Context(), "first")
-	if err != nil {
-		f.Fatal(err)
-	}
+	must.Succeed(f, err)
 	signer := accounttest.NewTokenSigner(f, "k-1", "ES256")
 	set, name := signer.KeySet(f), "prod"
-	if _, err = s.CreateCluster(f.Context(), account.Caller{AccountID: owner.ID}, account.ClusterPatch{Name: &name,
+	_, err = s.CreateCluster(f.Context(), account.Caller{AccountID: owner.ID}, account.ClusterPatch{Name: &name,
 		JWKS: &set, Subjects: &[]account.SubjectPatch{
-			{Namespace: "a", ServiceAccount: "b", Role: account.RoleOperator}}}); err != nil {
-		f.Fatal(err)
-	}
+			{Namespace: "a", ServiceAccount: "b", Role: account.RoleOperator}}})
+	must.Succeed(f, err)
 	c := clustertoken.New(clustertoken.Options{Store: s, BaseURL: baseURL, Logger: slog.New(slog.DiscardHandler)})
 	valid := signer.Token(f, accounttest.Claims(account.TokenAudience(baseURL, owner.ID), "a", "b", "u", time.Now()))
 	for _, seed := range []string{valid, valid[:40], "ey.ey.", "eyJhbGciOiJub25lIn0.e30.", strings.ToUpper(valid)} {

@@ -19,8 +19,7 @@ import (
 
 func TestSignIn_ChecksKey(t *testing.T) {
 	t.Parallel()
-	f := newFake(testTime())
-	srv := dashboardOf(t, f, nil)
+	_, srv := newDashboard(t)
 	for secret, want := range map[string]struct {
 		status int
 		text   string
@@ -64,8 +63,7 @@ func TestSignIn_ChecksKey(t *testing.T) {
 
 func TestSignIn_ReturnsToRequestedPage(t *testing.T) {
 	t.Parallel()
-	f := newFake(testTime())
-	srv := dashboardOf(t, f, nil)
+	_, srv := newDashboard(t)
 	b := newBrowser(t, srv)
 	a := b.get("/ui/endpoints?q=a%26b&binding=public")
 	to := a.header.Get("Location")
@@ -166,9 +164,7 @@ func TestSignIn_LimitsAttempts(t *testing.T) {
 
 func TestForms_RefuseOtherOrigins(t *testing.T) {
 	t.Parallel()
-	f := newFake(testTime())
-	srv := dashboardOf(t, f, nil)
-	b := signedInAs(t, srv, "flk_admin")
+	f, b := newSignedIn(t, "flk_admin")
 	forms := []string{"/ui/sign-in", "/ui/sign-out", "/ui/agents/" + f.agents[0].ID + "/stop",
 		"/ui/agents/" + f.agents[0].ID + "/restart", "/ui/api-keys/new", "/ui/authtokens/new",
 		"/ui/api-keys/" + f.keys[1].ID + "/delete", "/ui/authtokens/" + f.tokens[0].ID + "/delete",
@@ -209,8 +205,7 @@ func TestForms_RefuseOtherOrigins(t *testing.T) {
 // who answers for the host over http has another origin, and its forms are refused.
 func TestForms_RefusePlainHTTPOrigin(t *testing.T) {
 	t.Parallel()
-	f := newFake(testTime())
-	srv := dashboardOf(t, f, nil)
+	_, srv := newDashboard(t)
 	b := signedInAs(t, srv, "flk_admin")
 	for origin, want := range map[string]int{"https://fairlead.example.com": http.StatusSeeOther,
 		"http://fairlead.example.com": http.StatusForbidden,
@@ -232,9 +227,7 @@ func TestForms_RefusePlainHTTPOrigin(t *testing.T) {
 
 func TestPages_SetSecurityHeaders(t *testing.T) {
 	t.Parallel()
-	f := newFake(testTime())
-	srv := dashboardOf(t, f, nil)
-	b := signedInAs(t, srv, "flk_admin")
+	f, b := newSignedIn(t, "flk_admin")
 	style := regexp.MustCompile(`/ui/static/app\.[0-9a-f]+\.css`).FindString(b.get("/ui/").body)
 	for _, path := range []string{"/ui/", "/ui/sign-in", "/ui/none", style, "/ui/static/app.js"} {
 		a := b.get(path)
@@ -271,9 +264,7 @@ func TestPages_SetSecurityHeaders(t *testing.T) {
 
 func TestRevoke_EndsSessionsAfterConfirmation(t *testing.T) {
 	t.Parallel()
-	f := newFake(testTime())
-	srv := dashboardOf(t, f, nil)
-	b := signedInAs(t, srv, "flk_identities")
+	f, b := newSignedIn(t, "flk_identities")
 	alice := f.users[0]
 	at := "/ui/traffic-policy/identities/" + alice.ID
 	a := b.get(at + "/revoke?return=" + url.QueryEscape("/ui/traffic-policy/identities?q=ali"))
@@ -321,9 +312,7 @@ func TestRevoke_EndsSessionsAfterConfirmation(t *testing.T) {
 
 func TestAgents_StopAndRestart(t *testing.T) {
 	t.Parallel()
-	f := newFake(testTime())
-	srv := dashboardOf(t, f, nil)
-	b := signedInAs(t, srv, "flk_admin")
+	f, b := newSignedIn(t, "flk_admin")
 	at := "/ui/agents/" + f.agents[0].ID
 	if a := b.get(at + "/stop"); !strings.Contains(a.body, "203.0.113.24") || !strings.Contains(a.body, "2 endpoints") {
 		t.Error("the confirmation lacks its subject")
@@ -340,9 +329,7 @@ func TestAgents_StopAndRestart(t *testing.T) {
 
 func TestCredentials_CreateAndDelete(t *testing.T) {
 	t.Parallel()
-	f := newFake(testTime())
-	srv := dashboardOf(t, f, nil)
-	b := signedInAs(t, srv, "flk_admin")
+	f, b := newSignedIn(t, "flk_admin")
 	secretOf := func(a answer, prefix string) string {
 		return regexp.MustCompile(prefix + `[A-Za-z0-9_-]{43}`).FindString(a.body)
 	}

@@ -13,8 +13,7 @@ import (
 
 func TestClusters_ShowRefusedTokens(t *testing.T) {
 	t.Parallel()
-	f := newFake(testTime())
-	b := signedInAs(t, dashboardOf(t, f, nil), "flk_read")
+	f, b := newSignedIn(t, "flk_read")
 	for path, want := range map[string]struct{ shown, hidden string }{
 		"/ui/clusters": {"No cluster of the account has a key with the kid", "far too old"},
 		"/ui/clusters/" + f.clusters[1].ID: {"it was deleted and made again",
@@ -33,8 +32,7 @@ func TestClusters_ShowRefusedTokens(t *testing.T) {
 
 func TestClusters_Delete(t *testing.T) {
 	t.Parallel()
-	f := newFake(testTime())
-	b := signedInAs(t, dashboardOf(t, f, nil), "flk_admin")
+	f, b := newSignedIn(t, "flk_admin")
 	id := f.clusters[0].ID
 	ask := b.get("/ui/clusters/" + id + "/delete")
 	for _, want := range []string{"Delete this cluster?", "eu-1", "fairlead/fairlead-operator-exporter",

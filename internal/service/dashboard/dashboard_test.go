@@ -88,9 +88,7 @@ func pageTexts(f *fake) map[string][]string {
 
 func TestPages_ShowTheirObjects(t *testing.T) {
 	t.Parallel()
-	f := newFake(testTime())
-	srv := dashboardOf(t, f, nil)
-	b := signedInAs(t, srv, "flk_admin")
+	f, b := newSignedIn(t, "flk_admin")
 	for path, wanted := range pageTexts(f) {
 		a := b.get(path)
 		if a.status != http.StatusOK {
@@ -109,9 +107,7 @@ func TestPages_ShowTheirObjects(t *testing.T) {
 
 func TestPager_LinksPages(t *testing.T) {
 	t.Parallel()
-	f := newFake(testTime())
-	srv := dashboardOf(t, f, nil)
-	b := signedInAs(t, srv, "flk_read")
+	_, b := newSignedIn(t, "flk_read")
 	seen, next := 0, "/ui/events?type=endpoint.updated"
 	for range 3 {
 		a := b.get(next)
@@ -231,8 +227,7 @@ func checkScope(t *testing.T, b *browser, initial string, may map[string]string)
 
 func TestScopes_HideControls(t *testing.T) {
 	t.Parallel()
-	f := newFake(testTime())
-	srv := dashboardOf(t, f, nil)
+	f, srv := newDashboard(t)
 	identity := "/ui/traffic-policy/identities"
 	for _, c := range []struct {
 		secret, path, control string
@@ -263,9 +258,7 @@ func TestScopes_HideControls(t *testing.T) {
 
 func TestPages_HideOtherAccounts(t *testing.T) {
 	t.Parallel()
-	f := newFake(testTime())
-	srv := dashboardOf(t, f, nil)
-	b := signedInAs(t, srv, "flk_admin")
+	f, b := newSignedIn(t, "flk_admin")
 	last := func(prefix string) string { return f.id(prefix, 5*time.Hour, 999) }
 	for _, what := range []string{
 		"/ui/endpoints/" + last(account.PrefixEndpoint), "/ui/kubernetes-operators/" + last(account.PrefixOperator),
@@ -309,8 +302,7 @@ func TestPages_HideOtherAccounts(t *testing.T) {
 
 func TestPages_ReportStoreOutage(t *testing.T) {
 	t.Parallel()
-	f := newFake(testTime())
-	srv := dashboardOf(t, f, nil)
+	f, srv := newDashboard(t)
 	b := signedInAs(t, srv, "flk_admin")
 	f.set(func() { f.down = true })
 	for _, p := range shownPages(f) {

@@ -15,8 +15,7 @@ import (
 
 func TestEditor_CreatesBackends(t *testing.T) {
 	t.Parallel()
-	f := newFake(testTime())
-	b := signedInAs(t, dashboardOf(t, f, nil), "flk_admin")
+	f, b := newSignedIn(t, "flk_admin")
 	group, static := f.backends[0].ID, f.backends[1].ID
 	for kind, c := range map[account.BackendKind]struct {
 		form url.Values
@@ -52,8 +51,7 @@ func TestEditor_CreatesBackends(t *testing.T) {
 // change.
 func TestEditor_LeavesBackendsAsTheyAre(t *testing.T) {
 	t.Parallel()
-	f := newFake(testTime())
-	b := signedInAs(t, dashboardOf(t, f, nil), "flk_admin")
+	f, b := newSignedIn(t, "flk_admin")
 	f.backends[2].Response.Body = "\nline\u200b\r\n\r\nlast"
 	f.backends[3].HealthRule = account.HealthRule{WindowSeconds: 20}
 	for _, one := range f.backends[:6] {
@@ -129,8 +127,7 @@ func TestEditor_ShowsMistakesOfBackends(t *testing.T) {
 
 func TestEditor_AddsRowsForChildren(t *testing.T) {
 	t.Parallel()
-	f := newFake(testTime())
-	b := signedInAs(t, dashboardOf(t, f, nil), "flk_admin")
+	f, b := newSignedIn(t, "flk_admin")
 	at := "/ui/backends/" + f.backends[3].ID + "/edit"
 	page := b.get(at)
 	before := len(formOf(page.body)["backends"])
@@ -149,8 +146,7 @@ func TestEditor_AddsRowsForChildren(t *testing.T) {
 
 func TestBackend_ConflictKeepsBoth(t *testing.T) {
 	t.Parallel()
-	f := newFake(testTime())
-	b := signedInAs(t, dashboardOf(t, f, nil), "flk_admin")
+	f, b := newSignedIn(t, "flk_admin")
 	one := f.backends[3]
 	at := "/ui/backends/" + one.ID + "/edit"
 	page := b.get(at)
@@ -172,8 +168,7 @@ func TestBackend_ConflictKeepsBoth(t *testing.T) {
 
 func TestDeletion_ListsConsequences(t *testing.T) {
 	t.Parallel()
-	f := newFake(testTime())
-	b := signedInAs(t, dashboardOf(t, f, nil), "flk_admin")
+	f, b := newSignedIn(t, "flk_admin")
 	cloud, group := f.endpoints[3], f.backends[0]
 	text := textOf(b.get("/ui/endpoints/" + cloud.ID + "/delete").body)
 	for _, want := range []string{"Delete this endpoint?", "http://shop.prod", "us-1 (fairlead/fairlead-operator)",

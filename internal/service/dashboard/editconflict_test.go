@@ -58,8 +58,7 @@ func TestEditor_ConflictKeepsBoth(t *testing.T) {
 
 func TestEditor_ConflictOfOneField(t *testing.T) {
 	t.Parallel()
-	f := newFake(testTime())
-	b := signedInAs(t, dashboardOf(t, f, nil), "flk_admin")
+	f, b := newSignedIn(t, "flk_admin")
 	e := f.endpoints[4]
 	path := "/ui/endpoints/" + e.ID + "/edit"
 	page := b.get(path)
@@ -128,8 +127,7 @@ func TestEditor_ConflictWhileWriting(t *testing.T) {
 
 func TestEditor_KeepsInputOfDeletedObject(t *testing.T) {
 	t.Parallel()
-	f := newFake(testTime())
-	b := signedInAs(t, dashboardOf(t, f, nil), "flk_admin")
+	f, b := newSignedIn(t, "flk_admin")
 	e := f.endpoints[3]
 	path := "/ui/endpoints/" + e.ID + "/edit"
 	page := b.get(path)

@@ -73,8 +73,7 @@ func (b *browser) send(path, page, step string, change url.Values) answer {
 
 func TestEditor_ChangesEndpointAfterReview(t *testing.T) {
 	t.Parallel()
-	f := newFake(testTime())
-	b := signedInAs(t, dashboardOf(t, f, nil), "flk_admin")
+	f, b := newSignedIn(t, "flk_admin")
 	e := f.endpoints[4]
 	at := "/ui/endpoints/" + e.ID + "/edit"
 	page := b.get(at)
@@ -118,8 +117,7 @@ func TestEditor_ChangesEndpointAfterReview(t *testing.T) {
 
 func TestEditor_GoesBackFromReview(t *testing.T) {
 	t.Parallel()
-	f := newFake(testTime())
-	b := signedInAs(t, dashboardOf(t, f, nil), "flk_admin")
+	f, b := newSignedIn(t, "flk_admin")
 	at := "/ui/endpoints/" + f.endpoints[4].ID + "/edit"
 	policy := "on_http_request:\n  - actions:\n      - type: openid-connect\n        config:\n          " +
 		"issuer_url: https://a.example.com\n          client_id: x\n          client_secret: planted-typed-secret\n"
@@ -151,8 +149,7 @@ func TestEditor_GoesBackFromReview(t *testing.T) {
 
 func TestEditor_ShowsMistakesBesideFields(t *testing.T) {
 	t.Parallel()
-	f := newFake(testTime())
-	b := signedInAs(t, dashboardOf(t, f, nil), "flk_admin")
+	f, b := newSignedIn(t, "flk_admin")
 	at := "/ui/endpoints/" + f.endpoints[4].ID + "/edit"
 	page := b.get(at)
 	policy := formOf(page.body).Get(policyField)
@@ -195,8 +192,7 @@ func TestEditor_ShowsMistakesBesideFields(t *testing.T) {
 
 func TestEditor_CreatesEndpoint(t *testing.T) {
 	t.Parallel()
-	f := newFake(testTime())
-	b := signedInAs(t, dashboardOf(t, f, nil), "flk_admin")
+	f, b := newSignedIn(t, "flk_admin")
 	const at = "/ui/endpoints/new"
 	page := b.get(at)
 	for _, c := range []struct {
@@ -229,8 +225,7 @@ func TestEditor_CreatesEndpoint(t *testing.T) {
 
 func TestEditor_RefusesOthersEndpoints(t *testing.T) {
 	t.Parallel()
-	f := newFake(testTime())
-	b := signedInAs(t, dashboardOf(t, f, nil), "flk_admin")
+	f, b := newSignedIn(t, "flk_admin")
 	f.endpoints[3].Owner = &account.Owner{Cluster: "c", Kind: account.KindCloudEndpoint, Namespace: "n", Name: "x"}
 	for id, want := range map[string]string{f.endpoints[0].ID: "start the agent with other flags",
 		f.endpoints[3].ID: "is changed by its object: CloudEndpoint n/x"} {
@@ -251,8 +246,7 @@ func TestEditor_RefusesOthersEndpoints(t *testing.T) {
 
 func TestEditor_ShownToWritersOnly(t *testing.T) {
 	t.Parallel()
-	f := newFake(testTime())
-	srv := dashboardOf(t, f, nil)
+	f, srv := newDashboard(t)
 	cloud, backend := "/ui/endpoints/"+f.endpoints[4].ID, "/ui/backends/"+f.backends[1].ID
 	forms := []string{"/ui/endpoints/new", cloud + "/edit", cloud + "/delete", "/ui/backends/new/static",
 		backend + "/edit", backend + "/delete"}
@@ -293,8 +287,7 @@ func TestEditor_ShownToWritersOnly(t *testing.T) {
 
 func TestEditor_ShowsTextsThatAreTooLong(t *testing.T) {
 	t.Parallel()
-	f := newFake(testTime())
-	b := signedInAs(t, dashboardOf(t, f, nil), "flk_admin")
+	f, b := newSignedIn(t, "flk_admin")
 	at := "/ui/endpoints/" + f.endpoints[4].ID + "/edit"
 	page := b.get(at)
 	for name, text := range map[string]string{"lines": strings.Repeat("\r\n", 1<<19) + "x: y",
@@ -319,8 +312,7 @@ func TestEditor_ShowsTextsThatAreTooLong(t *testing.T) {
 // typed before a sign-in.
 func TestEditor_ShowsFormOfItsAccountAgain(t *testing.T) {
 	t.Parallel()
-	f := newFake(testTime())
-	b := signedInAs(t, dashboardOf(t, f, nil), "flk_admin")
+	f, b := newSignedIn(t, "flk_admin")
 	for _, path := range []string{"/ui/endpoints/new", "/ui/endpoints/" + f.endpoints[4].ID + "/edit"} {
 		page := b.get(path).body
 		typed := url.Values{"description": {"Typed for an <hour>"}, restoredInput: {"true"}}

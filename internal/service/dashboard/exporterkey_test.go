@@ -15,8 +15,7 @@ import (
 
 func TestCredentials_CreateExporterKey(t *testing.T) {
 	t.Parallel()
-	f := newFake(testTime())
-	b := signedInAs(t, dashboardOf(t, f, nil), "flk_admin")
+	f, b := newSignedIn(t, "flk_admin")
 	a := b.post("/ui/api-keys/new", url.Values{"description": {"Prod"}, "scopes": {"exporter"},
 		"cluster_uid": {" 1f0c "},
 		"acl":         {"export:team-a/*\r\nbind:*"}}.Encode())

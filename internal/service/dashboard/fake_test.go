@@ -15,8 +15,10 @@ import (
 )
 
 // fake is an account service in memory: every interface that the dashboard sees. It does no more
-// than keep lists; what it holds is in fixture_test.go.
+// than keep lists; what it holds is in fixture_test.go. What the dashboard must not call is that of
+// the nil Store.
 type fake struct {
+	Store
 	mu   sync.Mutex
 	now  time.Time
 	down bool // every call fails as if the store did not answer
@@ -54,12 +56,14 @@ type signedIn struct {
 	expires time.Time
 }
 
-func (f *fake) enter() (leave func(), err error) {
+// enter locks the fake, unless the store does not answer.
+func (f *fake) enter() error {
 	f.mu.Lock()
 	if f.down {
-		return f.mu.Unlock, account.Errorf(account.CodeUnavailable, "the store does not answer; try again in a moment")
+		f.mu.Unlock()
+		return account.Errorf(account.CodeUnavailable, "the store does not answer; try again in a moment")
 	}
-	return f.mu.Unlock, nil
+	return nil
 }
 
 func (f *fake) set(change func()) {
@@ -101,6 +105,36 @@ func find[T any](f *fake, all []T, id func(*T) string, accountID, wanted string)
 	return nil, account.Errorf(account.CodeNotFound, "there is no object %q", wanted)
 }
 
+// get returns a copy of one of the rows.
+func get[T any](f *fake, all *[]T, id func(*T) string, accountID, wanted string) (*T, error) {
+	if err := f.enter(); err != nil {
+		return nil, err
+	}
+	defer f.mu.Unlock()
+	return find(f, *all, id, accountID, wanted)
+}
+
+// list returns a page of the rows that pass.
+func list[T any](
+	f *fake, all *[]T, id func(*T) string, accountID string, p account.Page, passes func(*T) bool,
+) (page []T, more bool, err error) {
+	if err := f.enter(); err != nil {
+		return nil, false, err
+	}
+	defer f.mu.Unlock()
+	page, more = pageOf(f, *all, id, accountID, p, passes)
+	return page, more, nil
+}
+
+// remove deletes one of the rows. f.mu must be held.
+func remove[T any](f *fake, all *[]T, id func(*T) string, accountID, wanted string) error {
+	_, err := find(f, *all, id, accountID, wanted)
+	if err == nil {
+		*all = slices.DeleteFunc(*all, func(one T) bool { return id(&one) == wanted })
+	}
+	return err
+}
+
 func endpointID(e *account.Endpoint) string     { return e.ID }
 func tunnelID(t *account.LabelledTunnel) string { return t.ID }
 func sessionID(s *account.AppSession) string    { return s.ID }
@@ -108,32 +142,18 @@ func keyID(k *account.APIKey) string            { return k.ID }
 func authtokenID(a *account.Authtoken) string   { return a.ID }
 
 func (f *fake) Endpoint(_ context.Context, accountID, id string) (*account.Endpoint, error) {
-	leave, err := f.enter()
-	defer leave()
-	if err != nil {
-		return nil, err
-	}
-	return find(f, f.endpoints, endpointID, accountID, id)
+	return get(f, &f.endpoints, endpointID, accountID, id)
 }
 
 func (f *fake) ListEndpoints(
 	_ context.Context, accountID string, filter account.EndpointFilter, p account.Page,
 ) (*account.EndpointPage, error) {
-	leave, err := f.enter()
-	defer leave()
-	if err != nil {
+	if err := f.enter(); err != nil {
 		return nil, err
 	}
+	defer f.mu.Unlock()
 	page, more := pageOf(f, f.endpoints, endpointID, accountID, p, filter.Matches)
 	return &account.EndpointPage{Endpoints: page, More: more}, nil
-}
-
-func (f *fake) EndpointReserved(context.Context, string, string) (bool, error) { return false, nil }
-
-func (f *fake) EndpointEvents(
-	context.Context, string, account.ResourceVersion, account.EndpointFilter, int,
-) ([]account.EndpointEvent, account.ResourceVersion, error) {
-	return nil, account.ResourceVersion{}, nil
 }
 
 func (f *fake) Subscribe(string) (<-chan struct{}, func()) {
@@ -166,22 +186,16 @@ func (f *fake) subscribers() int {
 }
 
 func (f *fake) AuditEvent(_ context.Context, accountID, id string) (*account.AuditEvent, error) {
-	leave, err := f.enter()
-	defer leave()
-	if err != nil {
-		return nil, err
-	}
-	return find(f, f.events, auditEventID, accountID, id)
+	return get(f, &f.events, auditEventID, accountID, id)
 }
 
 func (f *fake) AuditEvents(
 	_ context.Context, accountID string, filter account.AuditFilter, p account.Page,
 ) (*account.AuditPage, error) {
-	leave, err := f.enter()
-	defer leave()
-	if err != nil {
+	if err := f.enter(); err != nil {
 		return nil, err
 	}
+	defer f.mu.Unlock()
 	page, more := pageOf(f, f.events, auditEventID, accountID, p, func(e *account.AuditEvent) bool {
 		return (filter.Type == "" || e.Type == filter.Type) &&
 			(filter.ObjectID == "" || e.Object != nil && e.Object.ID == filter.ObjectID)
@@ -189,55 +203,23 @@ func (f *fake) AuditEvents(
 	return &account.AuditPage{Events: page, More: more}, nil
 }
 
-func (f *fake) AuditEventsAfter(
-	context.Context, string, account.ResourceVersion, account.AuditFilter, int,
-) ([]account.AuditEvent, account.ResourceVersion, error) {
-	return nil, account.ResourceVersion{}, nil
-}
-
-func (f *fake) UpsertOperator(context.Context, account.Operator) (*account.Operator, bool, error) {
-	panic("the dashboard registers no operator")
-}
-
 func (f *fake) Operator(_ context.Context, accountID, id string) (*account.Operator, error) {
-	leave, err := f.enter()
-	defer leave()
-	if err != nil {
-		return nil, err
-	}
-	return find(f, f.ops, operatorID, accountID, id)
+	return get(f, &f.ops, operatorID, accountID, id)
 }
 
 func (f *fake) ListOperators(
 	_ context.Context, accountID string, p account.Page,
 ) (page []account.Operator, more bool, err error) {
-	leave, err := f.enter()
-	defer leave()
-	if err != nil {
-		return nil, false, err
-	}
-	page, more = pageOf(f, f.ops, operatorID, accountID, p, nil)
-	return page, more, nil
-}
-
-func (f *fake) PatchOperator(
-	context.Context, account.Caller, string, account.OperatorPatch,
-) (*account.Operator, error) {
-	panic("the dashboard changes no operator")
-}
-
-func (f *fake) DeleteOperator(context.Context, account.Caller, string) error {
-	panic("the dashboard deletes no operator")
+	return list(f, &f.ops, operatorID, accountID, p, nil)
 }
 
 func (f *fake) Backend(
 	_ context.Context, accountID string, kind account.BackendKind, id string,
 ) (*account.Backend, error) {
-	leave, err := f.enter()
-	defer leave()
-	if err != nil {
+	if err := f.enter(); err != nil {
 		return nil, err
 	}
+	defer f.mu.Unlock()
 	b, err := find(f, f.backends, backendID, accountID, id)
 	if err == nil && b.Kind != kind {
 		return nil, account.Errorf(account.CodeNotFound, "there is no backend %q", id)
@@ -248,15 +230,9 @@ func (f *fake) Backend(
 func (f *fake) ListBackends(
 	_ context.Context, accountID string, kind account.BackendKind, p account.Page,
 ) (page []account.Backend, more bool, err error) {
-	leave, err := f.enter()
-	defer leave()
-	if err != nil {
-		return nil, false, err
-	}
-	page, more = pageOf(f, f.backends, backendID, accountID, p, func(b *account.Backend) bool {
+	return list(f, &f.backends, backendID, accountID, p, func(b *account.Backend) bool {
 		return b.Kind == kind
 	})
-	return page, more, nil
 }
 
 // ActiveChild implements httpkit.Backends.
@@ -275,24 +251,13 @@ func (f *fake) ActiveChildren(context.Context, string, []string) (map[string]map
 func (f *fake) CheckStaticAddress(string) error { return nil }
 
 func (f *fake) TunnelSession(_ context.Context, accountID, id string) (*account.TunnelSession, error) {
-	leave, err := f.enter()
-	defer leave()
-	if err != nil {
-		return nil, err
-	}
-	return find(f, f.agents, agentID, accountID, id)
+	return get(f, &f.agents, agentID, accountID, id)
 }
 
 func (f *fake) ListTunnelSessions(
 	_ context.Context, accountID string, p account.Page,
 ) (page []account.TunnelSession, more bool, err error) {
-	leave, err := f.enter()
-	defer leave()
-	if err != nil {
-		return nil, false, err
-	}
-	page, more = pageOf(f, f.agents, agentID, accountID, p, nil)
-	return page, more, nil
+	return list(f, &f.agents, agentID, accountID, p, nil)
 }
 
 func (f *fake) StopSession(_ context.Context, by account.Caller, id string) error {
@@ -304,11 +269,10 @@ func (f *fake) RestartSession(_ context.Context, by account.Caller, id string) e
 }
 
 func (f *fake) end(how, accountID, id string) error {
-	leave, err := f.enter()
-	defer leave()
-	if err != nil {
+	if err := f.enter(); err != nil {
 		return err
 	}
+	defer f.mu.Unlock()
 	if _, err := find(f, f.agents, agentID, accountID, id); err != nil {
 		return err
 	}
@@ -317,24 +281,13 @@ func (f *fake) end(how, accountID, id string) error {
 }
 
 func (f *fake) LabelledTunnel(_ context.Context, accountID, id string) (*account.LabelledTunnel, error) {
-	leave, err := f.enter()
-	defer leave()
-	if err != nil {
-		return nil, err
-	}
-	return find(f, f.tunnels, tunnelID, accountID, id)
+	return get(f, &f.tunnels, tunnelID, accountID, id)
 }
 
 func (f *fake) ListLabelledTunnels(
 	_ context.Context, accountID string, labels map[string]string, p account.Page,
 ) (page []account.LabelledTunnel, more bool, err error) {
-	leave, err := f.enter()
-	defer leave()
-	if err != nil {
-		return nil, false, err
-	}
-	page, more = pageOf(f, f.tunnels, tunnelID, accountID, p, func(t *account.LabelledTunnel) bool {
+	return list(f, &f.tunnels, tunnelID, accountID, p, func(t *account.LabelledTunnel) bool {
 		return account.HasLabels(t.Labels, labels)
 	})
-	return page, more, nil
 }

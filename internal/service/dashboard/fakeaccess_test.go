@@ -16,12 +16,7 @@ import (
 // The half of the fake that is about who may: identities, credentials, sign-ins.
 
 func (f *fake) User(_ context.Context, accountID, id string) (*account.User, error) {
-	leave, err := f.enter()
-	defer leave()
-	if err != nil {
-		return nil, err
-	}
-	return find(f, f.users, userID, accountID, id)
+	return get(f, &f.users, userID, accountID, id)
 }
 
 func (f *fake) matches(u *account.User, filter account.UserFilter) bool {
@@ -46,11 +41,10 @@ func (f *fake) accessed(userID string, filter account.AccessFilter) bool {
 }
 
 func (f *fake) AccessChoices(_ context.Context, accountID string) (*account.AccessChoices, error) {
-	leave, err := f.enter()
-	defer leave()
-	if err != nil {
+	if err := f.enter(); err != nil {
 		return nil, err
 	}
+	defer f.mu.Unlock()
 	choices := &account.AccessChoices{}
 	for _, s := range f.sessions {
 		if f.owner[s.ID] == accountID && s.Device.Location != nil &&
@@ -69,11 +63,10 @@ func (f *fake) AccessChoices(_ context.Context, accountID string) (*account.Acce
 func (f *fake) Users(
 	_ context.Context, accountID string, filter account.UserFilter, p account.Page,
 ) ([]account.User, bool, error) {
-	leave, err := f.enter()
-	defer leave()
-	if err != nil {
+	if err := f.enter(); err != nil {
 		return nil, false, err
 	}
+	defer f.mu.Unlock()
 	passes := func(u *account.User) bool { return f.matches(u, filter) }
 	if !filter.ByActivity {
 		page, more := pageOf(f, f.users, userID, accountID, p, passes)
@@ -89,43 +82,30 @@ func (f *fake) Users(
 }
 
 func (f *fake) AppSession(_ context.Context, accountID, id string) (*account.AppSession, error) {
-	leave, err := f.enter()
-	defer leave()
-	if err != nil {
-		return nil, err
-	}
-	return find(f, f.sessions, sessionID, accountID, id)
+	return get(f, &f.sessions, sessionID, accountID, id)
 }
 
 func (f *fake) AppSessions(
 	_ context.Context, accountID string, filter account.AppSessionFilter, p account.Page,
 ) ([]account.AppSession, bool, error) {
-	leave, err := f.enter()
-	defer leave()
-	if err != nil {
-		return nil, false, err
-	}
-	page, more := pageOf(f, f.sessions, sessionID, accountID, p, func(s *account.AppSession) bool {
+	return list(f, &f.sessions, sessionID, accountID, p, func(s *account.AppSession) bool {
 		return s.User.ID == filter.UserID
 	})
-	return page, more, nil
 }
 
 func (f *fake) AccessedEndpoints(_ context.Context, _, userID string) ([]account.AccessedEndpoint, error) {
-	leave, err := f.enter()
-	defer leave()
-	if err != nil {
+	if err := f.enter(); err != nil {
 		return nil, err
 	}
+	defer f.mu.Unlock()
 	return f.visited[userID], nil
 }
 
 func (f *fake) IdentityProviders(_ context.Context, accountID string) ([]account.IdentityProvider, error) {
-	leave, err := f.enter()
-	defer leave()
-	if err != nil {
+	if err := f.enter(); err != nil {
 		return nil, err
 	}
+	defer f.mu.Unlock()
 	var all []account.IdentityProvider
 	for _, u := range f.users {
 		if f.owner[u.ID] == accountID && !slices.Contains(all, u.Provider) {
@@ -139,18 +119,16 @@ func (f *fake) IdentityProviders(_ context.Context, accountID string) ([]account
 func (f *fake) Revoke(
 	_ context.Context, by account.Caller, sel account.RevokeSelector, _ string,
 ) (*account.Revocation, error) {
-	leave, err := f.enter()
-	defer leave()
-	if err != nil {
+	if err := f.enter(); err != nil {
 		return nil, err
 	}
+	defer f.mu.Unlock()
 	f.callers, f.revoked = append(f.callers, by), append(f.revoked, sel)
 	done := &account.Revocation{At: f.now}
 	if sel.UserID != "" {
-		if _, err := find(f, f.users, userID, by.AccountID, sel.UserID); err != nil {
+		if err := remove(f, &f.users, userID, by.AccountID, sel.UserID); err != nil {
 			return nil, err
 		}
-		f.users = slices.DeleteFunc(f.users, func(u account.User) bool { return u.ID == sel.UserID })
 		done.UserIDs = []string{sel.UserID}
 	} else if sel.SessionsOf != "" {
 		if _, err := find(f, f.users, userID, by.AccountID, sel.SessionsOf); err != nil {
@@ -170,11 +148,10 @@ func (f *fake) Revoke(
 }
 
 func (f *fake) CreateAPIKey(_ context.Context, by account.Caller, p account.APIKeyPatch) (*account.APIKey, error) {
-	leave, err := f.enter()
-	defer leave()
-	if err != nil {
+	if err := f.enter(); err != nil {
 		return nil, err
 	}
+	defer f.mu.Unlock()
 	k, err := p.Apply(account.APIKey{ID: account.NewID(account.PrefixAPIKey, f.now), AccountID: by.AccountID,
 		CreatedAt: f.now, Scopes: account.DefaultScopes()}, f.now)
 	if err != nil {
@@ -188,36 +165,20 @@ func (f *fake) CreateAPIKey(_ context.Context, by account.Caller, p account.APIK
 }
 
 func (f *fake) APIKey(_ context.Context, accountID, id string) (*account.APIKey, error) {
-	leave, err := f.enter()
-	defer leave()
-	if err != nil {
-		return nil, err
-	}
-	return find(f, f.keys, keyID, accountID, id)
+	return get(f, &f.keys, keyID, accountID, id)
 }
 
 func (f *fake) ListAPIKeys(
 	_ context.Context, accountID string, p account.Page,
 ) (page []account.APIKey, more bool, err error) {
-	leave, err := f.enter()
-	defer leave()
-	if err != nil {
-		return nil, false, err
-	}
-	page, more = pageOf(f, f.keys, keyID, accountID, p, nil)
-	return page, more, nil
-}
-
-func (f *fake) PatchAPIKey(context.Context, account.Caller, string, account.APIKeyPatch) (*account.APIKey, error) {
-	panic("the dashboard changes no key")
+	return list(f, &f.keys, keyID, accountID, p, nil)
 }
 
 func (f *fake) DeleteAPIKey(_ context.Context, by account.Caller, id string) error {
-	leave, err := f.enter()
-	defer leave()
-	if err != nil {
+	if err := f.enter(); err != nil {
 		return err
 	}
+	defer f.mu.Unlock()
 	if _, err := find(f, f.keys, keyID, by.AccountID, id); err != nil {
 		return err
 	}
@@ -234,11 +195,10 @@ func (f *fake) DeleteAPIKey(_ context.Context, by account.Caller, id string) err
 func (f *fake) CreateAuthtoken(
 	_ context.Context, by account.Caller, p account.AuthtokenPatch,
 ) (*account.Authtoken, error) {
-	leave, err := f.enter()
-	defer leave()
-	if err != nil {
+	if err := f.enter(); err != nil {
 		return nil, err
 	}
+	defer f.mu.Unlock()
 	a, err := p.Apply(account.Authtoken{ID: account.NewID(account.PrefixCredential, f.now), AccountID: by.AccountID,
 		CreatedAt: f.now, ACL: account.DefaultACL()}, f.now)
 	if err != nil {
@@ -251,51 +211,28 @@ func (f *fake) CreateAuthtoken(
 }
 
 func (f *fake) Authtoken(_ context.Context, accountID, id string) (*account.Authtoken, error) {
-	leave, err := f.enter()
-	defer leave()
-	if err != nil {
-		return nil, err
-	}
-	return find(f, f.tokens, authtokenID, accountID, id)
+	return get(f, &f.tokens, authtokenID, accountID, id)
 }
 
 func (f *fake) ListAuthtokens(
 	_ context.Context, accountID string, p account.Page,
 ) (page []account.Authtoken, more bool, err error) {
-	leave, err := f.enter()
-	defer leave()
-	if err != nil {
-		return nil, false, err
-	}
-	page, more = pageOf(f, f.tokens, authtokenID, accountID, p, nil)
-	return page, more, nil
-}
-
-func (f *fake) PatchAuthtoken(
-	context.Context, account.Caller, string, account.AuthtokenPatch,
-) (*account.Authtoken, error) {
-	panic("the dashboard changes no authtoken")
+	return list(f, &f.tokens, authtokenID, accountID, p, nil)
 }
 
 func (f *fake) DeleteAuthtoken(_ context.Context, by account.Caller, id string) error {
-	leave, err := f.enter()
-	defer leave()
-	if err != nil {
+	if err := f.enter(); err != nil {
 		return err
 	}
-	if _, err := find(f, f.tokens, authtokenID, by.AccountID, id); err != nil {
-		return err
-	}
-	f.tokens = slices.DeleteFunc(f.tokens, func(a account.Authtoken) bool { return a.ID == id })
-	return nil
+	defer f.mu.Unlock()
+	return remove(f, &f.tokens, authtokenID, by.AccountID, id)
 }
 
 func (f *fake) APIKeyBySecret(_ context.Context, secret string) (*account.APIKey, error) {
-	leave, err := f.enter()
-	defer leave()
-	if err != nil {
+	if err := f.enter(); err != nil {
 		return nil, err
 	}
+	defer f.mu.Unlock()
 	if strings.HasPrefix(secret, account.AuthtokenPrefix) {
 		return nil, account.Errorf(account.CodeWrongKind,
 			"this is an authtoken, which is for agents; an API key begins with flk_")
@@ -309,28 +246,20 @@ func (f *fake) APIKeyBySecret(_ context.Context, secret string) (*account.APIKey
 	return nil, account.Errorf(account.CodeUnknownCredential, "the API key is not known")
 }
 
-func (f *fake) LiveCredentials(
-	context.Context, []account.CredentialUse,
-) (map[account.CredentialUse]bool, error) {
-	panic("the dashboard reads sign-ins")
-}
-
 func (f *fake) SignIn(_ context.Context, key *account.APIKey, hash []byte) (*account.DashboardSession, error) {
-	leave, err := f.enter()
-	defer leave()
-	if err != nil {
+	if err := f.enter(); err != nil {
 		return nil, err
 	}
+	defer f.mu.Unlock()
 	f.signIns[hex.EncodeToString(hash)] = signedIn{key.ID, f.now.Add(account.DashboardLife)}
 	return &account.DashboardSession{Key: *key, ExpiresAt: f.now.Add(account.DashboardLife)}, nil
 }
 
 func (f *fake) DashboardSession(_ context.Context, hash []byte) (*account.DashboardSession, error) {
-	leave, err := f.enter()
-	defer leave()
-	if err != nil {
+	if err := f.enter(); err != nil {
 		return nil, err
 	}
+	defer f.mu.Unlock()
 	in, known := f.signIns[hex.EncodeToString(hash)]
 	if known && in.expires.After(f.now) {
 		for _, k := range f.keys {
@@ -343,10 +272,12 @@ func (f *fake) DashboardSession(_ context.Context, hash []byte) (*account.Dashbo
 }
 
 func (f *fake) SignOut(_ context.Context, hash []byte) error {
-	leave, err := f.enter()
-	defer leave()
+	if err := f.enter(); err != nil {
+		return err
+	}
+	defer f.mu.Unlock()
 	delete(f.signIns, hex.EncodeToString(hash))
-	return err
+	return nil
 }
 
 func ago(f *fake, d time.Duration) time.Time { return f.now.Add(-d) }

@@ -5,7 +5,6 @@ package dashboard
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -59,47 +58,24 @@ func (f *fake) addClusters() {
 	}
 }
 
-func (f *fake) CreateCluster(context.Context, account.Caller, account.ClusterPatch) (*account.Cluster, error) {
-	panic("the dashboard makes no cluster")
-}
-
-func (f *fake) PatchCluster(
-	context.Context, account.Caller, string, account.ClusterPatch,
-) (*account.Cluster, error) {
-	panic("the dashboard changes no cluster")
-}
-
 func (f *fake) Cluster(_ context.Context, accountID, id string) (*account.Cluster, error) {
-	leave, err := f.enter()
-	defer leave()
-	if err != nil {
-		return nil, err
-	}
-	return find(f, f.clusters, clusterID, accountID, id)
+	return get(f, &f.clusters, clusterID, accountID, id)
 }
 
 func (f *fake) ListClusters(
 	_ context.Context, accountID string, p account.Page,
 ) (page []account.Cluster, more bool, err error) {
-	leave, err := f.enter()
-	defer leave()
-	if err != nil {
-		return nil, false, err
-	}
-	page, more = pageOf(f, f.clusters, clusterID, accountID, p, nil)
-	return page, more, nil
+	return list(f, &f.clusters, clusterID, accountID, p, nil)
 }
 
 func (f *fake) DeleteCluster(_ context.Context, by account.Caller, id string) error {
-	leave, err := f.enter()
-	defer leave()
-	if err != nil {
+	if err := f.enter(); err != nil {
 		return err
 	}
-	if _, err := find(f, f.clusters, clusterID, by.AccountID, id); err != nil {
-		return err
+	defer f.mu.Unlock()
+	err := remove(f, &f.clusters, clusterID, by.AccountID, id)
+	if err == nil {
+		f.callers = append(f.callers, by)
 	}
-	f.callers = append(f.callers, by)
-	f.clusters = slices.DeleteFunc(f.clusters, func(c account.Cluster) bool { return c.ID == id })
-	return nil
+	return err
 }

@@ -46,11 +46,10 @@ func (f *fake) record(by account.Caller, what account.AuditType, id string) time
 func (f *fake) CreateEndpoint(
 	_ context.Context, e account.Endpoint, _ account.PolicyFacts,
 ) (*account.Endpoint, error) {
-	leave, err := f.enter()
-	defer leave()
-	if err != nil {
+	if err := f.enter(); err != nil {
 		return nil, err
 	}
+	defer f.mu.Unlock()
 	for _, other := range f.endpoints {
 		if other.URL == e.URL && f.owner[other.ID] == e.AccountID {
 			return nil, account.Errorf(account.CodeURLTaken, "%s is that of cloud endpoint %s", e.URL, other.ID)
@@ -67,11 +66,10 @@ func (f *fake) CreateEndpoint(
 func (f *fake) PatchEndpoint(
 	_ context.Context, by account.Caller, id string, p account.EndpointPatch, _ account.PolicyFacts,
 ) (*account.Endpoint, error) {
-	leave, err := f.enter()
-	defer leave()
-	if err != nil {
+	if err := f.enter(); err != nil {
 		return nil, err
 	}
+	defer f.mu.Unlock()
 	e, err := find(f, f.endpoints, endpointID, by.AccountID, id)
 	if err == nil {
 		err = account.CheckUnchanged(e.URL, e.UpdatedAt, p.ExpectedUpdatedAt)
@@ -89,11 +87,10 @@ func (f *fake) PatchEndpoint(
 }
 
 func (f *fake) DeleteEndpoint(_ context.Context, by account.Caller, id string) error {
-	leave, err := f.enter()
-	defer leave()
-	if err != nil {
+	if err := f.enter(); err != nil {
 		return err
 	}
+	defer f.mu.Unlock()
 	if _, err := find(f, f.endpoints, endpointID, by.AccountID, id); err != nil {
 		return err
 	}
@@ -103,11 +100,10 @@ func (f *fake) DeleteEndpoint(_ context.Context, by account.Caller, id string) e
 }
 
 func (f *fake) CreateBackend(_ context.Context, by account.Caller, b account.Backend) (*account.Backend, error) {
-	leave, err := f.enter()
-	defer leave()
-	if err != nil {
+	if err := f.enter(); err != nil {
 		return nil, err
 	}
+	defer f.mu.Unlock()
 	b.ID = f.id(b.Kind.IDPrefix(), 0, 5000+len(f.backends))
 	b.CreatedAt = f.record(by, account.AuditBackendCreated, b.ID)
 	b.UpdatedAt = b.CreatedAt
@@ -118,11 +114,10 @@ func (f *fake) CreateBackend(_ context.Context, by account.Caller, b account.Bac
 func (f *fake) PatchBackend(
 	_ context.Context, by account.Caller, _ account.BackendKind, id string, p account.BackendPatch,
 ) (*account.Backend, error) {
-	leave, err := f.enter()
-	defer leave()
-	if err != nil {
+	if err := f.enter(); err != nil {
 		return nil, err
 	}
+	defer f.mu.Unlock()
 	b, err := find(f, f.backends, backendID, by.AccountID, id)
 	if err == nil {
 		err = account.CheckUnchanged("backend "+id, b.UpdatedAt, p.ExpectedUpdatedAt)
@@ -140,11 +135,10 @@ func (f *fake) PatchBackend(
 }
 
 func (f *fake) DeleteBackend(_ context.Context, by account.Caller, _ account.BackendKind, id string) error {
-	leave, err := f.enter()
-	defer leave()
-	if err != nil {
+	if err := f.enter(); err != nil {
 		return err
 	}
+	defer f.mu.Unlock()
 	if _, err := find(f, f.backends, backendID, by.AccountID, id); err != nil {
 		return err
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/httpkit"
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 const (
@@ -303,9 +304,7 @@ type answer struct {
 func (b *browser) do(method, path, form string, header map[string]string) answer {
 	b.t.Helper()
 	r, err := http.NewRequestWithContext(b.t.Context(), method, b.at+path, strings.NewReader(form))
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must.Succeed(b.t, err)
 	if method == http.MethodPost {
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		r.Header.Set("Sec-Fetch-Site", "same-origin")
@@ -320,14 +319,10 @@ func (b *browser) do(method, path, form string, header map[string]string) answer
 		r.AddCookie(&http.Cookie{Name: name, Value: value})
 	}
 	res, err := http.DefaultTransport.RoundTrip(r)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must.Succeed(b.t, err)
 	defer res.Body.Close()
 	body, err := io.ReadAll(res.Body)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must.Succeed(b.t, err)
 	for _, c := range res.Cookies() {
 		c.Name, _, _ = strings.Cut(c.Name, "~")
 		if c.MaxAge < 0 {
@@ -354,6 +349,20 @@ func signedInAs(t *testing.T, srv *httptest.Server, secret string) *browser {
 		t.Fatalf("signing in with %s: %d\n%s", secret, a.status, a.body)
 	}
 	return b
+}
+
+// newDashboard serves a dashboard over a new fake.
+func newDashboard(t *testing.T) (*fake, *httptest.Server) {
+	t.Helper()
+	f := newFake(testTime())
+	return f, dashboardOf(t, f, nil)
+}
+
+// newSignedIn signs in with a key at a dashboard over a new fake.
+func newSignedIn(t *testing.T, secret string) (*fake, *browser) {
+	t.Helper()
+	f, srv := newDashboard(t)
+	return f, signedInAs(t, srv, secret)
 }
 
 // testTime is when the tests take place.

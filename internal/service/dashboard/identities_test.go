@@ -95,8 +95,7 @@ func TestIdentities_PagesByActivity(t *testing.T) {
 
 func TestIdentity_EndpointShowsSessions(t *testing.T) {
 	t.Parallel()
-	f := newFake(testTime())
-	srv := dashboardOf(t, f, nil)
+	f, srv := newDashboard(t)
 	located := dashboardOf(t, f, func(o *Options) { o.GeoIP = true })
 	b := signedInAs(t, srv, "flk_admin")
 	alice := identitiesPath + "/" + f.users[0].ID
@@ -139,8 +138,7 @@ func TestIdentity_EndpointShowsSessions(t *testing.T) {
 
 func TestIdentity_SignOutEverywhere(t *testing.T) {
 	t.Parallel()
-	f := newFake(testTime())
-	srv := dashboardOf(t, f, nil)
+	f, srv := newDashboard(t)
 	b := signedInAs(t, srv, "flk_identities")
 	at := identitiesPath + "/" + f.users[0].ID
 	if a := b.get(at + "/sign-out"); !strings.Contains(a.body, "Sign Alice Amari out everywhere?") ||
@@ -217,9 +215,7 @@ func TestIdentity_RevokedElsewhere(t *testing.T) {
 // login where GitHub asks for none.
 func TestRevoke_DescribesNextLogin(t *testing.T) {
 	t.Parallel()
-	f := newFake(testTime())
-	srv := dashboardOf(t, f, nil)
-	b := signedInAs(t, srv, "flk_admin")
+	f, b := newSignedIn(t, "flk_admin")
 	for _, u := range []account.User{f.users[0], f.users[4]} {
 		session := f.sessions[slices.IndexFunc(f.sessions, func(s account.AppSession) bool {
 			return s.User.ID == u.ID
@@ -266,8 +262,7 @@ func TestPages_ExplainEmptyLists(t *testing.T) {
 
 func TestSession_ShowsLastUse(t *testing.T) {
 	t.Parallel()
-	f := newFake(testTime())
-	b := signedInAs(t, dashboardOf(t, f, nil), "flk_identities")
+	f, b := newSignedIn(t, "flk_identities")
 	for _, one := range f.sessions {
 		if one.DeviceChangedAt == nil {
 			continue

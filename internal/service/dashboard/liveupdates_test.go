@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // eventTimeout limits how long a test waits for an event that should come at once.
@@ -22,15 +23,11 @@ func (b *browser) listen(query string) (status int, events <-chan string, stop f
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.t.Context(), eventTimeout)
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, b.at+"/ui/live"+query, nil)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must.Succeed(b.t, err)
 	r.Header.Set("Accept", "text/event-stream")
 	r.AddCookie(&http.Cookie{Name: CookieName(r.Host), Value: b.cookie[cookiePrefix]})
 	res, err := http.DefaultTransport.RoundTrip(r)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must.Succeed(b.t, err)
 	heard := make(chan string, 100)
 	go func() {
 		defer close(heard)
@@ -93,8 +90,7 @@ func TestLiveUpdates_SendChanges(t *testing.T) {
 
 func TestLiveUpdates_ObserveScopes(t *testing.T) {
 	t.Parallel()
-	f := newFake(testTime())
-	srv := dashboardOf(t, f, nil)
+	f, srv := newDashboard(t)
 	_, events, _ := signedInAs(t, srv, "flk_identities").listen("?of=endpoints+audit")
 	waitForEvent(t, events, "hello")
 	if n := f.subscribers(); n != 1 {

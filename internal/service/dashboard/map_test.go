@@ -135,8 +135,7 @@ func TestMap_GroupsManyEndpoints(t *testing.T) {
 // on request; a small map and a search show all at once.
 func TestMap_FoldsQuietEndpoints(t *testing.T) {
 	t.Parallel()
-	f := newFake(testTime())
-	b := signedInAs(t, dashboardOf(t, f, nil), "flk_read")
+	f, b := newSignedIn(t, "flk_read")
 	rows := func(path string) (shown, folded int) {
 		for i, part := range strings.Split(b.get(path).body, `<details class="quiet-rows"`) {
 			inside, after, _ := strings.Cut(part, "</details>")

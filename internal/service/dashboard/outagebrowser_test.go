@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/test/support/chromium"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // outageNotice limits how long a page may show a server that is gone as if it were there. A busy
@@ -27,9 +28,7 @@ type relay struct {
 func newRelay(t *testing.T, to string) *relay {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	r := &relay{Listener: listener}
 	t.Cleanup(func() { listener.Close() })
 	go func() {

@@ -33,8 +33,7 @@ func TestTraffic_WithoutRecorder(t *testing.T) {
 
 func TestTraffic_FiltersRequests(t *testing.T) {
 	t.Parallel()
-	f := newFake(testTime())
-	b := signedInAs(t, dashboardOf(t, f, nil), "flk_read")
+	f, b := newSignedIn(t, "flk_read")
 	path := "/ui/endpoints/" + f.endpoints[3].ID + "/traffic"
 	all, failing := b.get(path).body, b.get(path+"?requests=failing&window=day").body
 	if n := strings.Count(all, `data-key="rq-`); n != 40 || !strings.Contains(all, ">499 left<") {
@@ -168,8 +167,7 @@ func TestValues_LeaveOutUnknownSteps(t *testing.T) {
 // TestTraffic_PagesAreSmall limits the bytes of a page that is read again every 15 s.
 func TestTraffic_PagesAreSmall(t *testing.T) {
 	t.Parallel()
-	f := newFake(testTime())
-	b := signedInAs(t, dashboardOf(t, f, nil), "flk_read")
+	_, b := newSignedIn(t, "flk_read")
 	for path, most := range map[string]int{"/ui/traffic": 100 << 10, "/ui/traffic?window=day": 250 << 10} {
 		if n := len(b.get(path).body); n > most {
 			t.Errorf("%s has %d bytes, at most %d", path, n, most)

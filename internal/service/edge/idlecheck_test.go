@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // TestIdleCheck_ClosedStaysClosed lets the transport close an idle connection and then read from it,
@@ -36,9 +37,7 @@ func TestIdleCheck_ClosedStaysClosed(t *testing.T) {
 func TestStaticTransport_NobodyGetsSecondAnswer(t *testing.T) {
 	t.Parallel()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { _ = ln.Close() })
 	go func() {
 		for {

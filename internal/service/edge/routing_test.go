@@ -22,6 +22,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/test/support/closedport"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // leaves are Attempts that return list in order, and record the results reported to them.
@@ -206,9 +207,7 @@ func TestPolicies_CompileOncePerURL(t *testing.T) {
 	get := func(ep *account.Endpoint) any {
 		t.Helper()
 		got, err := p.forEndpoint(ep)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return got
 	}
 	first := get(one)

@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
@@ -102,13 +103,9 @@ func serveOffline(t *testing.T, e *Edge, info ClientInfo) *httptest.Server {
 func expectOffline(t *testing.T, srv *httptest.Server, method, body string) (ends bool) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, srv.URL, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	res, err := srv.Client().Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer res.Body.Close()
 	if b, err := io.ReadAll(res.Body); err != nil || res.StatusCode != 503 ||
 		!strings.Contains(string(b), string(account.CodeEndpointOffline)) {

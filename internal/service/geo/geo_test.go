@@ -18,6 +18,8 @@ import (
 	"github.com/maxmind/mmdbwriter"
 	"github.com/maxmind/mmdbwriter/mmdbtype"
 	"go.uber.org/goleak"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -26,17 +28,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func database(t *testing.T, kind string, records map[string]mmdbtype.Map) []byte {
 	t.Helper()
 	w, err := mmdbwriter.New(mmdbwriter.Options{DatabaseType: kind, RecordSize: 24, IncludeReservedNetworks: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for cidr, record := range records {
 		_, network, err := net.ParseCIDR(cidr)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := w.Insert(network, record); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
+		must.Succeed(t, w.Insert(network, record))
 	}
 	var b bytes.Buffer
 	if _, err := w.WriteTo(&b); err != nil {
@@ -47,12 +43,8 @@ func database(t *testing.T, kind string, records map[string]mmdbtype.Map) []byte
 
 func write(t *testing.T, path string, b []byte) string {
 	t.Helper()
-	if err := os.WriteFile(path+".new", b, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(path+".new", path); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path+".new", b, 0o600))
+	must.Succeed(t, os.Rename(path+".new", path))
 	return path
 }
 
@@ -131,9 +123,7 @@ func TestLookup_ReadsBothLayouts(t *testing.T) {
 			paths[i] = filepath.Join(dir, paths[i])
 		}
 		d, err := Open(paths, slog.New(slog.DiscardHandler))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if got := formatLocation(d.Lookup(netip.MustParseAddr(c.ip))); got != c.want {
 			t.Errorf("%s of %s:\n got %q\nwant %q", c.ip, c.files, got, c.want)
 		}
@@ -173,9 +163,7 @@ func TestDatabases_ReloadChangedFile(t *testing.T) {
 	write(t, path, nested(t))
 	var log bytes.Buffer
 	d, err := Open([]string{path}, slog.New(slog.NewTextHandler(&log, nil)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	ip := netip.MustParseAddr("203.0.113.9")
 	clock := time.Now()
 	for _, step := range []struct {
@@ -214,9 +202,7 @@ func BenchmarkLookup(b *testing.B) {
 	t := &testing.T{}
 	path := write(t, filepath.Join(b.TempDir(), "city.mmdb"), nested(t))
 	d, err := Open([]string{path}, slog.New(slog.DiscardHandler))
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, err)
 	ip := netip.MustParseAddr("203.0.113.9")
 	b.ReportAllocs()
 	for b.Loop() {

@@ -10,6 +10,8 @@ import (
 	"net/http/httptest"
 	"testing"
 	"time"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 func TestStream_SendsHeadAndFlushes(t *testing.T) {
@@ -30,9 +32,7 @@ func TestStream_SendsHeadAndFlushes(t *testing.T) {
 	}))
 	defer srv.Close()
 	res, err := http.Get(srv.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer res.Body.Close()
 	close(written)
 	body, err := io.ReadAll(res.Body)

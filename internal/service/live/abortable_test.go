@@ -17,6 +17,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 const testTimeout = 3 * time.Minute
@@ -70,9 +72,7 @@ func (w *testServer) do(session, method string, body io.Reader) (*http.Response,
 	ctx, cancel := context.WithTimeout(w.t.Context(), testTimeout)
 	w.t.Cleanup(cancel)
 	r, err := http.NewRequestWithContext(ctx, method, w.url, body)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.Succeed(w.t, err)
 	r.Header.Set("Session", session)
 	return w.http.Do(r)
 }
@@ -131,9 +131,7 @@ func TestRegistry_AbortEndsRequests(t *testing.T) {
 					requestKinds["events"](rw, r, next, &other)
 				})
 				bystander, err := w.do("bystander", "GET", nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, err)
 				defer bystander.Body.Close()
 				method, body := "GET", io.Reader(nil)
 				if kind == "upload" { // that stalls
@@ -143,9 +141,7 @@ func TestRegistry_AbortEndsRequests(t *testing.T) {
 					method, body = "POST", from
 				}
 				victim, err := w.do("victim", method, body)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, err)
 				defer victim.Body.Close()
 				if victim.ProtoMajor == 2 != http2 {
 					t.Fatalf("over %s", victim.Proto)
@@ -220,9 +216,7 @@ func TestAbortable_ClosesUpgradedConnection(t *testing.T) {
 			}))
 			t.Cleanup(srv.Close)
 			c, err := net.Dial("tcp", srv.Listener.Addr().String())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			defer c.Close()
 			_ = c.SetDeadline(time.Now().Add(testTimeout))
 			_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\nhello")

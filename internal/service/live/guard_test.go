@@ -17,6 +17,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // startGuarded serves a handler behind Abortable, whose abort nothing calls: only the guard's check
@@ -69,13 +71,9 @@ func testFile(t testing.TB, size int) (*os.File, []byte) {
 	t.Helper()
 	content := bytes.Repeat([]byte("0123456789abcdef"), size/16+1)[:size]
 	path := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(path, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, content, 0o600))
 	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { _ = f.Close() })
 	return f, content
 }
@@ -130,9 +128,7 @@ func TestGuard_EndsDownloadBetweenPieces(t *testing.T) {
 				done <- result{n, err, context.Cause(r.Context())}
 			})
 			res, err := srv.Client().Get(srv.URL)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			defer res.Body.Close()
 			got, err := io.Copy(io.Discard, res.Body)
 			if err == nil || got > served*maxUnchecked {
@@ -162,9 +158,7 @@ func TestGuard_PassesWholeDownload(t *testing.T) {
 				kernelCopies <- copies
 			})
 			res, err := srv.Client().Get(srv.URL)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			defer res.Body.Close()
 			if got, err := io.ReadAll(res.Body); err != nil || !bytes.Equal(got, content) {
 				t.Errorf("the client got %d bytes, %v", len(got), err)
@@ -287,9 +281,7 @@ func TestGuard_DropsRestOfUpload(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, "POST", srv.URL, body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if res, err := srv.Client().Do(r); err == nil {
 		_ = res.Body.Close()
 	}

@@ -11,6 +11,8 @@ import (
 	"os"
 	"strconv"
 	"testing"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 const benchSize = 64 << 20
@@ -68,9 +70,7 @@ func BenchmarkDownload(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
 					res, err := srv.Client().Get(srv.URL)
-					if err != nil {
-						b.Fatal(err)
-					}
+					must.Succeed(b, err)
 					if n, err := io.Copy(io.Discard, res.Body); n != benchSize || err != nil {
 						b.Fatalf("%d bytes, %v", n, err)
 					}

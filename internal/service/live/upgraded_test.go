@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 const switching = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n"
@@ -44,9 +46,7 @@ func upgrade(t *testing.T, behind string, handle func(u *upgraded)) (client net.
 		handle(&upgraded{w, r.Context(), c, buffered})
 	})
 	client, err := net.Dial("tcp", srv.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { _ = client.Close() })
 	_ = client.SetDeadline(time.Now().Add(testTimeout))
 	_, _ = io.WriteString(client, "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n"+behind)
@@ -173,9 +173,7 @@ func TestUpgradedConn_DoesNotAllocate(t *testing.T) {
 	up := &hijackDuring{ResponseRecorder: httptest.NewRecorder(), during: func() {}, conn: endlessConn{}}
 	w, _, _ := Abortable(up, httptest.NewRequest("GET", "/", nil), nil, nil)
 	c, _, err := http.NewResponseController(w).Hijack()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if _, ok := c.(halfCloser); ok {
 		t.Error("a half-close that the inner connection has not")
 	}
@@ -194,9 +192,7 @@ func TestUpgradedConn_CloseResetsAfterEnd(t *testing.T) {
 		up := &hijackDuring{ResponseRecorder: httptest.NewRecorder(), during: func() {}, conn: endlessConn{}}
 		w, _, _ := Abortable(up, httptest.NewRequest("GET", "/", nil), abortFunc(func() { resets++ }), nil)
 		c, _, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if ended {
 			endSession(w)
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
@@ -53,9 +54,7 @@ func TestMember_CallsWaitersWhenAgentStops(t *testing.T) {
 	asks, holds, stop := stoppableAgents(t)
 	first := asks.choose(t)
 	second, err := asks.Choose(t.Context(), testQuery(), []*Member{first})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(second.Release)
 	waits, stays, withdrawn := openEchoed(t, first), openEchoed(t, second), openEchoed(t, first)
 	called := make(chan struct{})

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // fill sets every exported field below v to a value that is not zero.
@@ -56,9 +57,7 @@ func TestWire_KeepsAllFields(t *testing.T) {
 	var h Holder
 	fill(t, reflect.ValueOf(&h).Elem())
 	b, err := encodeHolders([]Holder{h})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	got, err := decodeHolders(b)
 	if d := cmp.Diff([]Holder{h}, got); d != "" || err != nil {
 		t.Errorf("holders: %v %s", err, d)

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
@@ -135,9 +136,7 @@ func TestPublish_ReachesNewReplica(t *testing.T) {
 	wait.Until(t, "the first read", func() bool { return one.registry.has("rp-1") })
 	for i := range 5 { // whatever the phase of the poll
 		two := c.start(fmt.Sprint("rp-2", i))
-		if err := one.Publish(t.Context(), testChange()); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, one.Publish(t.Context(), testChange()))
 		if len(two.local.changes()) != 1 {
 			t.Error("a replica that joined before the change was not told")
 		}
@@ -151,9 +150,7 @@ func TestPublish_ManyIDs(t *testing.T) {
 	for i := range maxChangeIDs*2 + 1 {
 		change.IDs = append(change.IDs, fmt.Sprintf("as-%026d", i))
 	}
-	if err := asks.Publish(t.Context(), change); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, asks.Publish(t.Context(), change))
 	var got []string
 	for _, c := range holds.local.changes() {
 		got = append(got, c.IDs...)
@@ -170,9 +167,7 @@ func TestPublish_WaitsForLeaseOfSilentPeer(t *testing.T) {
 	one, two := c.start("rp-1"), c.start("rp-2")
 	c.registry.add("rp-3", blackHole(t).Addr().String())
 	began := time.Now()
-	if err := one.Publish(t.Context(), testChange()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, one.Publish(t.Context(), testChange()))
 	if took := time.Since(began); took < 1500*time.Millisecond || took > 5*time.Second {
 		t.Errorf("returned after %v, want the lease and a second", took)
 	}
@@ -212,9 +207,7 @@ func TestPublish_WaitsWhileRegistryIsAway(t *testing.T) {
 	asks, holds := c.pair(echo)
 	c.registry.fail(errors.New("the store is away"))
 	began := time.Now()
-	if err := asks.Publish(t.Context(), testChange()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, asks.Publish(t.Context(), testChange()))
 	if took := time.Since(began); took < 1100*time.Millisecond {
 		t.Errorf("returned after %v, before the lease of replicas that are not known", took)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
@@ -145,9 +146,7 @@ func TestChoose_AsksAgainAfterChange(t *testing.T) {
 	if again := asks.choose(t); again != m || m.Context().Err() != nil {
 		t.Error("the answer was not used again")
 	}
-	if err := holds.Publish(t.Context(), testChange()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, holds.Publish(t.Context(), testChange()))
 	if _, err := asks.Choose(t.Context(), testQuery(), nil); codeOf(err) != string(account.CodeEndpointOffline) {
 		t.Errorf("error %v", err)
 	}
@@ -155,9 +154,7 @@ func TestChoose_AsksAgainAfterChange(t *testing.T) {
 		t.Error("the peer does not name the member any more, and it is not gone")
 	}
 	holds.local.add(testHolder("ep-1"), nil)
-	if err := holds.Publish(t.Context(), testChange()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, holds.Publish(t.Context(), testChange()))
 	asks.choose(t) // a negative answer, too, was forgotten
 }
 
@@ -177,9 +174,7 @@ func TestChoose_KeepsAnswersAfterChangeOfOtherAccount(t *testing.T) {
 	} {
 		before := holds.local.questions()
 		for _, by := range []*testReplica{asks, holds} {
-			if err := by.Publish(t.Context(), c.change); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, by.Publish(t.Context(), c.change))
 			asks.choose(t)
 		}
 		want := before
@@ -306,9 +301,7 @@ func TestMember_RemovedWhenUnused(t *testing.T) {
 	t.Parallel()
 	asks, _ := newCluster(t).pair(echo)
 	m, err := asks.Choose(t.Context(), testQuery(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	later := time.Now().Add(2 * unusedLifetime)
 	asks.removeUnused(later)
 	if m.Context().Err() != nil {

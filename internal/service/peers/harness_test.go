@@ -23,6 +23,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/edge"
 	"github.com/fairlead-dev/fairlead/internal/service/seal"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
@@ -92,18 +93,14 @@ type testReplica struct {
 func secret(tb testing.TB, fill byte) *seal.Key {
 	tb.Helper()
 	k, err := seal.New(bytes.Repeat([]byte{fill}, seal.KeySize))
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must.Succeed(tb, err)
 	return k
 }
 
 func listen(tb testing.TB) net.Listener {
 	tb.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must.Succeed(tb, err)
 	return l
 }
 
@@ -121,9 +118,7 @@ func (c *testCluster) startOn(l net.Listener, opt Options) *testReplica {
 	local := &testLocal{members: make(map[string]*testMember), lines: make(chan tunnel.RequestLine, 100)}
 	opt.Registry, opt.Lease, opt.Local = c.registry, c.lease, local
 	p, err := New(opt)
-	if err != nil {
-		c.Fatal(err)
-	}
+	must.Succeed(c, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { p.Run(ctx) })
@@ -307,9 +302,7 @@ func agentSession(tb testing.TB, serve func(*tunnel.Stream)) *tunnel.Session {
 func agentSessionOver(tb testing.TB, serve func(*tunnel.Stream), wrap func(net.Conn) net.Conn) *tunnel.Session {
 	tb.Helper()
 	authority, err := newAuthority(secret(tb, 9))
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must.Succeed(tb, err)
 	who := &identity{authority: authority, id: "server"}
 	handler := agents{ups: make(chan *tunnel.Session, 1)}
 	server := tunnel.NewServer(tunnel.ServerConfig{Handler: handler})

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
@@ -34,9 +35,7 @@ func TestMember_RelaysWithHalfClose(t *testing.T) {
 	}
 	st := open(t, m)
 	send(t, st, "question")
-	if err := st.CloseWrite(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, st.CloseWrite())
 	b, err := io.ReadAll(struct{ io.Reader }{st})
 	if err != nil || string(b) != "question answered" {
 		t.Errorf("read %q, %v", b, err)

@@ -18,6 +18,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/test/support/logbuffer"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
@@ -99,9 +100,7 @@ func askAs(t *testing.T, to *testReplica, config *tls.Config) error {
 	defer transport.CloseIdleConnections()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+to.addr+pathTraffic,
 		strings.NewReader("question"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	res, err := transport.RoundTrip(req)
 	if err != nil {
 		return err
@@ -119,9 +118,7 @@ func TestPeers_VerifyCallers(t *testing.T) {
 	one := c.start("rp-1")
 	authority := one.identity.authority
 	foreign, err := newAuthority(secret(t, 3))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for name, caller := range map[string]struct {
 		authority *authorityAt
 		id        string
@@ -143,9 +140,7 @@ func TestPeers_VerifyCallers(t *testing.T) {
 			config.GetClientCertificate = nil
 			if caller.authority != nil {
 				issued, err := caller.authority.issue(caller.id, time.Now().Add(caller.authority.offset))
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, err)
 				config.Certificates = []tls.Certificate{*issued}
 			}
 			if err := askAs(t, one, config); (err == nil) != caller.ok {
@@ -201,9 +196,7 @@ func TestIdentity_RenewsCertificate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		authority, err := newAuthority(secret(t, 1))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		who := &identity{authority: authority, id: "rp-1"}
 		first, _ := who.certificate()
 		time.Sleep(11 * time.Hour)

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/trust"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 var names = []string{"fairlead.example.net", "localhost", "127.0.0.1", "::1"}
@@ -28,9 +29,7 @@ func open(t *testing.T, o Options) *Source {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	s, err := Open(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return s
 }
 
@@ -39,9 +38,7 @@ func open(t *testing.T, o Options) *Source {
 func handshake(t *testing.T, s *Source, o trust.Options, serverName string) error {
 	t.Helper()
 	cfg, err := o.ClientConfig()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	cfg.ServerName = serverName
 	near, far := net.Pipe()
 	defer near.Close()
@@ -83,17 +80,13 @@ func TestOpen_CreatesFiles(t *testing.T) {
 	open(t, Options{Dir: dir, Names: names})
 	for file, mode := range map[string]os.FileMode{caKeyFile: 0o600, leafFile: 0o600, caCertFile: 0o644} {
 		info, err := os.Stat(filepath.Join(dir, file))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if info.Mode() != mode {
 			t.Errorf("%s has mode %v, want %v", file, info.Mode(), mode)
 		}
 	}
 	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if len(entries) != 3 {
 		t.Errorf("the directory holds %v, want the three files only", entries)
 	}
@@ -121,9 +114,7 @@ func TestOpen_ReissuesDamagedLeaf(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	open(t, Options{Dir: dir, Names: names})
-	if err := os.WriteFile(filepath.Join(dir, leafFile), []byte("half a fi"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(filepath.Join(dir, leafFile), []byte("half a fi"), 0o600))
 	if err := open(t, Options{Dir: dir, Names: names}).Leaf().VerifyHostname("localhost"); err != nil {
 		t.Error(err)
 	}
@@ -133,9 +124,7 @@ func TestOpen_RefusesAuthorityWithoutKey(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	before := open(t, Options{Dir: dir, Names: names}).CA()
-	if err := os.Remove(filepath.Join(dir, caKeyFile)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Remove(filepath.Join(dir, caKeyFile)))
 	_, err := Open(t.Context(), Options{Dir: dir, Names: names})
 	if err == nil || !strings.Contains(err.Error(), "backup") {
 		t.Errorf("error %v, want one with a remedy", err)
@@ -176,16 +165,12 @@ func TestSource_RenewsLeafAtTwoThirdsOfItsLife(t *testing.T) {
 func TestSource_KeepsLeafWhileRenewalFails(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Mkdir(dir, 0o700))
 	var log bytes.Buffer
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, Options{Dir: dir, Names: names, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		first := s.Leaf()
-		if err := os.Rename(dir, dir+".gone"); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.Rename(dir, dir+".gone"))
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		go s.Run(ctx)
@@ -194,9 +179,7 @@ func TestSource_KeepsLeafWhileRenewalFails(t *testing.T) {
 		if !s.Leaf().Equal(first) {
 			t.Error("the leaf changed although it could not be written")
 		}
-		if err := os.Rename(dir+".gone", dir); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.Rename(dir+".gone", dir))
 		time.Sleep(leafEvery)
 		synctest.Wait() // the check wakes at the instant this sleep ends
 		if s.Leaf().Equal(first) {
@@ -217,23 +200,16 @@ func TestSource_ReloadsCompleteFilePairs(t *testing.T) {
 	for i, dir := range from {
 		open(t, Options{Dir: dir, Names: names})
 		pem, err := os.ReadFile(filepath.Join(dir, leafFile))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if pairs[i], err = tls.X509KeyPair(pem, pem); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
+		pairs[i], err = tls.X509KeyPair(pem, pem)
+		must.Succeed(t, err)
 	}
 	cert, key := filepath.Join(t.TempDir(), "tls.crt"), filepath.Join(t.TempDir(), "tls.key")
 	writePair := func(to string, i int) {
 		t.Helper()
 		b, err := os.ReadFile(filepath.Join(from[i], leafFile))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(to, b, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
+		must.Succeed(t, os.WriteFile(to, b, 0o600))
 	}
 	inService := func(s *Source, i int) bool { return bytes.Equal(s.Leaf().Raw, pairs[i].Certificate[0]) }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/seal"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
 	"github.com/fairlead-dev/fairlead/internal/trust"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/postgrestest"
 )
 
@@ -29,13 +30,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(postgrestest.Main{M: m, Shar
 func openStore(t *testing.T, databaseURL string) *store.Store {
 	t.Helper()
 	key, err := seal.New(bytes.Repeat([]byte{7}, seal.KeySize))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	s, err := store.Open(t.Context(), store.Options{DatabaseURL: databaseURL, Key: key})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)
@@ -98,9 +95,7 @@ func TestOpen_ImportsAuthorityOfDirectory(t *testing.T) {
 	if strings.Count(log.String(), trust.Fingerprint(before)) != 1 || !strings.Contains(log.String(), "imported=true") {
 		t.Errorf("the import is not logged once: %s", &log)
 	}
-	if err := os.Remove(filepath.Join(dir, caKeyFile)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Remove(filepath.Join(dir, caKeyFile)))
 	if !open(t, o).CA().Equal(before) {
 		t.Error("the authority is another one without its file")
 	}
@@ -133,18 +128,14 @@ func TestOpen_RefusesAuthorityBesideStored(t *testing.T) {
 	if files, err := LoadCA(dir); err != nil || !files.Equal(local) {
 		t.Errorf("the refusal changed the files: %v", err)
 	}
-	if err := server.Exec(t.Context(), databaseURL, `DELETE FROM authority`); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, server.Exec(t.Context(), databaseURL, `DELETE FROM authority`))
 	if !open(t, o).CA().Equal(local) {
 		t.Error("the data directory's authority is not presented once the database has none")
 	}
 	o.Dir = t.TempDir()
 	open(t, Options{Dir: o.Dir, Names: names})
 	for _, file := range []string{caCertFile, caKeyFile} {
-		if err := os.Remove(filepath.Join(o.Dir, file)); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.Remove(filepath.Join(o.Dir, file)))
 	}
 	if !open(t, o).CA().Equal(local) {
 		t.Error("the database's authority is not presented once the data directory has none")

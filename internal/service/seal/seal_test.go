@@ -15,14 +15,13 @@ import (
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/internal/service/seal"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 func key(t *testing.T, fill byte) *seal.Key {
 	t.Helper()
 	k, err := seal.New(bytes.Repeat([]byte{fill}, seal.KeySize))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return k
 }
 
@@ -116,9 +115,7 @@ func TestRead_RefusesBadFilesWithoutShowingThem(t *testing.T) {
 	for name, text := range map[string]string{"short": "c0ffee", "no hex": strings.Repeat("zz", 32), "empty": "",
 		"long": strings.Repeat("ab", 33)} {
 		path := filepath.Join(t.TempDir(), "key")
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(path, []byte(text), 0o600))
 		_, err := seal.ReadOrCreate(path)
 		if err == nil || !strings.Contains(err.Error(), "64 hexadecimal digits") || text != "" &&
 			strings.Contains(err.Error(), text) {
@@ -136,9 +133,7 @@ func TestKey_UnsealsEarlierVersions(t *testing.T) {
 	t.Parallel()
 	sealed, err := hex.DecodeString(
 		"014841287f523bf703e4bef5a98771133d33728e289dbbcc53b90e69988f61793e27ab7a39414c0c073b")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if got, err := key(t, 7).Unseal(sealed, "bk-1"); got != "client secret" || err != nil {
 		t.Errorf("unsealed %q, %v", got, err)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/sqldb"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/postgrestest"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
@@ -84,9 +85,7 @@ func open(t *testing.T, dir string, schema sqldb.Schema) *sqldb.DB {
 func openAt(t *testing.T, opt sqldb.Options) *sqldb.DB {
 	t.Helper()
 	db, err := sqldb.Open(t.Context(), opt)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	return db
 }
@@ -105,9 +104,7 @@ func names(t *testing.T, db *sqldb.DB) string {
 		all, err = sqldb.Values[string](tx, `SELECT name FROM t1 ORDER BY name`)
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return strings.Join(all, " ")
 }
 
@@ -165,9 +162,7 @@ func shareTransaction(
 	writes := sqldb.NewWrites(db, o)
 	o.take()
 	release, err := writes.Hold(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	results := make([]error, 4)
 	var calls sync.WaitGroup
 	for i := range results {
@@ -200,9 +195,7 @@ func TestWrites_FailTogetherWithoutUndo(t *testing.T) {
 	db := open(t, t.TempDir(), o.schema(1, 1))
 	writes := sqldb.NewWrites(db, o)
 	release, err := writes.Hold(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	results := make([]error, 2)
 	var calls sync.WaitGroup
 	for i := range results {
@@ -243,9 +236,7 @@ func TestTx_FindsRows(t *testing.T) {
 		}
 		return t.EachIn(ids[2:], "n500", nil, `DELETE FROM t1 WHERE name <> $1 AND name IN IDS`)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	equal(t, "names", names(t, db), "n000 n001 n500")
 	var name string
 	for wanted, want := range map[string]bool{"n001": true, "n002": false} {

@@ -19,15 +19,14 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/service/seal"
 	"github.com/fairlead-dev/fairlead/internal/service/ticketkeys"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // secret returns a secret key.
 func secret(t *testing.T, fill byte) *seal.Key {
 	t.Helper()
 	k, err := seal.New(bytes.Repeat([]byte{fill}, seal.KeySize))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return k
 }
 
@@ -40,19 +39,13 @@ type pair struct {
 func newPair(t *testing.T) pair {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"localhost"}, IsCA: true,
 		BasicConstraintsValid: true, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().AddDate(0, 0, 7)}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	leaf, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	roots := x509.NewCertPool()
 	roots.AddCert(leaf)
 	return pair{tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, roots}
@@ -75,9 +68,7 @@ func (p pair) client(version uint16) *tls.Config {
 func resumes(t *testing.T, server, client *tls.Config) bool {
 	t.Helper()
 	l, err := tls.Listen("tcp", "127.0.0.1:0", server)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer func() { _ = l.Close() }()
 	go func() {
 		far, err := l.Accept()
@@ -88,9 +79,7 @@ func resumes(t *testing.T, server, client *tls.Config) bool {
 		_ = far.Close()
 	}()
 	c, err := tls.Dial("tcp", l.Addr().String(), client)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer func() { _ = c.Close() }()
 	if _, err := io.ReadFull(c, make([]byte, 1)); err != nil { // with what comes before it: the ticket
 		t.Fatal(err)

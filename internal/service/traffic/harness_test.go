@@ -13,6 +13,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/edge"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // epoch is the begin of a minute.
@@ -67,9 +68,7 @@ func (r *testRecorder) record(q request) {
 		q.status = 200
 	}
 	u, err := url.Parse(q.uri)
-	if err != nil {
-		r.Fatal(err)
-	}
+	must.Succeed(r, err)
 	s := &edge.RequestRecord{
 		Endpoint:  &account.Endpoint{ID: q.endpoint, AccountID: q.account},
 		Client:    &edge.ClientInfo{ClientIP: netip.MustParseAddr("203.0.113.9"), StatedPod: q.pod},

@@ -136,15 +136,7 @@ func TestApplySessions_FollowsOwnersPolicy(t *testing.T) {
 	bind.TrafficPolicy = "second"
 	second := b.bind(bind)
 	storetest.Equal(t, "oldest", second.OwnerEndpointID, id)
-	for i, h := range members {
-		storetest.Equal(t, "policy", h.Endpoint().TrafficPolicy, "second")
-		if r.member(i, id) != h || h.Context().Err() != nil {
-			t.Errorf("server %d replaced the member", i)
-		}
-	}
-	reads := r.legs[0].readings()
-	storetest.Must(t, r.servers[0].Compare(t.Context()))
-	storetest.Equal(t, "readings of what has not changed", r.legs[0].readings(), reads)
+	r.expectSecondPolicy(id, members)
 }
 
 // TestBind_ExporterWaitsForRate requires that an exporter's binds beyond the rate of agents are not

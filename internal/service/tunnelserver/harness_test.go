@@ -20,6 +20,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/seal"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 const testTimeout = time.Minute
@@ -41,23 +42,15 @@ func newTestService(t *testing.T, acl ...string) *testService {
 	t.Helper()
 	dir := t.TempDir()
 	key, err := seal.ReadOrCreate(filepath.Join(dir, "secret.key"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	st, err := store.Open(t.Context(), store.Options{DataDir: dir, Key: key})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { _ = st.Close() })
 	l := &testService{t: t, store: st}
 	a, err := st.CreateAccount(t.Context(), "first")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	token, secret, err := st.IssueAuthtoken(t.Context(), a.ID, "", acl)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	l.accountID, l.tokenID, l.token = a.ID, token.ID, secret
 	l.Server = New(Options{
 		Store: st, StoreID: st.StoreID(),
@@ -110,9 +103,7 @@ func (l *testService) listen() {
 	config := &tls.Config{Certificates: https.TLS.Certificates, NextProtos: []string{tunnel.ALPN},
 		MinVersion: tls.VersionTLS13, DynamicRecordSizingDisabled: true}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		l.t.Fatal(err)
-	}
+	must.Succeed(l.t, err)
 	l.addr = ln.Addr().String()
 	tunnels := tunnel.NewServer(tunnel.ServerConfig{Handler: l.Server})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -162,13 +153,23 @@ func (l *testService) agentWith(hello tunnel.Hello) *agent {
 	a := &agent{}
 	client := tunnel.NewClient(tunnel.ClientConfig{
 		Address: l.addr, TLS: l.tls, Connections: 1,
-		Hello: func() tunnel.Hello { return hello },
-		OnStream: func(ctx context.Context, _ *tunnel.Session, st *tunnel.Stream) {
-			if st.Accept() == nil {
-				<-ctx.Done()
-			}
-		},
+		Hello:    func() tunnel.Hello { return hello },
+		OnStream: keepOpen,
 	})
+	a.run(l.t, client)
+	return a
+}
+
+// keepOpen accepts a stream and keeps it open.
+func keepOpen(ctx context.Context, _ *tunnel.Session, st *tunnel.Stream) {
+	if st.Accept() == nil {
+		<-ctx.Done()
+	}
+}
+
+// run runs the agent's client until the test ends, and waits for its session.
+func (a *agent) run(t *testing.T, client *tunnel.Client) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done, ended := make(chan struct{}), make(chan error, 1)
 	go func() {
@@ -176,15 +177,12 @@ func (l *testService) agentWith(hello tunnel.Hello) *agent {
 		ended <- client.Run(ctx)
 	}()
 	a.stop, a.ended = func() { cancel(); <-done }, ended
-	l.t.Cleanup(a.stop)
-	wait, end := context.WithTimeout(l.t.Context(), testTimeout)
+	t.Cleanup(a.stop)
+	up, end := context.WithTimeout(t.Context(), testTimeout)
 	defer end()
-	s, err := client.Wait(wait)
-	if err != nil {
-		l.t.Fatal(err)
-	}
-	a.Session = s
-	return a
+	var err error
+	a.Session, err = client.Wait(up)
+	must.Succeed(t, err)
 }
 
 // tunnel binds a labelled tunnel.
@@ -192,17 +190,13 @@ func (l *testService) tunnel(a *agent, labels map[string]string, resume string) 
 	l.t.Helper()
 	bound, err := a.Bind(l.t.Context(), tunnel.Bind{Labels: labels, UpstreamURL: "tcp://localhost:1",
 		ResumeSecret: resume})
-	if err != nil {
-		l.t.Fatal(err)
-	}
+	must.Succeed(l.t, err)
 	return bound
 }
 
 func (l *testService) listed() []account.LabelledTunnel {
 	l.t.Helper()
 	page, _, err := l.store.ListLabelledTunnels(l.t.Context(), l.accountID, nil, account.Page{})
-	if err != nil {
-		l.t.Fatal(err)
-	}
+	must.Succeed(l.t, err)
 	return page
 }

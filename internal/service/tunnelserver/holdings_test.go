@@ -54,15 +54,22 @@ func TestApplySessions_FollowsPoolPolicy(t *testing.T) {
 	members := []*Member{r.member(0, id), r.member(1, id)}
 	bind.Name, bind.TrafficPolicy, bind.ReplacePoolPolicy = "b", "second", true
 	b.bind(bind)
+	r.expectSecondPolicy(id, members)
+}
+
+// expectSecondPolicy holds that the members of the first servers are the same and have the policy
+// "second", which the store is not read again for.
+func (r *replicas) expectSecondPolicy(id string, members []*Member) {
+	r.t.Helper()
 	for i, h := range members {
-		storetest.Equal(t, "policy", h.Endpoint().TrafficPolicy, "second")
+		storetest.Equal(r.t, "policy", h.Endpoint().TrafficPolicy, "second")
 		if r.member(i, id) != h || h.Context().Err() != nil {
-			t.Errorf("server %d replaced the member", i)
+			r.t.Errorf("server %d replaced the member", i)
 		}
 	}
 	reads := r.legs[0].readings()
-	storetest.Must(t, r.servers[0].Compare(t.Context()))
-	storetest.Equal(t, "readings of what has not changed", r.legs[0].readings(), reads)
+	storetest.Must(r.t, r.servers[0].Compare(r.t.Context()))
+	storetest.Equal(r.t, "readings of what has not changed", r.legs[0].readings(), reads)
 }
 
 // TestApplySessions_ExcludesBinds holds that a reading which was under way when the session bound

@@ -15,6 +15,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
@@ -30,9 +31,7 @@ func TestChooseLabels_MatchesLabels(t *testing.T) {
 			t.Fatalf("nothing is online for %v", labels)
 		}
 		h, err := l.Choose(t.Context(), TunnelGroup(l.accountID, labels))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return h
 	}
 	first := choose(map[string]string{"app": "api"})
@@ -58,9 +57,7 @@ func TestChooseLabels_MatchesLabels(t *testing.T) {
 		}
 	}
 	opened, err := second.Open(t.Context(), tunnel.OpenHeader{EndpointID: second.Endpoint().ID})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer opened.Reset(0)
 	wait, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
@@ -88,9 +85,7 @@ func TestTunnel_EndsWithSessionOrUnbind(t *testing.T) {
 		!l.IsOnline(TunnelGroup(l.accountID, labels)) {
 		t.Errorf("another session gave it back: %v", err)
 	}
-	if err := a.Unbind(t.Context(), bound.EndpointID); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, a.Unbind(t.Context(), bound.EndpointID))
 	if l.IsOnline(TunnelGroup(l.accountID, labels)) || h.Context().Err() == nil || len(l.listed()) != 0 {
 		t.Error("the tunnel outlived its goodbye")
 	}
@@ -234,9 +229,7 @@ func TestBind_ChecksPolicy(t *testing.T) {
 		!strings.Contains(refused.Msg, "at most 65536") {
 		t.Errorf("a long policy: %v", err)
 	}
-	if err := bind("good"); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, bind("good"))
 	page, err := l.store.ListEndpoints(t.Context(), l.accountID, account.EndpointFilter{}, account.Page{})
 	if err != nil || len(page.Endpoints) != 1 {
 		t.Fatalf("%v, %+v", err, page)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // TestOpenMember_CountsForChoose opens streams to a member of a pool for another server: the next
@@ -20,18 +21,14 @@ func TestOpenMember_CountsForChoose(t *testing.T) {
 	for _, name := range []string{"busy", "free"} {
 		b, err := l.agent().Bind(t.Context(), tunnel.Bind{URL: "http://web.demo", Name: name, PoolingEnabled: true,
 			UpstreamURL: "http://localhost:1"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		bound[name] = b
 	}
 	busy, free := bound["busy"].EndpointID, bound["free"].EndpointID
 	var releases []func()
 	for range 3 {
 		st, release, err := l.OpenMember(t.Context(), l.accountID, busy, tunnel.OpenHeader{EndpointID: busy})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		t.Cleanup(func() { _ = st.Close() })
 		releases = append(releases, release)
 	}
@@ -44,9 +41,7 @@ func TestOpenMember_CountsForChoose(t *testing.T) {
 		t.Helper()
 		h, err := l.ChooseNow(URLOf(&account.Endpoint{AccountID: l.accountID,
 			Bindings: []string{account.BindingKubernetes}, Scheme: "http", Host: "web.demo", Port: 80}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return h.Endpoint().ID
 	}
 	for i := range 3 {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // lossyStore commits the first bind and loses the answer, as a database does whose connection
@@ -73,9 +74,7 @@ func TestBind_AcceptsRepetition(t *testing.T) {
 		"labelled tunnel": {Labels: map[string]string{"app": "api"}},
 	} {
 		bound, err := bind(b, first)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		again, err := bind(b, first)
 		if err != nil || again.EndpointID != bound.EndpointID {
 			t.Errorf("%s: sent again: %+v, %v, want %+v", name, again, err, bound)

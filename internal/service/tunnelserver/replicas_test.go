@@ -206,25 +206,9 @@ func (r *replicas) agent(servers ...int) *legAgent {
 		Address: r.servers[0].addr, TLS: r.servers[0].tls, Connections: len(servers), DialContext: a.dial,
 		MaxBackoff: 10 * time.Millisecond,
 		Hello:      func() tunnel.Hello { return tunnel.Hello{Role: tunnel.RoleAgent, Token: r.token} },
-		OnStream: func(ctx context.Context, _ *tunnel.Session, st *tunnel.Stream) {
-			if st.Accept() == nil {
-				<-ctx.Done()
-			}
-		},
+		OnStream:   keepOpen,
 	})
-	ctx, cancel := context.WithCancel(context.Background())
-	done, ended := make(chan struct{}), make(chan error, 1)
-	go func() {
-		defer close(done)
-		ended <- client.Run(ctx)
-	}()
-	a.agent.stop, a.ended = func() { cancel(); <-done }, ended
-	r.t.Cleanup(a.agent.stop)
-	up, end := context.WithTimeout(r.t.Context(), testTimeout)
-	defer end()
-	var err error
-	a.Session, err = client.Wait(up)
-	storetest.Must(r.t, err)
+	a.run(r.t, client)
 	for _, i := range servers {
 		a.awaitLeg(i)
 	}

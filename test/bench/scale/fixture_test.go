@@ -26,16 +26,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/apiserver"
 	"github.com/fairlead-dev/fairlead/internal/service/httpkit"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
 	"github.com/fairlead-dev/fairlead/test/support/freeaddr"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/testenv"
 )
 
@@ -50,30 +47,23 @@ const (
 type controlPlane struct {
 	b    *testing.B
 	env  *testenv.Env
-	kube client.Client
+	kube *testenv.Kube
 }
 
 func newControlPlane(b *testing.B) *controlPlane {
 	b.Helper()
 	env, err := testenv.New(testenv.WithServiceRange("10.0.0.0/16"),
 		testenv.WithControllers("endpointslice", "garbagecollector", "namespace"))
-	must(b, err)
-	b.Cleanup(func() { must(b, env.Stop()) })
-	scheme := runtime.NewScheme()
-	must(b, clientgoscheme.AddToScheme(scheme))
-	must(b, v1alpha1.AddToScheme(scheme))
+	must.Succeed(b, err)
+	b.Cleanup(func() { must.Succeed(b, env.Stop()) })
 	env.Config.QPS, env.Config.Burst = -1, 0
-	w := &controlPlane{b: b, env: env}
-	w.kube, err = client.New(env.Config, client.Options{Scheme: scheme})
-	must(b, err)
-	for _, o := range []client.Object{
+	w := &controlPlane{b: b, env: env, kube: testenv.NewKube(b, env.Config)}
+	w.kube.MustCreate(
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: operatorNamespace}},
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: targetNamespace}},
 		&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: anchor}},
 		&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: operatorNamespace, Name: anchor}},
-	} {
-		must(b, w.kube.Create(b.Context(), o))
-	}
+	)
 	return w
 }
 
@@ -82,12 +72,12 @@ func newControlPlane(b *testing.B) *controlPlane {
 func (w *controlPlane) written() map[string]int {
 	w.b.Helper()
 	httpClient, err := clientFor(w.env.Config)
-	must(w.b, err)
+	must.Succeed(w.b, err)
 	resp, err := httpClient.Get(strings.TrimSuffix(w.env.Config.Host, "/") + "/metrics")
-	must(w.b, err)
+	must.Succeed(w.b, err)
 	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(resp.Body)
-	must(w.b, err)
+	must.Succeed(w.b, err)
 	if resp.StatusCode != http.StatusOK {
 		w.b.Fatalf("the API server's metrics: %s", resp.Status)
 	}
@@ -98,7 +88,7 @@ func (w *controlPlane) written() map[string]int {
 			continue
 		}
 		n, err := strconv.ParseFloat(m[4], 64)
-		must(w.b, err)
+		must.Succeed(w.b, err)
 		resource := strings.TrimSuffix(m[1]+"/"+m[2], "/")
 		switch m[1] {
 		case "boundendpoints", "services", "kubernetesoperators", "events", "clusterroles", "roles":
@@ -144,21 +134,21 @@ func newService(b *testing.B) *service {
 	var err error
 	s.store, err = store.Open(ctx, store.Options{DataDir: filepath.Join(dir, "data"),
 		Limits: store.Limits{MaxEndpoints: 1_000_000}})
-	must(b, err)
-	b.Cleanup(func() { must(b, s.store.Close()) })
-	must(b, s.store.BeginServerTerm(ctx))
+	must.Succeed(b, err)
+	b.Cleanup(func() { must.Succeed(b, s.store.Close()) })
+	must.Succeed(b, s.store.BeginServerTerm(ctx))
 	owner, err := s.store.CreateAccount(ctx, "bench")
-	must(b, err)
+	must.Succeed(b, err)
 	s.account = owner.ID
 	token, _, err := s.store.IssueAuthtoken(ctx, owner.ID, "", nil)
-	must(b, err)
+	must.Succeed(b, err)
 	s.token = token.ID
 	_, key, err := s.store.IssueAPIKey(ctx, owner.ID, "", []account.Scope{account.ScopeOperator}, nil)
-	must(b, err)
-	must(b, os.WriteFile(s.keyFile, []byte(key), 0o600))
+	must.Succeed(b, err)
+	must.Succeed(b, os.WriteFile(s.keyFile, []byte(key), 0o600))
 	s.serve()
 	s.session = account.NewID(account.PrefixTunnelSession, time.Now())
-	must(b, s.store.StartSession(ctx,
+	must.Succeed(b, s.store.StartSession(ctx,
 		account.TunnelSession{ID: s.session, AccountID: s.account, Credential: account.Ref{ID: s.token},
 			IP: "127.0.0.1", AgentVersion: "1.0.0", OS: "linux", Region: "bench", Transport: "tls"}))
 	return s
@@ -181,7 +171,7 @@ func (s *service) serve() {
 		s.server.Close()
 	})
 	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.server.Certificate().Raw})
-	must(s.b, os.WriteFile(s.caFile, certificate, 0o600))
+	must.Succeed(s.b, os.WriteFile(s.caFile, certificate, 0o600))
 }
 
 // url is the URL of the i-th endpoint.
@@ -191,20 +181,20 @@ func url(i int) string { return fmt.Sprintf("http://svc-%05d.%s", i, targetNames
 func (s *service) bind(raw string) string {
 	s.b.Helper()
 	u, err := account.ParseEndpointURL(raw)
-	must(s.b, err)
+	must.Succeed(s.b, err)
 	e := account.NewEndpoint(account.BindingKubernetes, u)
 	e.AccountID, e.EndpointSettings = s.account, account.EndpointSettings{UpstreamURL: "http://localhost:8080",
 		UpstreamProtocol: "http1", HostMode: account.HostPassthrough}
 	result, err := s.store.Bind(s.b.Context(),
 		account.BindRequest{Endpoint: e, CredentialID: s.token, SessionID: s.session})
-	must(s.b, err)
+	must.Succeed(s.b, err)
 	s.hold[raw] = result.Endpoint.ID
 	return result.Endpoint.ID
 }
 
 func (s *service) unbind(raw string) {
 	s.b.Helper()
-	must(s.b, s.store.Unbind(s.b.Context(), s.account, s.hold[raw], s.session))
+	must.Succeed(s.b, s.store.Unbind(s.b.Context(), s.account, s.hold[raw], s.session))
 	delete(s.hold, raw)
 }
 
@@ -220,9 +210,9 @@ type process struct {
 func startManager(b *testing.B, w *controlPlane, s *service, program string) *process {
 	b.Helper()
 	kubeconfig := filepath.Join(b.TempDir(), "kubeconfig")
-	must(b, os.WriteFile(kubeconfig, w.env.Kubeconfig, 0o600))
+	must.Succeed(b, os.WriteFile(kubeconfig, w.env.Kubeconfig, 0o600))
 	metrics, err := freeaddr.Find()
-	must(b, err)
+	must.Succeed(b, err)
 	p := &process{b: b, log: &bytes.Buffer{}, metrics: metrics}
 	p.cmd = exec.CommandContext(context.WithoutCancel(b.Context()), program, "manager", "--api-url", s.server.URL,
 		"--api-key-file", s.keyFile, "--ca-file", s.caFile,
@@ -232,7 +222,7 @@ func startManager(b *testing.B, w *controlPlane, s *service, program string) *pr
 		p.metrics, "--health-addr", "", "--leader-elect")
 	p.cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
-	must(b, p.cmd.Start())
+	must.Succeed(b, p.cmd.Start())
 	b.Cleanup(p.stop)
 	return p
 }
@@ -252,11 +242,11 @@ func (p *process) stop() {
 func (p *process) memory() (now, peak float64) {
 	p.b.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
-	must(p.b, err)
+	must.Succeed(p.b, err)
 	read := func(field string) float64 {
 		m := regexp.MustCompile(field + `:\s+(\d+) kB`).FindSubmatch(status)
 		kb, err := strconv.ParseFloat(string(m[1]), 64)
-		must(p.b, err)
+		must.Succeed(p.b, err)
 		return kb / 1024
 	}
 	return read("VmRSS"), read("VmHWM")
@@ -266,22 +256,15 @@ func (p *process) memory() (now, peak float64) {
 func (p *process) queued() int {
 	p.b.Helper()
 	resp, err := http.Get("http://" + p.metrics + "/metrics")
-	must(p.b, err)
+	must.Succeed(p.b, err)
 	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(resp.Body)
-	must(p.b, err)
+	must.Succeed(p.b, err)
 	sum := 0.0
 	for _, m := range regexp.MustCompile(`(?m)^workqueue_depth\{.*\} (\S+)$`).FindAllSubmatch(body, -1) {
 		depth, err := strconv.ParseFloat(string(m[1]), 64)
-		must(p.b, err)
+		must.Succeed(p.b, err)
 		sum += depth
 	}
 	return int(sum)
-}
-
-func must(b *testing.B, err error) {
-	b.Helper()
-	if err != nil {
-		b.Fatal(err)
-	}
 }

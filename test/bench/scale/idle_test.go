@@ -21,6 +21,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/operator"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
 	"github.com/fairlead-dev/fairlead/internal/operator/options"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 const (
@@ -38,9 +39,9 @@ func BenchmarkIdleOperators(b *testing.B) {
 	b.Cleanup(func() { cancel(); running.Wait() })
 	for i := range idleOperators {
 		namespace := fmt.Sprintf("operator-%d", i)
-		must(b, w.kube.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}))
-		must(b, w.kube.Create(ctx, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: anchor}}))
-		must(b, w.kube.Create(ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: namespace}}))
+		must.Succeed(b, w.kube.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}))
+		w.kube.MustCreate(&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: anchor}})
+		must.Succeed(b, w.kube.Create(ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: namespace}}))
 		o := operator.ManagerOptions{
 			API: options.API{APIURL: s.server.URL, Credentials: options.Credentials{SecretFile: s.keyFile,
 				CAFile: s.caFile}, VersionHeader: "Service-Version"},
@@ -79,7 +80,7 @@ func (s *service) awaitOperators(n int) {
 	s.b.Helper()
 	for deadline := time.Now().Add(2 * time.Minute); ; <-time.After(time.Second) {
 		page, _, err := s.store.ListOperators(s.b.Context(), s.account, account.Page{})
-		must(s.b, err)
+		must.Succeed(s.b, err)
 		if len(page) >= n {
 			return
 		}

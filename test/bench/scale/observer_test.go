@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 func TestMain(m *testing.M) {
@@ -50,7 +51,7 @@ func observe(b *testing.B, w *controlPlane) *observer {
 	c, err := cache.New(w.env.Config, cache.Options{Scheme: w.kube.Scheme(), Mapper: w.kube.RESTMapper(),
 		DefaultNamespaces: map[string]cache.Config{operatorNamespace: {}, targetNamespace: {}},
 		DefaultTransform:  cache.TransformStripManagedFields()})
-	must(b, err)
+	must.Succeed(b, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(b.Context()))
 	ended := make(chan struct{})
 	b.Cleanup(func() { cancel(); <-ended })
@@ -60,13 +61,13 @@ func observe(b *testing.B, w *controlPlane) *observer {
 		object := &metav1.PartialObjectMetadata{}
 		object.SetGroupVersionKind(gvk)
 		informer, err := c.GetInformer(ctx, object, cache.BlockUntilSynced(false))
-		must(b, err)
+		must.Succeed(b, err)
 		o.seen[gvk.Kind] = map[string]time.Time{}
 		_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
 			AddFunc:    func(x any) { o.note(gvk.Kind, x, true) },
 			DeleteFunc: func(x any) { o.note(gvk.Kind, x, false) },
 		})
-		must(b, err)
+		must.Succeed(b, err)
 	}
 	go func() {
 		defer close(ended)
@@ -155,7 +156,7 @@ func clientFor(config *rest.Config) (*http.Client, error) { return rest.HTTPClie
 func buildOperator(b *testing.B) string {
 	b.Helper()
 	root, err := filepath.Abs("../../..")
-	must(b, err)
+	must.Succeed(b, err)
 	program := filepath.Join(b.TempDir(), "fairlead-operator")
 	build := exec.CommandContext(b.Context(), "go", "build", "-trimpath", "-o", program, "./cmd/fairlead-operator")
 	build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0")

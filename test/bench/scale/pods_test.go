@@ -19,6 +19,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 const (
@@ -53,9 +55,9 @@ func BenchmarkForwarderPods(b *testing.B) {
 	}
 	<-time.After(settleFor)
 	measure("first list")
-	must(b, with.cmd.Process.Signal(syscall.SIGSTOP))
+	must.Succeed(b, with.cmd.Process.Signal(syscall.SIGSTOP))
 	<-time.After(frozenFor)
-	must(b, with.cmd.Process.Signal(syscall.SIGCONT))
+	must.Succeed(b, with.cmd.Process.Signal(syscall.SIGCONT))
 	<-time.After(settleFor)
 	measure("listed anew")
 	f.add("changes of pods a second", fmt.Sprintf("%.0f", float64(w.churn())/podChurnFor.Seconds()), "")
@@ -118,7 +120,7 @@ func (w *controlPlane) churn() int {
 	for i := 0; time.Now().Before(end); i++ {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: targetNamespace, Name: podName(i % benchPods)}}
 		patch := fmt.Appendf(nil, `{"metadata":{"labels":{"change":"%d"}}}`, i)
-		must(w.b, w.kube.Patch(w.b.Context(), p, client.RawPatch("application/merge-patch+json", patch)))
+		must.Succeed(w.b, w.kube.Patch(w.b.Context(), p, client.RawPatch("application/merge-patch+json", patch)))
 		changes++
 	}
 	return changes
@@ -129,8 +131,8 @@ func startForwarder(b *testing.B, w *controlPlane, program string, more ...strin
 	b.Helper()
 	dir := b.TempDir()
 	kubeconfig, token := filepath.Join(dir, "kubeconfig"), filepath.Join(dir, "authtoken")
-	must(b, os.WriteFile(kubeconfig, w.env.Kubeconfig, 0o600))
-	must(b, os.WriteFile(token, []byte("flt_x"), 0o600))
+	must.Succeed(b, os.WriteFile(kubeconfig, w.env.Kubeconfig, 0o600))
+	must.Succeed(b, os.WriteFile(token, []byte("flt_x"), 0o600))
 	p := &process{b: b, log: &bytes.Buffer{}}
 	args := append([]string{
 		"forwarder", "--edge-address", "127.0.0.1:1", "--authtoken-file", token, "--namespace", operatorNamespace,
@@ -139,7 +141,7 @@ func startForwarder(b *testing.B, w *controlPlane, program string, more ...strin
 	p.cmd = exec.CommandContext(context.WithoutCancel(b.Context()), program, args...)
 	p.cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
-	must(b, p.cmd.Start())
+	must.Succeed(b, p.cmd.Start())
 	b.Cleanup(p.kill)
 	return p
 }

@@ -20,6 +20,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 const (
@@ -39,7 +40,7 @@ func BenchmarkScale(b *testing.B) {
 		sizes = nil
 		for part := range strings.SplitSeq(text, ",") {
 			n, err := strconv.Atoi(part)
-			must(b, err)
+			must.Succeed(b, err)
 			sizes = append(sizes, n)
 		}
 	}
@@ -256,7 +257,7 @@ func (r *scaleRun) measureBareClient() time.Duration {
 	for range bareServices {
 		group.Go(func() error { return createServices(ctx, w, made) })
 	}
-	must(r.b, group.Wait())
+	must.Succeed(r.b, group.Wait())
 	return time.Since(began)
 }
 

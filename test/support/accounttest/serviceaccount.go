@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // TokenSigner signs tokens of ServiceAccounts as the API server of a cluster does.
@@ -41,9 +42,7 @@ func NewTokenSigner(t testing.TB, keyID, algorithm string) *TokenSigner {
 	} else {
 		s.key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return s
 }
 
@@ -62,20 +61,14 @@ func (s *TokenSigner) KeySet(t testing.TB) account.KeySet {
 		jwk["e"] = encode(big.NewInt(int64(public.E)).Bytes())
 	case *ecdsa.PublicKey:
 		point, err := public.Bytes()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		half := (len(point) - 1) / 2
 		jwk["kty"], jwk["crv"], jwk["x"], jwk["y"] = "EC", "P-256", encode(point[1:1+half]), encode(point[1+half:])
 	}
 	raw, err := json.Marshal(map[string]any{"keys": []any{jwk}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	set, err := account.ParseKeySet(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return set
 }
 
@@ -116,18 +109,14 @@ func (s *TokenSigner) Sign(t testing.TB, header, payload []byte) string {
 			signature = append(r.FillBytes(make([]byte, 32)), v.FillBytes(make([]byte, 32))...)
 		}
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return input + "." + encode(signature)
 }
 
 func mustJSON(t testing.TB, v any) []byte {
 	t.Helper()
 	raw, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return raw
 }
 

@@ -20,6 +20,8 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // Timeout limits how long a test waits for a result that should come at once. A browser lives for
@@ -69,18 +71,14 @@ type Tab struct {
 // Do carries out steps.
 func (b *Tab) Do(steps ...chromedp.Action[chromedp.Void]) {
 	b.T.Helper()
-	if err := chromedp.Do(b.Ctx, steps...); err != nil {
-		b.T.Fatal(err)
-	}
+	must.Succeed(b.T, chromedp.Do(b.Ctx, steps...))
 }
 
 // Call sends the browser a command of the DevTools protocol and returns its answer.
 func Call[P, R any](b *Tab, command cdp.Command[P, R], params P) R {
 	b.T.Helper()
 	result, err := chromedp.Call(b.Ctx, command, params)
-	if err != nil {
-		b.T.Fatal(err)
-	}
+	must.Succeed(b.T, err)
 	return result
 }
 

@@ -14,6 +14,8 @@ import (
 	"slices"
 
 	"github.com/chromedp/chromedp"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // Screenshot writes a picture of the whole page into a PNG file, cut to maxHeight pixels. It keeps
@@ -21,21 +23,13 @@ import (
 func (b *Tab) Screenshot(file string, maxHeight int) {
 	b.T.Helper()
 	picture, err := chromedp.Run(b.Ctx, chromedp.FullScreenshot(100))
-	if err != nil {
-		b.T.Fatal(err)
-	}
+	must.Succeed(b.T, err)
 	img, err := png.Decode(bytes.NewReader(picture))
-	if err != nil {
-		b.T.Fatal(err)
-	}
+	must.Succeed(b.T, err)
 	var out bytes.Buffer
 	encoder := png.Encoder{CompressionLevel: png.BestCompression}
-	if err := encoder.Encode(&out, reduceColours(img, maxHeight)); err != nil {
-		b.T.Fatal(err)
-	}
-	if err := os.WriteFile(file, out.Bytes(), 0o644); err != nil {
-		b.T.Fatal(err)
-	}
+	must.Succeed(b.T, encoder.Encode(&out, reduceColours(img, maxHeight)))
+	must.Succeed(b.T, os.WriteFile(file, out.Bytes(), 0o644))
 }
 
 func reduceColours(img image.Image, maxHeight int) image.Image {

@@ -16,6 +16,8 @@ import (
 	"github.com/summerwind/h2spec/hpack"
 	"github.com/summerwind/h2spec/http2"
 	"github.com/summerwind/h2spec/spec"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // h2specTests is how many cases h2spec 2.2.1 has outside its strict mode.
@@ -35,13 +37,9 @@ var knownFailures = map[string]string{
 func H2Spec(t *testing.T, addr net.Addr, tls bool) {
 	t.Helper()
 	_, port, err := net.SplitHostPort(addr.String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	n, err := strconv.Atoi(port)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	c := &config.Config{Host: "localhost", Port: n, Path: "/", Timeout: 2 * time.Second, MaxHeaderLen: 4000, TLS: tls,
 		Insecure: true}
 	known := maps.Clone(knownFailures)

@@ -10,6 +10,8 @@ import (
 	"io/fs"
 	"path/filepath"
 	"testing"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // Record makes the result of the package's tests depend on every file below the paths. It reads
@@ -17,8 +19,6 @@ import (
 func Record(t testing.TB, paths ...string) {
 	t.Helper()
 	for _, path := range paths {
-		if err := filepath.WalkDir(path, func(_ string, _ fs.DirEntry, err error) error { return err }); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, filepath.WalkDir(path, func(_ string, _ fs.DirEntry, err error) error { return err }))
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/fairlead-dev/fairlead/internal/cli/manpage"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // Compare checks that each command and flag of root that help lists has its page, that no page has
@@ -64,9 +65,7 @@ func lint(t *testing.T, pages map[string]string) {
 	dir := t.TempDir()
 	for name, text := range pages {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(path, []byte(text), 0o600))
 		out, err := exec.CommandContext(t.Context(), mandoc, "-Tlint", "-Wwarning", path).CombinedOutput()
 		if err != nil || len(bytes.TrimSpace(out)) > 0 {
 			t.Errorf("%s: mandoc: %v %s", name, err, out)

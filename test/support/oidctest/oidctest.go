@@ -24,6 +24,8 @@ import (
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // The one client of every Provider, and what its token endpoint gives out.
@@ -120,9 +122,7 @@ func newProvider(t testing.TB) *Provider {
 func NewKey(t testing.TB) *ecdsa.PrivateKey {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return key
 }
 

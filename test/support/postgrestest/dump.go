@@ -8,6 +8,8 @@ import (
 	"net/url"
 	"runtime"
 	"testing"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // Dump returns what pg_dump writes, uncompressed, of the schema of a URL that URL has given.
@@ -25,9 +27,7 @@ func (s *Server) Restore(t testing.TB, databaseURL string, dump []byte) {
 func (s *Server) tool(t testing.TB, databaseURL string, in []byte, program string, args ...string) []byte {
 	t.Helper()
 	u, err := url.Parse(databaseURL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	runtime.LockOSThread() // the program ends with the thread that has started it
 	defer runtime.UnlockOSThread()
 	cmd := s.command(program, append(args, "--schema="+u.Query().Get("search_path"), "--dbname="+s.url(nil))...)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
@@ -31,9 +32,7 @@ func (s *Server) PgBouncer(t testing.TB, mode string) (through func(databaseURL 
 		SkipWithout(t, fmt.Errorf("%w; this test needs the package pgbouncer, too", ErrMissing))
 	}
 	dir, err := os.MkdirTemp("", "fairlead-pgbouncer-") //nolint:usetesting // a socket's path is short
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	config, users := filepath.Join(dir, "pgbouncer.ini"), filepath.Join(dir, "users")
 	text := fmt.Sprintf("[databases]\n* = host=%s\n[pgbouncer]\nlisten_addr =\nlisten_port = 5432\n"+
@@ -45,20 +44,14 @@ func (s *Server) PgBouncer(t testing.TB, mode string) (through func(databaseURL 
 			err = errors.Join(err, os.Chown(path, int(s.as.Uid), int(s.as.Gid)))
 		}
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	cmd := exec.CommandContext(t.Context(), program, "--quiet", config)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: s.as}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Wait() }) // it was killed
 	through = func(databaseURL string) string {
 		u, err := url.Parse(databaseURL)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		query := u.Query()
 		query.Set("host", dir)
 		u.RawQuery = query.Encode()

@@ -26,6 +26,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // Required is the environment variable that forbids to skip tests because PostgreSQL is missing.
@@ -226,9 +228,7 @@ func (s *Server) AdminURL() string { return s.url(nil) }
 func (s *Server) URL(t testing.TB) string {
 	t.Helper()
 	schema := fmt.Sprintf("t%d", s.schemas.Add(1))
-	if err := s.Exec(t.Context(), s.url(nil), "CREATE SCHEMA "+schema); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.Exec(t.Context(), s.url(nil), "CREATE SCHEMA "+schema))
 	return s.url(url.Values{"search_path": {schema}})
 }
 

@@ -15,6 +15,8 @@ import (
 	"testing"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // LoseCommits returns the URL of a relay to the server. lose is asked at each answer to a COMMIT;
@@ -78,13 +80,9 @@ func listenBefore(t testing.TB, databaseURL string) (net.Listener, string) {
 	t.Helper()
 	dir := t.TempDir()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", filepath.Join(dir, ".s.PGSQL.5432"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	u, err := url.Parse(databaseURL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	query := u.Query()
 	query.Set("host", dir)
 	u.RawQuery = query.Encode()

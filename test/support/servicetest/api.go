@@ -12,15 +12,14 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/trust"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // ClientTLS returns TLS settings that trust the service's certificate.
 func (r *Server) ClientTLS() *tls.Config {
 	r.T.Helper()
 	c, err := trust.Options{CASHA256: r.Addrs.CAFingerprint}.ClientConfig()
-	if err != nil {
-		r.T.Fatal(err)
-	}
+	must.Succeed(r.T, err)
 	return c
 }
 
@@ -39,15 +38,11 @@ func (r *Server) NewAPIRequest(method, path string, in any) *http.Request {
 	var body io.Reader
 	if in != nil {
 		b, err := json.Marshal(in)
-		if err != nil {
-			r.T.Fatal(err)
-		}
+		must.Succeed(r.T, err)
 		body = bytes.NewReader(b)
 	}
 	req, err := http.NewRequestWithContext(Context(r.T), method, "https://"+r.Addrs.Service.String()+path, body)
-	if err != nil {
-		r.T.Fatal(err)
-	}
+	must.Succeed(r.T, err)
 	req.Header = http.Header{"Authorization": {"Bearer " + r.APIKey}, "Service-Version": {"2"}}
 	if in != nil {
 		req.Header.Set("Content-Type", "application/json")
@@ -62,14 +57,10 @@ func (r *Server) CallAPI(method, path string, in, out any) int {
 	tr := &http.Transport{TLSClientConfig: r.ClientTLS(), ForceAttemptHTTP2: true}
 	defer tr.CloseIdleConnections()
 	res, err := tr.RoundTrip(r.NewAPIRequest(method, path, in))
-	if err != nil {
-		r.T.Fatal(err)
-	}
+	must.Succeed(r.T, err)
 	defer func() { _ = res.Body.Close() }()
 	if out != nil {
-		if err := json.NewDecoder(res.Body).Decode(out); err != nil {
-			r.T.Fatal(err)
-		}
+		must.Succeed(r.T, json.NewDecoder(res.Body).Decode(out))
 	}
 	return res.StatusCode
 }
@@ -106,16 +97,11 @@ func (r *Server) CreateAccount() Credentials {
 	r.T.Helper()
 	st := r.OpenStore()
 	other, err := st.CreateAccount(Context(r.T), "other")
-	if err != nil {
-		r.T.Fatal(err)
-	}
+	must.Succeed(r.T, err)
 	c := Credentials{AccountID: other.ID}
-	if _, c.APIKey, err = st.IssueAPIKey(Context(r.T), other.ID, "", nil, nil); err != nil {
-		r.T.Fatal(err)
-	}
+	_, c.APIKey, err = st.IssueAPIKey(Context(r.T), other.ID, "", nil, nil)
+	must.Succeed(r.T, err)
 	_, c.Authtoken, err = st.IssueAuthtoken(Context(r.T), other.ID, "", []string{"bind:*", "connect:*"})
-	if err != nil {
-		r.T.Fatal(err)
-	}
+	must.Succeed(r.T, err)
 	return c
 }

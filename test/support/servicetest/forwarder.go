@@ -14,12 +14,13 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // Forwarder opens streams as the operator's forwarder does for the connections of pods.
 type Forwarder struct {
 	*tunnel.Client
-	T     *testing.T
+	T     testing.TB
 	Ended <-chan error
 	Lines chan tunnel.RequestLine
 }
@@ -59,7 +60,7 @@ func (r *Server) StartForwarderAs(token, operator string) *Forwarder {
 const PodAddr = "10.1.2.3:45678"
 
 // OpenHeader returns the header that a forwarder sends for an endpoint.
-func OpenHeader(t *testing.T, b tunnel.Bound) tunnel.OpenHeader {
+func OpenHeader(t testing.TB, b tunnel.Bound) tunnel.OpenHeader {
 	t.Helper()
 	_, hostport, _ := strings.Cut(b.URL, "://")
 	host, port, err := net.SplitHostPort(hostport)
@@ -67,9 +68,7 @@ func OpenHeader(t *testing.T, b tunnel.Bound) tunnel.OpenHeader {
 		host, port = hostport, "80"
 	}
 	n, err := net.DefaultResolver.LookupPort(t.Context(), "tcp", port)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return tunnel.OpenHeader{EndpointID: b.EndpointID, Host: host, Port: n, ClientAddr: PodAddr}
 }
 
@@ -77,13 +76,9 @@ func OpenHeader(t *testing.T, b tunnel.Bound) tunnel.OpenHeader {
 func (f *Forwarder) Open(h tunnel.OpenHeader) *tunnel.Stream {
 	f.T.Helper()
 	s, err := f.Wait(Context(f.T))
-	if err != nil {
-		f.T.Fatal(err)
-	}
+	must.Succeed(f.T, err)
 	st, err := s.Open(Context(f.T), h)
-	if err != nil {
-		f.T.Fatal(err)
-	}
+	must.Succeed(f.T, err)
 	f.T.Cleanup(func() { _ = st.Close() })
 	return st
 }
@@ -151,9 +146,7 @@ func (g halfClosing) Close() error {
 func (f *Forwarder) Do(tr *http.Transport, method, url string, body io.Reader, header http.Header) *http.Response {
 	f.T.Helper()
 	req, err := http.NewRequestWithContext(Context(f.T), method, url, body)
-	if err != nil {
-		f.T.Fatal(err)
-	}
+	must.Succeed(f.T, err)
 	for k, v := range header {
 		req.Header[k] = v
 	}
@@ -161,9 +154,7 @@ func (f *Forwarder) Do(tr *http.Transport, method, url string, body io.Reader, h
 		req.Host = h
 	}
 	res, err := tr.RoundTrip(req)
-	if err != nil {
-		f.T.Fatal(err)
-	}
+	must.Succeed(f.T, err)
 	f.T.Cleanup(func() { _ = res.Body.Close() })
 	return res
 }

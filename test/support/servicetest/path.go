@@ -21,7 +21,7 @@ type Path struct {
 }
 
 // NewPath starts a service and a path through it to the upstream.
-func NewPath(t *testing.T, upstream http.HandlerFunc, change ...func(*tunnel.Bind)) *Path {
+func NewPath(t testing.TB, upstream http.HandlerFunc, change ...func(*tunnel.Bind)) *Path {
 	t.Helper()
 	srv := httptest.NewUnstartedServer(upstream)
 	srv.Config.DisableGeneralOptionsHandler = true
@@ -34,7 +34,7 @@ func NewPath(t *testing.T, upstream http.HandlerFunc, change ...func(*tunnel.Bin
 }
 
 // NewPathTo starts a path through a running service to the upstream's address.
-func NewPathTo(t *testing.T, r *Server, upstream string, change ...func(*tunnel.Bind)) *Path {
+func NewPathTo(t testing.TB, r *Server, upstream string, change ...func(*tunnel.Bind)) *Path {
 	t.Helper()
 	b := tunnel.Bind{URL: "http://hello.demo", Binding: "kubernetes", UpstreamURL: "http://" + upstream,
 		UpstreamProtocol: "http1"}
@@ -48,14 +48,14 @@ func NewPathTo(t *testing.T, r *Server, upstream string, change ...func(*tunnel.
 }
 
 // NewTCPPath starts a service and a path of TCP connections to the upstream's address.
-func NewTCPPath(t *testing.T, upstream string) *Path {
+func NewTCPPath(t testing.TB, upstream string) *Path {
 	t.Helper()
 	return NewTCPPathTo(t, Start(t), upstream)
 }
 
 // NewTCPPathTo starts a path of TCP connections through a running service to the upstream's
 // address.
-func NewTCPPathTo(t *testing.T, r *Server, upstream string) *Path {
+func NewTCPPathTo(t testing.TB, r *Server, upstream string) *Path {
 	t.Helper()
 	return NewPathTo(t, r, upstream, func(b *tunnel.Bind) {
 		b.URL, b.UpstreamURL, b.UpstreamProtocol = "tcp://db.demo:5432", "tcp://"+upstream, ""

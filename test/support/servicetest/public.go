@@ -22,6 +22,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/service"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // PublicServer is a service with a public edge, whose account is granted *.example.com.
@@ -32,7 +33,7 @@ type PublicServer struct {
 }
 
 // StartPublic runs a service with a public edge, with the options changed by change.
-func StartPublic(t *testing.T, change ...func(*service.Options)) *PublicServer {
+func StartPublic(t testing.TB, change ...func(*service.Options)) *PublicServer {
 	t.Helper()
 	dir := t.TempDir()
 	w := &PublicServer{Roots: IssueCertificate(t, dir, "*.example.com")}
@@ -43,9 +44,7 @@ func StartPublic(t *testing.T, change ...func(*service.Options)) *PublicServer {
 	}}, change...)...)
 	st := w.OpenStore()
 	accounts, err := st.ListAccounts(Context(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	w.Account = accounts[0].ID
 	if _, err := st.GrantDomain(Context(t), w.Account, "*.example.com"); err != nil {
 		t.Fatal(err)
@@ -54,33 +53,23 @@ func StartPublic(t *testing.T, change ...func(*service.Options)) *PublicServer {
 }
 
 // IssueCertificate writes tls.crt and tls.key for the names into dir and returns whom to trust.
-func IssueCertificate(t *testing.T, dir string, names ...string) *x509.CertPool {
+func IssueCertificate(t testing.TB, dir string, names ...string) *x509.CertPool {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: names, NotBefore: time.Now().Add(-time.Hour),
 		NotAfter: time.Now().Add(time.Hour),
 		IsCA:     true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	secret, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for name, block := range map[string]*pem.Block{"tls.crt": {Type: "CERTIFICATE", Bytes: der},
 		"tls.key": {Type: "PRIVATE KEY", Bytes: secret}} {
-		if err := os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600))
 	}
 	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	pool := x509.NewCertPool()
 	pool.AddCert(cert)
 	return pool
@@ -107,15 +96,11 @@ func (w *PublicServer) NewBrowser() *http.Client {
 func (w *PublicServer) GetPage(url string) (status int, body string) {
 	w.T.Helper()
 	req, err := http.NewRequestWithContext(Context(w.T), http.MethodGet, url, nil)
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must.Succeed(w.T, err)
 	browser := w.NewBrowser()
 	defer browser.CloseIdleConnections() // a client may have a thousand connections
 	res, err := browser.Do(req)
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must.Succeed(w.T, err)
 	defer func() { _ = res.Body.Close() }()
 	return res.StatusCode, ReadAll(w.T, res.Body)
 }

@@ -18,13 +18,14 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/store"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/test/support/logbuffer"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // MaxWait bounds every wait of a test for what has to happen at once.
 const MaxWait = 3 * time.Minute
 
 // Context returns a context that ends with the test, or after MaxWait.
-func Context(t *testing.T) context.Context {
+func Context(t testing.TB) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), MaxWait)
 	t.Cleanup(cancel)
@@ -32,7 +33,7 @@ func Context(t *testing.T) context.Context {
 }
 
 // Receive waits for a value from a channel, which what names in the failure.
-func Receive[T any](t *testing.T, from <-chan T, what string) T {
+func Receive[T any](t testing.TB, from <-chan T, what string) T {
 	t.Helper()
 	select {
 	case v := <-from:
@@ -45,7 +46,7 @@ func Receive[T any](t *testing.T, from <-chan T, what string) T {
 
 // Server is a whole service in the test's process.
 type Server struct {
-	T         *testing.T
+	T         testing.TB
 	Options   service.Options
 	Addrs     service.Addresses
 	Log       *logbuffer.Buffer
@@ -59,7 +60,7 @@ type Server struct {
 
 // Start runs a service on ports of its own, with the options changed by change, until the test
 // ends.
-func Start(t *testing.T, change ...func(*service.Options)) *Server {
+func Start(t testing.TB, change ...func(*service.Options)) *Server {
 	t.Helper()
 	r := &Server{T: t, Log: &logbuffer.Buffer{}, ForceStop: make(chan struct{}), Finished: make(chan error, 1)}
 	up := make(chan service.Addresses, 1)
@@ -117,9 +118,7 @@ func (r *Server) readSecrets() {
 func (r *Server) OpenStore() *store.Store {
 	r.T.Helper()
 	st, err := store.Open(Context(r.T), store.Options{DataDir: r.Options.DataDir, DatabaseURL: r.Options.DatabaseURL})
-	if err != nil {
-		r.T.Fatal(err)
-	}
+	must.Succeed(r.T, err)
 	r.T.Cleanup(func() { _ = st.Close() })
 	return st
 }
@@ -141,12 +140,10 @@ func (r *Server) RunTunnelClient(cfg tunnel.ClientConfig) (c *tunnel.Client, sto
 }
 
 // ReadAll reads a body to its end.
-func ReadAll(t *testing.T, r io.Reader) string {
+func ReadAll(t testing.TB, r io.Reader) string {
 	t.Helper()
 	b, err := io.ReadAll(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return string(b)
 }
 
@@ -157,14 +154,10 @@ func AllowLoopback(o *service.Options) { o.StaticAllow = []string{"127.0.0.0/8"}
 func (r *Server) GetHealth(path string) (int, string) {
 	r.T.Helper()
 	req, err := http.NewRequestWithContext(Context(r.T), "GET", "http://"+r.Addrs.Metrics.String()+path, nil)
-	if err != nil {
-		r.T.Fatal(err)
-	}
+	must.Succeed(r.T, err)
 	tr := &http.Transport{DisableKeepAlives: true}
 	res, err := tr.RoundTrip(req)
-	if err != nil {
-		r.T.Fatal(err)
-	}
+	must.Succeed(r.T, err)
 	defer func() { _ = res.Body.Close() }()
 	return res.StatusCode, ReadAll(r.T, res.Body)
 }
@@ -177,7 +170,7 @@ func (r *Server) ScrapeMetrics() string {
 
 // StartError runs a service that must refuse to start, with the options changed by change, and
 // returns why it does; nil when it is ready.
-func StartError(t *testing.T, change ...func(*service.Options)) error {
+func StartError(t testing.TB, change ...func(*service.Options)) error {
 	t.Helper()
 	ctx, cancel := context.WithCancel(Context(t))
 	o := service.Options{Logger: slog.New(slog.DiscardHandler), OnReady: func(service.Addresses) { cancel() }}
@@ -195,7 +188,7 @@ func (r *Server) StopAndWait() error {
 }
 
 // Eventually polls until a condition holds, which what names in the failure.
-func Eventually(t *testing.T, what string, holds func() bool) {
+func Eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	tick, ctx := time.NewTicker(10*time.Millisecond), Context(t)
 	defer tick.Stop()

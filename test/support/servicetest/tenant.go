@@ -13,11 +13,12 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/store"
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // Tenant creates cloud endpoints and backends of an account, straight in the store.
 type Tenant struct {
-	T       *testing.T
+	T       testing.TB
 	Store   *store.Store
 	Account string
 }
@@ -26,19 +27,13 @@ type Tenant struct {
 func (r *Server) Tenant() *Tenant {
 	r.T.Helper()
 	sealed, err := r.secretKey()
-	if err != nil {
-		r.T.Fatal(err)
-	}
+	must.Succeed(r.T, err)
 	st, err := store.Open(Context(r.T), store.Options{DataDir: r.Options.DataDir,
 		DatabaseURL: r.Options.DatabaseURL, Key: sealed})
-	if err != nil {
-		r.T.Fatal(err)
-	}
+	must.Succeed(r.T, err)
 	r.T.Cleanup(func() { _ = st.Close() })
 	key, err := st.APIKeyBySecret(Context(r.T), r.APIKey)
-	if err != nil {
-		r.T.Fatal(err)
-	}
+	must.Succeed(r.T, err)
 	return &Tenant{r.T, st, key.AccountID}
 }
 
@@ -49,16 +44,12 @@ func (a *Tenant) Caller() account.Caller { return account.Caller{AccountID: a.Ac
 func (a *Tenant) Cloud(binding, url, policy, backendID string) tunnel.Bound {
 	a.T.Helper()
 	u, err := account.ParseBindingURL(binding, url)
-	if err != nil {
-		a.T.Fatal(err)
-	}
+	must.Succeed(a.T, err)
 	e := account.Endpoint{AccountID: a.Account, URL: u.String(), Bindings: []string{binding}, Scheme: u.Scheme,
 		Host: u.Host, Port: u.Port,
 		Type: account.TypeCloud, TrafficPolicy: policy, BackendID: backendID}
 	made, err := a.Store.CreateEndpoint(Context(a.T), e, a.facts(policy, u.Scheme, binding))
-	if err != nil {
-		a.T.Fatal(err)
-	}
+	must.Succeed(a.T, err)
 	return tunnel.Bound{EndpointID: made.ID, URL: made.URL}
 }
 
@@ -68,9 +59,7 @@ func (a *Tenant) facts(policy, scheme, binding string) account.PolicyFacts {
 		return account.PolicyFacts{}
 	}
 	p, err := trafficpolicy.Compile(policy, trafficpolicy.Options{Scheme: scheme, Binding: binding})
-	if err != nil {
-		a.T.Fatal(err)
-	}
+	must.Succeed(a.T, err)
 	return p.Facts()
 }
 
@@ -91,9 +80,7 @@ func (a *Tenant) Backend(b account.Backend) string {
 	a.T.Helper()
 	b.AccountID = a.Account
 	made, err := a.Store.CreateBackend(Context(a.T), a.Caller(), b)
-	if err != nil {
-		a.T.Fatal(err)
-	}
+	must.Succeed(a.T, err)
 	return made.ID
 }
 

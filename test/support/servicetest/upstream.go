@@ -9,15 +9,15 @@ import (
 	"net/http"
 	"sync"
 	"testing"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // ServeTCP serves the connections to a port of its own and returns its address.
-func ServeTCP(t *testing.T, serve func(*net.TCPConn)) string {
+func ServeTCP(t testing.TB, serve func(*net.TCPConn)) string {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var conns sync.WaitGroup
 	conns.Go(func() {
 		for {
@@ -42,12 +42,10 @@ func ServeTCP(t *testing.T, serve func(*net.TCPConn)) string {
 func Echo(c *net.TCPConn) { _, _ = io.Copy(c, c) }
 
 // ServeHTTP serves HTTP on a port of its own and returns its address.
-func ServeHTTP(t *testing.T, h http.HandlerFunc) string {
+func ServeHTTP(t testing.TB, h http.HandlerFunc) string {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	srv := &http.Server{Handler: h}
 	go func() { _ = srv.Serve(l) }()
 	t.Cleanup(func() { _ = srv.Close() })

@@ -16,8 +16,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // startTimeout bounds the start of etcd and of the API server, each. They need two seconds on an
@@ -33,6 +38,7 @@ type Option func(*options)
 type options struct {
 	controllers  []string
 	crds         bool
+	multiCluster bool
 	serviceRange string
 	tokenKeys    []string
 }
@@ -51,6 +57,9 @@ func WithServiceRange(cidr string) Option { return func(o *options) { o.serviceR
 // WithTokenKeys also accepts and publishes these public keys of ServiceAccounts' tokens, files with
 // PEM; the API server signs with another.
 func WithTokenKeys(files ...string) Option { return func(o *options) { o.tokenKeys = files } }
+
+// WithMultiClusterKinds also installs the CRDs of the Multi-Cluster Services API.
+func WithMultiClusterKinds() Option { return func(o *options) { o.multiCluster = true } }
 
 // WithoutCRDs leaves this project's CRDs out.
 func WithoutCRDs() Option { return func(o *options) { o.crds = false } }
@@ -73,15 +82,32 @@ type Env struct {
 func Start(t testing.TB, opts ...Option) *rest.Config {
 	t.Helper()
 	e, err := New(opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() {
 		if err := e.Stop(); err != nil {
 			t.Error(err)
 		}
 	})
 	return e.Config
+}
+
+// Run is a TestMain that keeps quiet the logs of controller-runtime and klog: it runs a control
+// plane for the package's tests, which find it in config, and returns the exit code.
+func Run(m *testing.M, config **rest.Config, opts ...Option) (code int) {
+	ctrl.SetLogger(logr.Discard())
+	klog.SetLogger(logr.Discard())
+	e, err := New(opts...)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	*config = e.Config
+	code = m.Run()
+	if err := e.Stop(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	return code
 }
 
 // New runs a control plane until Stop, for a TestMain. What it started is stopped when it returns
@@ -109,9 +135,9 @@ func New(opts ...Option) (*Env, error) {
 		e.env.ControlPlane.GetAPIServer().Configure().Append("service-account-key-file", o.tokenKeys...)
 	}
 	if o.crds {
-		dir, err := crdDir()
+		dir, err := repositoryDir("config", "crd", "bases")
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%w: run `make manifests`", err)
 		}
 		e.env.CRDDirectoryPaths, e.env.ErrorIfCRDPathMissing = []string{dir}, true
 	}
@@ -119,6 +145,11 @@ func New(opts ...Option) (*Env, error) {
 		return nil, errors.Join(fmt.Errorf("starting the API server: %w", err), e.env.Stop())
 	}
 	e.Kubeconfig = e.env.KubeConfig
+	if o.multiCluster {
+		if err := InstallMultiClusterKinds(e.Config); err != nil {
+			return nil, errors.Join(err, e.env.Stop())
+		}
+	}
 	if len(o.controllers) > 0 {
 		if e.controllers, err = startControllers(assets, e.Kubeconfig, o.controllers); err != nil {
 			return nil, errors.Join(fmt.Errorf("starting the controller manager: %w", err), e.env.Stop())
@@ -172,22 +203,22 @@ func cacheDir() (string, error) {
 	return filepath.Join(d, "fairlead"), nil
 }
 
-// crdDir finds the CRDs of the checkout that the test runs in: tests run in the folder of their
-// package.
-func crdDir() (string, error) {
+// repositoryDir finds a folder of the checkout that the test runs in: tests run in the folder of
+// their package.
+func repositoryDir(elements ...string) (string, error) {
 	wd, err := os.Getwd()
 	if err != nil {
 		return "", err
 	}
 	for dir := wd; ; dir = filepath.Dir(dir) {
-		crds := filepath.Join(dir, "config", "crd", "bases")
-		if _, err := os.Stat(crds); err == nil {
-			return crds, nil
+		found := filepath.Join(append([]string{dir}, elements...)...)
+		if _, err := os.Stat(found); err == nil {
+			return found, nil
 		} else if !errors.Is(err, fs.ErrNotExist) {
 			return "", err
 		}
 		if dir == filepath.Dir(dir) {
-			return "", fmt.Errorf("no config/crd/bases above %s: run `make manifests`", wd)
+			return "", fmt.Errorf("no %s above %s", filepath.Join(elements...), wd)
 		}
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 func TestStart_ControllersDeleteDependentsAndNamespaces(t *testing.T) {
@@ -26,14 +27,10 @@ func TestStart_ControllersDeleteDependentsAndNamespaces(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	c, err := client.New(cfg, client.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	create := func(o client.Object) {
 		t.Helper()
-		if err := c.Create(ctx, o); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, c.Create(ctx, o))
 	}
 	gone := func(o client.Object) {
 		t.Helper()
@@ -55,9 +52,7 @@ func TestStart_ControllersDeleteDependentsAndNamespaces(t *testing.T) {
 		}}}
 	create(owned)
 	for _, o := range []client.Object{ns, owner} {
-		if err := c.Delete(ctx, o); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, c.Delete(ctx, o))
 	}
 	gone(owned)
 	gone(ns)
@@ -66,21 +61,15 @@ func TestStart_ControllersDeleteDependentsAndNamespaces(t *testing.T) {
 func TestNew_InstallsCRDs(t *testing.T) {
 	t.Parallel()
 	e, err := New()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	c, err := client.New(e.Config, client.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, kind := range []string{"BoundEndpoint", "KubernetesOperator", "AgentEndpoint", "CloudEndpoint"} {
 		if _, err := c.RESTMapper().RESTMapping(v1alpha1.GroupVersion.WithKind(kind).GroupKind()); err != nil {
 			t.Errorf("%s: %v", kind, err)
 		}
 	}
-	if err := e.Stop(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, e.Stop())
 	if err := c.List(t.Context(), &corev1.NamespaceList{}); err == nil {
 		t.Error("the API server still answers after Stop")
 	}
@@ -99,9 +88,7 @@ func TestAssetsDir_EnvironmentComesFirst(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv(assetsVariable, dir)
 	for _, p := range []string{"etcd", "kube-apiserver", "kube-controller-manager"} {
-		if err := os.WriteFile(filepath.Join(dir, p), nil, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(filepath.Join(dir, p), nil, 0o700))
 	}
 	if got, err := assetsDir(); err != nil || got != dir {
 		t.Errorf("assetsDir() = %q, %v; want %q", got, err, dir)

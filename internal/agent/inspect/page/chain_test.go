@@ -21,6 +21,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/agent/inspect"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/test/support/chromium"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
@@ -40,13 +41,9 @@ func startChain(ctx context.Context, t *testing.T, upstream http.HandlerFunc) *c
 	t.Helper()
 	s := servicetest.Start(t)
 	url, err := account.ParseEndpointURL("http://shop.demo")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	to, err := agent.ParseUpstream("http", servicetest.ServeHTTP(t, upstream))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	c := &chain{recorder: inspect.New()}
 	t.Cleanup(c.recorder.Close)
 	online := make(chan agent.Online, 1)

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/internal/agent/inspect"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 var noMask = &masker{reveal: true}
@@ -166,9 +167,7 @@ func FuzzIndentJSON(f *testing.F) {
 			return
 		}
 		var want, got bytes.Buffer
-		if err := json.Compact(&want, []byte(text)); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, json.Compact(&want, []byte(text)))
 		if err := json.Compact(&got, []byte(indentJSON(text, 1<<30))); err != nil {
 			t.Fatalf("indented, it is no longer JSON: %v", err)
 		}

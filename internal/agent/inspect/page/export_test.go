@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/fairlead-dev/fairlead/internal/agent/inspect"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // wordsOf runs a command in a shell in which curl writes its arguments and its input.
@@ -137,9 +138,7 @@ func FuzzHAR(f *testing.F) {
 		e.Request.Body = append([]byte(secretBearer), body...)
 		left := int64(maxHARBodies)
 		data, err := json.Marshal(entryOf(e, newMasker(e, nil, false), &left))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if strings.Contains(string(data), secretBearer) && !strings.Contains(method+target+string(body), "planted") {
 			t.Errorf("a secret is in the file: %s", data)
 		}

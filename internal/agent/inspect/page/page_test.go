@@ -19,6 +19,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/agent/inspect"
 	"github.com/fairlead-dev/fairlead/test/support/logbuffer"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // site is the pages over HTTP, as a browser sees them.
@@ -53,9 +54,7 @@ func newSite(t *testing.T, change func(*Options), exchanges ...*inspect.Exchange
 func (s *site) do(method, path, form string, headers ...string) (*http.Response, string) {
 	s.t.Helper()
 	req, err := http.NewRequestWithContext(s.t.Context(), method, s.url+path, strings.NewReader(form))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.Succeed(s.t, err)
 	if method == http.MethodPost {
 		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	}
@@ -63,14 +62,10 @@ func (s *site) do(method, path, form string, headers ...string) (*http.Response,
 		req.Header.Set(headers[i], headers[i+1])
 	}
 	res, err := s.http.Do(req)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.Succeed(s.t, err)
 	defer res.Body.Close()
 	body, err := io.ReadAll(res.Body)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.Succeed(s.t, err)
 	return res, string(body)
 }
 
@@ -136,17 +131,13 @@ func TestPages_RefuseOtherOrigins(t *testing.T) {
 	} {
 		for _, path := range []string{"/", "/requests/a", "/har"} {
 			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+path, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			req.Host = c.host
 			for name, value := range map[string]string{"Site": c.site, "Mode": c.mode, "Dest": c.dest} {
 				req.Header.Set("Sec-Fetch-"+name, value)
 			}
 			res, err := s.http.Do(req)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			res.Body.Close()
 			if res.StatusCode != c.want {
 				t.Errorf("%s at %q from %s, %s, %s: %s, want %d", path, c.host, c.site, c.mode, c.dest, res.Status,
@@ -213,13 +204,9 @@ func TestLive_SendsOnlyWhatChanged(t *testing.T) {
 	s := newSite(t, func(o *Options) { o.Limits.UpdateInterval = time.Millisecond },
 		exchange("a", "GET", "/a", 200, "text/plain", ""))
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+"/live", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer res.Body.Close()
 	lines := bufio.NewScanner(res.Body)
 	next := func() update {
@@ -227,9 +214,7 @@ func TestLive_SendsOnlyWhatChanged(t *testing.T) {
 		for lines.Scan() {
 			if data, ok := strings.CutPrefix(lines.Text(), "data: {"); ok {
 				var u update
-				if err := json.Unmarshal([]byte("{"+data), &u); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, json.Unmarshal([]byte("{"+data), &u))
 				return u
 			}
 		}
@@ -259,13 +244,9 @@ func TestLive_LimitsStreams(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, func(o *Options) { o.Limits.Streams = 1 })
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+"/live", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer res.Body.Close()
 	if res, _ := s.do(http.MethodGet, "/live", ""); res.StatusCode != http.StatusServiceUnavailable {
 		t.Errorf("a second stream: %s", res.Status)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/forwarderstatus"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // fakeForwarders answer for every namespace.
@@ -56,9 +57,7 @@ type harness struct {
 func newHarness(t *testing.T) *harness {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, v1alpha1.AddToScheme(scheme))
 	o := &v1alpha1.EndpointAccess{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "demo", Name: "api", UID: "1", Generation: 1},
 		Spec:       v1alpha1.EndpointAccessSpec{Endpoints: []string{"api"}, Ports: []int32{80}},
@@ -78,13 +77,9 @@ var key = types.NamespacedName{Namespace: "demo", Name: "api"}
 func (h *harness) reconcile() (*v1alpha1.EndpointAccess, time.Duration) {
 	h.t.Helper()
 	result, err := h.Reconcile(h.t.Context(), ctrl.Request{NamespacedName: key})
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	must.Succeed(h.t, err)
 	o := &v1alpha1.EndpointAccess{}
-	if err := h.Client.Get(h.t.Context(), key, o); err != nil {
-		h.t.Fatal(err)
-	}
+	must.Succeed(h.t, h.Client.Get(h.t.Context(), key, o))
 	return o, result.RequeueAfter
 }
 
@@ -163,9 +158,7 @@ func TestReconciler_InvalidSelector(t *testing.T) {
 	o, _ := h.reconcile()
 	o.Spec.From = []v1alpha1.EndpointAccessPeer{{PodSelector: &metav1.LabelSelector{
 		MatchLabels: map[string]string{"no name": "x"}}}}
-	if err := h.Client.Update(t.Context(), o); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, h.Client.Update(t.Context(), o))
 	o, _ = h.reconcile()
 	if c := o.Status.Conditions[0]; c.Reason != v1alpha1.ReasonInvalidSelector ||
 		!strings.Contains(c.Message, "spec.from[0].podSelector") {

@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 func decoded(t *testing.T, name, label string) *v1alpha1.BoundEndpoint {
@@ -27,9 +28,7 @@ func decoded(t *testing.T, name, label string) *v1alpha1.BoundEndpoint {
 		"status":{"clusterIP":"10.0.0.1","conditions":[{"type":"Ready","status":"True","reason":"Projected","message":"all is well","lastTransitionTime":null}]}}`,
 		name, name, label, name)
 	b := &v1alpha1.BoundEndpoint{}
-	if err := json.Unmarshal([]byte(text), b); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, json.Unmarshal([]byte(text), b))
 	return b
 }
 
@@ -44,9 +43,7 @@ func TestTransforms_PreserveContent(t *testing.T) {
 		want := decoded(t, name, label)
 		want.ManagedFields = nil
 		o, err := compact(decoded(t, name, label))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		kept[name] = o.(*v1alpha1.BoundEndpoint)
 		if diff := cmp.Diff(want, kept[name]); diff != "" {
 			t.Errorf("%s: %s", name, diff)

@@ -23,6 +23,7 @@ import (
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
 	"github.com/fairlead-dev/fairlead/internal/operator/kube/status"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 var update = flag.Bool("update", false, "write the golden files instead of comparing with them")
@@ -44,9 +45,7 @@ func TestLayout_Services(t *testing.T) {
 	}
 	for _, input := range inputs {
 		raw, err := os.ReadFile(input)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		var b v1alpha1.BoundEndpoint
 		if err := yaml.UnmarshalStrict(raw, &b); err != nil {
 			t.Fatalf("%s: %v", input, err)
@@ -55,22 +54,16 @@ func TestLayout_Services(t *testing.T) {
 		for _, s := range []*corev1.Service{l.upstreamService(&b, owner("Role")),
 			l.targetService(&b, owner("ClusterRole"))} {
 			doc, err := yaml.Marshal(s)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			out.WriteString("---\n")
 			out.Write(doc)
 		}
 		golden := strings.TrimSuffix(input, ".in.yaml") + ".out.yaml"
 		if *update {
-			if err := os.WriteFile(golden, out.Bytes(), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, os.WriteFile(golden, out.Bytes(), 0o644))
 		}
 		want, err := os.ReadFile(golden)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if d := cmp.Diff(string(want), out.String()); d != "" {
 			t.Errorf("%s: %s", golden, d)
 		}

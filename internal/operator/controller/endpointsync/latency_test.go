@@ -14,6 +14,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/projectionlatency"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // TestSet_TellsLatencyOfNewURLs checks which URLs are new: not those of the first list, and not
@@ -21,14 +22,10 @@ import (
 func TestSet_TellsLatencyOfNewURLs(t *testing.T) {
 	t.Parallel()
 	latency, registry := projectionlatency.New(clock.RealClock{}), prometheus.NewRegistry()
-	if err := latency.Register(registry); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, latency.Register(registry))
 	pending := func() string {
 		families, err := registry.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		for _, f := range families {
 			if strings.HasSuffix(f.GetName(), "projections_pending") {
 				return fmt.Sprint(f.Metric[0].GetGauge().GetValue())

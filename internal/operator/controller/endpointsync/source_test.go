@@ -15,6 +15,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/apiclient"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // bindingServer is an API that lists nothing and records which bindings were asked for.
@@ -64,9 +65,7 @@ func newAccountSource(t *testing.T, s *bindingServer, clusterset bool) *accountS
 	roots.AddCert(server.Certificate())
 	api, err := apiclient.New(apiclient.Options{BaseURL: server.URL, TLS: &tls.Config{RootCAs: roots},
 		APIKey: func() (string, error) { return "flk_x", nil }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(api.CloseIdleConnections)
 	return &accountSource{api: api, clusterset: clusterset}
 }
@@ -81,9 +80,7 @@ func TestAccountSource_AsksForBindings(t *testing.T) {
 			t.Errorf("got %+v, %v", snapshot, err)
 		}
 		w, err := s.Watch(t.Context(), snapshot.Version)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		w.Close()
 		if got := server.take(true); !slices.Equal(got, []string{"list " + want, "watch " + want}) {
 			t.Errorf("clusterset %v: asked %q", clusterset, got)
@@ -129,9 +126,7 @@ func TestAccountSource_KeepsOtherErrors(t *testing.T) {
 	t.Parallel()
 	api, err := apiclient.New(apiclient.Options{BaseURL: "https://127.0.0.1:1",
 		APIKey: func() (string, error) { return "flk_x", nil }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	s := &accountSource{api: api, clusterset: true}
 	if _, err := s.List(t.Context()); account.CodeOf(err) != account.CodeUnreachable || s.withoutClusterset {
 		t.Errorf("got %v, without clusterset %v", err, s.withoutClusterset)

@@ -15,6 +15,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 const (
@@ -80,9 +82,7 @@ func (h *harness) expectCounts(registry *prometheus.Registry, want map[string]fl
 	h.t.Helper()
 	synctest.Wait()
 	families, err := registry.Gather()
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	must.Succeed(h.t, err)
 	got := map[string]float64{}
 	for _, f := range families {
 		for _, m := range f.Metric {
@@ -98,9 +98,7 @@ func TestReader_CountsForwardersByState(t *testing.T) {
 	t.Parallel()
 	runReader(t, func(h *harness) {
 		registry := prometheus.NewRegistry()
-		if err := h.RegisterMetrics(registry); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, h.RegisterMetrics(registry))
 		h.expectCounts(registry, map[string]float64{}) // as of a manager that does not lead
 		a, b, c := h.pod("a"), h.pod("b"), h.pod("c")
 		c.unreachable = true
@@ -346,9 +344,7 @@ func TestLivePods(t *testing.T) {
 			Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}
 		change(&p)
 		trimmed, err := transformPod(&p)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return trimmed
 	}
 	now := metav1.Now()

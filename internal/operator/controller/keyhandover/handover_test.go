@@ -26,6 +26,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/apiclient"
 	"github.com/fairlead-dev/fairlead/internal/operator/serviceaccounttoken"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // fixture is a Handover, an API server that publishes keys, and a service that trusts some of them:
@@ -54,9 +55,7 @@ func newFixture(t *testing.T) *fixture {
 	x.Handover, err = New(&rest.Config{Host: srv.URL, TLSClientConfig: rest.TLSClientConfig{CAData: ca}},
 		apiclient.Options{BaseURL: srv.URL, TLS: srv.Client().Transport.(*http.Transport).TLSClientConfig},
 		serviceaccounttoken.New(x.file, slog.New(slog.DiscardHandler)), logr.Discard())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	x.write("one")
 	return x
 }
@@ -106,9 +105,7 @@ func (x *fixture) write(kid string) {
 	x.t.Helper()
 	payload := base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, `{"exp":%d,"kid":%q}`,
 		time.Now().Add(time.Hour).Unix(), kid))
-	if err := os.WriteFile(x.file, []byte("e30."+payload+".c2ln"), 0o600); err != nil {
-		x.t.Fatal(err)
-	}
+	must.Succeed(x.t, os.WriteFile(x.file, []byte("e30."+payload+".c2ln"), 0o600))
 }
 
 // expect hands over once and compares the tokens that were presented, and the condition.

@@ -11,6 +11,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/namespaces"
 	"github.com/fairlead-dev/fairlead/internal/operator/options"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 func TestPolicy(t *testing.T) {
@@ -19,9 +20,7 @@ func TestPolicy(t *testing.T) {
 		o := namespaces.Options{AllowNamespaces: allow, DenyNamespaces: deny, NamespaceSelector: selector}
 		var c options.Checker
 		p := o.Parse("fairlead", &c)
-		if err := c.Err(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, c.Err())
 		return p
 	}
 	open, list := parse(nil, []string{"kube-*", "vault"}, ""), parse([]string{"team-a"}, []string{"kube-*"}, "")

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 func testLayout() Layout {
@@ -103,9 +104,7 @@ func matchesPeer(t *testing.T, peers []networkingv1.NetworkPolicyPeer, from test
 func selects(t *testing.T, selector *metav1.LabelSelector, set labels.Set) bool {
 	t.Helper()
 	s, err := metav1.LabelSelectorAsSelector(selector)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return s.Matches(set)
 }
 

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/notify"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 func TestSource_KeepsNamesBeforeStartAndDelays(t *testing.T) {
@@ -20,12 +21,8 @@ func TestSource_KeepsNamesBeforeStartAndDelays(t *testing.T) {
 		defer q.ShutDown()
 		now, later := notify.New("ns", 0), notify.New("ns", 10*time.Second)
 		now.NotifyAll([]string{"early", "early"})
-		if err := now.Start(t.Context(), q); err != nil {
-			t.Fatal(err)
-		}
-		if err := later.Start(t.Context(), q); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, now.Start(t.Context(), q))
+		must.Succeed(t, later.Start(t.Context(), q))
 		began := time.Now()
 		later.Notify("slow")
 		now.Notify("late")

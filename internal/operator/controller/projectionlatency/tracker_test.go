@@ -12,6 +12,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // newTracker returns a Tracker with its registry, and a function that steps its clock.
@@ -19,9 +21,7 @@ func newTracker(t *testing.T) (*Tracker, *prometheus.Registry, func(time.Duratio
 	t.Helper()
 	clock, registry := clocktesting.NewFakePassiveClock(time.Unix(0, 0)), prometheus.NewRegistry()
 	tracker := New(clock)
-	if err := tracker.Register(registry); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, tracker.Register(registry))
 	return tracker, registry, func(d time.Duration) { clock.SetTime(clock.Now().Add(d)) }
 }
 
@@ -41,9 +41,7 @@ fairlead_operator_projection_oldest_pending_seconds %v
 		t.Error(err)
 	}
 	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, f := range families {
 		if f.GetName() != "fairlead_operator_projection_seconds" {
 			continue

@@ -5,7 +5,6 @@ package cloudendpoint_test
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"os"
 	"slices"
@@ -19,8 +18,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
@@ -45,27 +42,13 @@ import (
 // config is the API server that the tests share, apart by namespace.
 var config *rest.Config
 
-func TestMain(m *testing.M) {
-	ctrl.SetLogger(logr.Discard())
-	env, err := testenv.New()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	config = env.Config
-	code := m.Run()
-	if err := env.Stop(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { os.Exit(testenv.Run(m, &config)) }
 
 // harness is a namespace, a service with a key of its cluster, and reconcilers of the two.
 type harness struct {
 	*testing.T
 	service   *servicetest.Server
-	kube      client.Client
+	kube      *testenv.Kube
 	namespace string
 	cluster   string // what the namespace says is its cluster
 	account   *recorder
@@ -87,22 +70,13 @@ func newHarness(t *testing.T, acl ...string) *harness {
 // newNamespace returns a namespace, with a key of its own of the service, and starts nothing.
 func newNamespace(t *testing.T, service *servicetest.Server, acl ...string) *harness {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	if err := clientgoscheme.AddToScheme(scheme); err != nil {
+	h := &harness{T: t, service: service, kube: testenv.NewKube(t, config)}
+	h.namespace = h.kube.CreateNamespace("team-")
+	var ns corev1.Namespace
+	if err := h.kube.Get(t.Context(), client.ObjectKey{Name: h.namespace}, &ns); err != nil {
 		t.Fatal(err)
 	}
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
-	kube, err := client.New(config, client.Options{Scheme: scheme})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "team-"}}
-	if err := kube.Create(t.Context(), ns); err != nil {
-		t.Fatal(err)
-	}
-	h := &harness{T: t, service: service, kube: kube, namespace: ns.Name, cluster: string(ns.UID)}
+	h.cluster = string(ns.UID)
 	fields := map[string]any{"scopes": []string{"exporter"}, "cluster_uid": h.cluster}
 	if len(acl) > 0 {
 		fields["acl"] = acl
@@ -267,9 +241,7 @@ func (h *harness) create(name string, spec v1alpha1.CloudEndpointSpec) *v1alpha1
 		spec.URL = h.url(name)
 	}
 	o := &v1alpha1.CloudEndpoint{ObjectMeta: metav1.ObjectMeta{Namespace: h.namespace, Name: name}, Spec: spec}
-	if err := h.kube.Create(h.Context(), o); err != nil {
-		h.Fatal(err)
-	}
+	h.kube.MustCreate(o)
 	return o
 }
 
@@ -283,13 +255,6 @@ func (h *harness) update(o *v1alpha1.CloudEndpoint, change func(*v1alpha1.CloudE
 		change(&o.Spec)
 		return h.kube.Update(h.Context(), o) == nil
 	})
-}
-
-func (h *harness) delete(o client.Object) {
-	h.Helper()
-	if err := h.kube.Delete(h.Context(), o); err != nil {
-		h.Fatal(err)
-	}
 }
 
 // expect waits until a condition of the object's generation has the status and reason, and its

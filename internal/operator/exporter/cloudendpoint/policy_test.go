@@ -32,9 +32,7 @@ func TestReconcile_FollowsConfigMap(t *testing.T) {
 	h.expect(o, v1alpha1.ConditionBound, "False Pending")
 
 	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: h.namespace, Name: "shop"}, Data: document("hello")}
-	if err := h.kube.Create(t.Context(), m); err != nil {
-		t.Fatal(err)
-	}
+	h.kube.MustCreate(m)
 	id := h.expectReady(o).ID
 	change := func(data map[string]string) {
 		t.Helper()
@@ -70,7 +68,7 @@ func TestReconcile_FollowsConfigMap(t *testing.T) {
 	change(document("again"))
 	follows("again")
 	h.expectReady(o)
-	h.delete(m)
+	h.kube.MustDelete(m)
 	h.expect(o, v1alpha1.ConditionAccepted, "False PolicyNotFound", "the endpoint stays as it was")
 	follows("again")
 }

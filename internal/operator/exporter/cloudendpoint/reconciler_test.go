@@ -53,7 +53,7 @@ func TestReconcile_KeepsEndpointAsObject(t *testing.T) {
 	}
 
 	id := o.Status.ID
-	h.delete(o)
+	h.kube.MustDelete(o)
 	wait.Until(t, "end of the endpoint", func() bool { _, found := h.endpoint(id); return !found })
 }
 
@@ -102,7 +102,7 @@ func TestReconcile_AdoptsUnansweredCreation(t *testing.T) {
 		}
 		return nil
 	}, nil)
-	h.delete(gone)
+	h.kube.MustDelete(gone)
 	wait.Until(t, "an attempt to delete", func() bool { return slices.Contains(h.account.peek(), "LIST") })
 	h.account.set(nil, nil)
 	wait.Until(t, "end of the endpoint", func() bool { return len(h.endpoints()) == 1 })
@@ -136,14 +136,14 @@ func TestReconcile_ObjectMadeAgain(t *testing.T) {
 	o := h.create("shop", v1alpha1.CloudEndpointSpec{})
 	before := h.expectReady(o)
 	h.stop()
-	h.delete(o)
+	h.kube.MustDelete(o)
 	again := h.create("shop", v1alpha1.CloudEndpointSpec{})
 	h.start()
 	if e := h.expectReady(again); e.ID != before.ID || e.Owner.UID != string(again.UID) {
 		t.Errorf("the endpoint is %s of %+v, want %s of %s", e.ID, e.Owner, before.ID, again.UID)
 	}
 
-	h.delete(again)
+	h.kube.MustDelete(again)
 	other := h.create("shop", v1alpha1.CloudEndpointSpec{URL: h.url("other")})
 	if e := h.expectReady(other); e.URL != h.url("other") {
 		t.Errorf("the endpoint is %+v", e)
@@ -239,7 +239,7 @@ func TestReconcile_RefusalsBecomeConditions(t *testing.T) {
 	if all := h.endpoints(); len(all) != 1 {
 		t.Errorf("the account has %d endpoints", len(all))
 	}
-	h.delete(taken) // the next attempt gets the URL
+	h.kube.MustDelete(taken) // the next attempt gets the URL
 	o := &v1alpha1.CloudEndpoint{}
 	o.Namespace, o.Name = h.namespace, "taken"
 	h.expectReady(o)

@@ -102,16 +102,14 @@ func TestReconcile_RepairsRecord(t *testing.T) {
 		h.export(hello)
 		e := h.record(hello)
 		h.account.take()
-		h.account.remove(e.ID)
+		h.account.Delete(e.ID)
 		h.settle()
 		h.expectCalls("POST service://hello.demo.a")
 		e = h.record(hello)
-		h.account.mu.Lock()
 		e.ServiceExport = &account.ServiceExport{Type: account.ExportHeadless}
 		e.Owner = &account.Owner{Cluster: ownCluster, Kind: account.KindServiceExport, Namespace: "demo", Name: "hello",
 			UID: "of before"}
-		h.account.note(account.Modified, e)
-		h.account.mu.Unlock()
+		h.account.Put(e)
 		h.settle()
 		h.expectCalls("PATCH " + e.ID)
 		now := h.record(hello)
@@ -172,9 +170,7 @@ func TestReconcile_FindsOwnRecord(t *testing.T) {
 		e := h.record(hello)
 		h.must(h.kube.Delete(h.Context(), o))
 		h.request(hello)
-		h.account.mu.Lock()
-		h.account.rows[e.ID] = e // without an event
-		h.account.mu.Unlock()
+		h.account.PutWithoutEvent(e)
 		h.account.set(func(call, _ string) error {
 			if call == "POST" {
 				return account.Errorf(account.CodeURLTaken, "it is there")
@@ -209,9 +205,7 @@ func TestReconcile_OldServer(t *testing.T) {
 		h.account.set(func(string, string) error {
 			return account.Invalid("binding", "clusterset", "must be kubernetes, internal or public")
 		}, nil)
-		h.account.mu.Lock()
-		h.account.isGone = true // the watch of before ends
-		h.account.mu.Unlock()
+		h.account.endVersion() // the watch of before ends
 		h.r.records.reset()
 		h.r.feed.refresh.Send()
 		h.service(hello, tcp("web", 80))
@@ -262,7 +256,7 @@ func TestReconciler_Withdraw(t *testing.T) {
 		h.settle()
 		h.must(h.r.Withdraw(h.Context()))
 		if len(h.account.of(ownCluster, hello)) != 0 || len(h.account.of("uid-b", hello)) != 1 {
-			t.Errorf("withdrawn: %v, and %s is of another cluster", h.account.rows, b.ID)
+			t.Errorf("withdrawn: %v, and %s is of another cluster", h.account.Endpoints(), b.ID)
 		}
 		h.account.set(func(string, string) error { return errors.New("x") }, nil)
 		h.request(hello) // makes it again

@@ -6,24 +6,23 @@ package serviceexport
 import (
 	"context"
 	"fmt"
-	"io"
-	"maps"
-	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/apiclient"
+	"github.com/fairlead-dev/fairlead/test/support/fakeaccount"
 )
 
-// fakeAccount has the records of an account, with a log of events.
+// fakeAccount is an account whose calls are recorded, and fail as a test wants.
 type fakeAccount struct {
-	mu     sync.Mutex
-	rows   map[string]account.Endpoint
-	log    []account.EndpointEvent // the n-th has the version 1-n+1
-	wake   []chan struct{}
+	*fakeaccount.Account
+	made atomic.Int32 // records, which are numbered
+
+	mu     sync.Mutex // guards the rest
 	calls  []string
 	refuse func(call, url string) error // instead of a call
 	lose   func(call string) bool       // the answer
@@ -31,6 +30,7 @@ type fakeAccount struct {
 	lists  int
 }
 
+// do makes a call whose change is of one endpoint; nil: there is none.
 func (a *fakeAccount) do(call, url string, change func() *account.Endpoint) (*account.Endpoint, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -50,43 +50,15 @@ func (a *fakeAccount) do(call, url string, change func() *account.Endpoint) (*ac
 	return made, nil
 }
 
-// note logs an event about a row. mu must be held.
-func (a *fakeAccount) note(typ account.EventType, e account.Endpoint) *account.Endpoint {
-	e.ResourceVersion = account.ResourceVersion{Epoch: 1, Seq: int64(len(a.log) + 1)}
-	if typ == account.Deleted {
-		delete(a.rows, e.ID)
-	} else {
-		a.rows[e.ID] = e
-	}
-	a.log = append(a.log, account.EndpointEvent{Type: typ, ResourceVersion: e.ResourceVersion, Endpoint: &e})
-	for _, wake := range a.wake {
-		select {
-		case wake <- struct{}{}:
-		default:
-		}
-	}
-	return &e
-}
-
 // add makes a record of any cluster.
 func (a *fakeAccount) add(e account.Endpoint) *account.Endpoint {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	e.ID, e.Type, e.CreatedAt = fmt.Sprintf("ep-%04d", len(a.log)), account.TypeCloud, time.Now()
-	return a.note(account.Added, e)
-}
-
-// remove deletes a record, as another does.
-func (a *fakeAccount) remove(id string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.note(account.Deleted, a.rows[id])
+	e.ID, e.Type, e.CreatedAt = fmt.Sprintf("ep-%04d", a.made.Add(1)), account.TypeCloud, time.Now()
+	made := a.Put(e)
+	return &made
 }
 
 func (a *fakeAccount) of(cluster string, name types.NamespacedName) (own []account.Endpoint) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, e := range a.rows {
+	for _, e := range a.Endpoints() {
 		if e.Owner.Cluster == cluster && e.Owner.Namespace == name.Namespace && e.Owner.Name == name.Name {
 			own = append(own, e)
 		}
@@ -109,6 +81,13 @@ func (a *fakeAccount) set(refuse func(call, url string) error, lose func(call st
 	a.refuse, a.lose = refuse, lose
 }
 
+// endVersion makes the version of the next watch one that is gone.
+func (a *fakeAccount) endVersion() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.isGone = true
+}
+
 // listCount returns how many lists were read.
 func (a *fakeAccount) listCount() int {
 	a.mu.Lock()
@@ -117,7 +96,9 @@ func (a *fakeAccount) listCount() int {
 }
 
 // ListEndpoints implements Account.
-func (a *fakeAccount) ListEndpoints(context.Context, account.EndpointFilter) (*apiclient.EndpointSnapshot, error) {
+func (a *fakeAccount) ListEndpoints(
+	ctx context.Context, _ account.EndpointFilter,
+) (*apiclient.EndpointSnapshot, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.lists++
@@ -126,16 +107,13 @@ func (a *fakeAccount) ListEndpoints(context.Context, account.EndpointFilter) (*a
 			return nil, err
 		}
 	}
-	return &apiclient.EndpointSnapshot{Endpoints: slices.Collect(maps.Values(a.rows)),
-		Version: account.ResourceVersion{Epoch: 1, Seq: int64(len(a.log))}}, nil
+	s, err := a.List(ctx)
+	return &apiclient.EndpointSnapshot{Endpoints: s.Endpoints, Version: s.Version}, err
 }
 
 // CreateEndpoint implements Account.
 func (a *fakeAccount) CreateEndpoint(_ context.Context, e account.Endpoint) (*account.Endpoint, error) {
-	return a.do("POST", e.URL, func() *account.Endpoint {
-		e.ID, e.Type, e.CreatedAt = fmt.Sprintf("ep-%04d", len(a.log)), account.TypeCloud, time.Now()
-		return a.note(account.Added, e)
-	})
+	return a.do("POST", e.URL, func() *account.Endpoint { return a.add(e) })
 }
 
 // PatchEndpoint implements Account.
@@ -143,7 +121,7 @@ func (a *fakeAccount) PatchEndpoint(
 	_ context.Context, id string, p account.EndpointPatch, owner *account.Owner,
 ) (*account.Endpoint, error) {
 	return a.do("PATCH", id, func() *account.Endpoint {
-		e, ok := a.rows[id]
+		e, ok := a.Endpoints()[id]
 		if !ok {
 			return nil
 		}
@@ -151,18 +129,20 @@ func (a *fakeAccount) PatchEndpoint(
 		if owner != nil {
 			e.Owner = owner
 		}
-		return a.note(account.Modified, e)
+		e = a.Put(e)
+		return &e
 	})
 }
 
 // DeleteEndpoint implements Account.
 func (a *fakeAccount) DeleteEndpoint(_ context.Context, id string) error {
 	_, err := a.do("DELETE", id, func() *account.Endpoint {
-		e, ok := a.rows[id]
+		e, ok := a.Endpoints()[id]
 		if !ok {
 			return nil
 		}
-		return a.note(account.Deleted, e)
+		a.Delete(id)
+		return &e
 	})
 	return err
 }
@@ -177,35 +157,5 @@ func (a *fakeAccount) watch(
 		a.isGone = false
 		return nil, account.Errorf(account.CodeGone, "the version is gone")
 	}
-	w := &fakeWatch{ctx: ctx, account: a, next: int(v.Seq), wake: make(chan struct{}, 1)}
-	a.wake = append(a.wake, w.wake)
-	return w, nil
+	return a.Watch(ctx, v)
 }
-
-type fakeWatch struct {
-	ctx     context.Context
-	account *fakeAccount
-	next    int
-	wake    chan struct{}
-}
-
-// Next implements Watch.
-func (w *fakeWatch) Next() (account.EndpointEvent, error) {
-	for {
-		w.account.mu.Lock()
-		if log := w.account.log; w.next < len(log) {
-			w.next++
-			w.account.mu.Unlock()
-			return log[w.next-1], nil
-		}
-		w.account.mu.Unlock()
-		select {
-		case <-w.wake:
-		case <-w.ctx.Done():
-			return account.EndpointEvent{}, io.EOF
-		}
-	}
-}
-
-// Close implements Watch.
-func (w *fakeWatch) Close() {}

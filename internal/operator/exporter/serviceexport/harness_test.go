@@ -33,6 +33,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/agent"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/notify"
 	"github.com/fairlead-dev/fairlead/internal/operator/exporter/upstream"
+	"github.com/fairlead-dev/fairlead/test/support/fakeaccount"
 )
 
 const ownCluster = "uid-a"
@@ -83,7 +84,7 @@ func newHarness(t *testing.T) *harness {
 			t.Fatal(err)
 		}
 	}
-	h := &harness{T: t, account: &fakeAccount{rows: map[string]account.Endpoint{}}, firstTime: time.Now(),
+	h := &harness{T: t, account: &fakeAccount{Account: fakeaccount.New()}, firstTime: time.Now(),
 		orphans: make(notify.Signal, 1000),
 		ports: &fakePorts{served: map[types.NamespacedName]map[int32]agent.Endpoint{},
 			states: map[string]PortState{}},

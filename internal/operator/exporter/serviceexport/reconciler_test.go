@@ -244,7 +244,7 @@ func TestReconcile_Conflicts(t *testing.T) {
 		e := h.account.add(other(func(s *account.ServiceExport) { s.Labels = map[string]string{"x": "y"} }))
 		h.settle()
 		h.expect(hello, "Conflict=True LabelsConflict"+rest+"True Carried", "cluster a is the oldest")
-		h.account.remove(e.ID)
+		h.account.Delete(e.ID)
 		h.settle()
 		h.expect(hello, exportedWell)
 		h.account.add(other(nil))

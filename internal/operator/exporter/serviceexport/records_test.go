@@ -93,9 +93,7 @@ func TestFeed_ListsAgain(t *testing.T) {
 		if h.account.listCount() != lists+1 {
 			t.Errorf("%d more lists", h.account.listCount()-lists)
 		}
-		h.account.mu.Lock()
-		h.account.isGone = true
-		h.account.mu.Unlock()
+		h.account.endVersion()
 		h.r.feed.refresh.Send()
 		time.Sleep(2 * refreshInterval)
 		h.settle()

@@ -16,7 +16,6 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -28,35 +27,15 @@ import (
 
 // world is a real API server.
 type world struct {
-	client.Client
+	*testenv.Kube
 	t      *testing.T
 	config *rest.Config
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{t: t, config: testenv.Start(t)}
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, rbacv1.AddToScheme, v1alpha1.AddToScheme,
-		apiextensionsv1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
-	}
-	var err error
-	if w.Client, err = client.New(w.config, client.Options{Scheme: scheme}); err != nil {
-		t.Fatal(err)
-	}
-	return w
-}
-
-func (w *world) create(objects ...client.Object) {
-	w.t.Helper()
-	for _, o := range objects {
-		if err := w.Create(context.Background(), o); err != nil {
-			w.t.Fatal(err)
-		}
-	}
+	config := testenv.Start(t)
+	return &world{Kube: testenv.NewKube(t, config), t: t, config: config}
 }
 
 // watch runs a Watcher until the test ends.
@@ -94,7 +73,8 @@ func (w *Watcher) restricted(hostname string) bool {
 func TestWatcher(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.create(namespace("demo", map[string]string{"team": "a"}), namespace("prod", nil), access("demo", "api", "api"))
+	w.MustCreate(namespace("demo", map[string]string{"team": "a"}), namespace("prod", nil),
+		access("demo", "api", "api"))
 	t.Run("follows objects and labels", w.followsObjects)
 	t.Run("remembers what vanished", w.remembersVanished)
 	t.Run("knows namespaces that are being deleted", w.knowsNamespaces)
@@ -130,7 +110,7 @@ func (w *world) followsObjects(t *testing.T) {
 	if _, known := watcher.Snapshot().NamespaceLabels("other"); known {
 		t.Error("a namespace that does not exist is known")
 	}
-	w.create(access("prod", "all", "*"))
+	w.MustCreate(access("prod", "all", "*"))
 	begun := time.Now()
 	wait.Until(t, "the new object", func() bool { return watcher.restricted("api.prod") })
 	if took := time.Since(begun); took > time.Second {
@@ -158,7 +138,7 @@ func (w *world) remembersVanished(t *testing.T) {
 		}
 	}
 	o := access("prod", "api", "api")
-	w.create(o)
+	w.MustCreate(o)
 	wait.Until(t, "the object", func() bool { return watcher.restricted("api.prod") })
 	changes("replaced", func() error {
 		if err := w.Delete(t.Context(), o); err != nil {
@@ -187,7 +167,7 @@ func (w *world) remembersVanished(t *testing.T) {
 
 // knowsNamespaces deletes a namespace that stays, as no controller finishes that here.
 func (w *world) knowsNamespaces(t *testing.T) {
-	w.create(namespace("squad", nil))
+	w.MustCreate(namespace("squad", nil))
 	watcher := w.watch(Options{})
 	wantProblem := func(name, want string) {
 		t.Helper()
@@ -206,7 +186,7 @@ func (w *world) knowsNamespaces(t *testing.T) {
 
 // readsAllowedNamespaces watches as a user who may read one of two namespaces, and no cluster.
 func (w *world) readsAllowedNamespaces(t *testing.T) {
-	w.create(&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "demo", Name: "reader"},
+	w.MustCreate(&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "demo", Name: "reader"},
 		Rules: []rbacv1.PolicyRule{{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{resource},
 			Verbs: []string{"list", "watch"}}}},
 		&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "demo", Name: "reader"},
@@ -291,7 +271,7 @@ func (w *world) toleratesMissingCRD(t *testing.T) {
 		t.Error("there are rules without the CRD")
 	}
 	crd.ResourceVersion, crd.UID, crd.Status = "", "", apiextensionsv1.CustomResourceDefinitionStatus{}
-	w.create(crd)
+	w.MustCreate(crd)
 	wait.Until(t, "the CRD", func() bool { return w.Create(t.Context(), access("demo", "api", "api")) == nil })
 	wait.Until(t, "the rule", func() bool { return watcher.restricted("api.demo") })
 }

@@ -15,10 +15,8 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
@@ -29,7 +27,7 @@ import (
 
 // testCluster is a namespace of a real API server, and a source that watches it.
 type testCluster struct {
-	client.Client
+	*testenv.Kube
 	t         *testing.T
 	config    *rest.Config
 	namespace string
@@ -42,24 +40,13 @@ func (k *testCluster) otherNamespace() string { return k.namespace + "-other" }
 
 func newCluster(t *testing.T, config *rest.Config, namespace string) *testCluster {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, discoveryv1.AddToScheme,
-		v1alpha1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
-	}
-	c, err := client.New(config, client.Options{Scheme: scheme})
-	if err != nil {
-		t.Fatal(err)
-	}
-	k := &testCluster{Client: c, t: t, config: config, namespace: namespace,
+	k := &testCluster{Kube: testenv.NewKube(t, config), t: t, config: config, namespace: namespace,
 		updates: make(chan forwarder.Objects, 1000)}
 	for _, ns := range []string{namespace, k.otherNamespace()} {
-		k.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
+		k.MustCreate(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
 	}
-	k.source, err = New(config, own(namespace))
-	if err != nil {
+	var err error
+	if k.source, err = New(config, own(namespace)); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -72,13 +59,6 @@ func newCluster(t *testing.T, config *rest.Config, namespace string) *testCluste
 		}
 	})
 	return k
-}
-
-func (k *testCluster) create(o client.Object) {
-	k.t.Helper()
-	if err := k.Create(context.Background(), o); err != nil {
-		k.t.Fatal(err)
-	}
 }
 
 func (k *testCluster) until(what string, condition func(forwarder.Objects) bool) {
@@ -105,7 +85,7 @@ func (k *testCluster) boundEndpoint(namespace, name string, owner *installation.
 		owner.Mark(b)
 	}
 	b.Status.Conditions = []metav1.Condition{servicesReady(1)} // what creates an object does not write its status
-	k.create(b)
+	k.MustCreate(b)
 	return b
 }
 
@@ -182,7 +162,7 @@ func testWatchesOwnOperator(t *testing.T, k *testCluster) {
 	other := &v1alpha1.KubernetesOperator{ObjectMeta: metav1.ObjectMeta{Namespace: k.namespace, Name: "release-2"}}
 	operator := &v1alpha1.KubernetesOperator{ObjectMeta: metav1.ObjectMeta{Namespace: k.namespace, Name: "release-1"}}
 	for o, id := range map[*v1alpha1.KubernetesOperator]string{other: "ko-other", operator: "ko-1"} {
-		k.create(o)
+		k.MustCreate(o)
 		o.Status.OperatorID = id
 		if err := k.Status().Update(context.Background(), o); err != nil {
 			t.Fatal(err)
@@ -206,18 +186,18 @@ func testFindsReadyPodInEndpointSlices(t *testing.T, k *testCluster) {
 			{Addresses: []string{"10.0.0.9"}},
 		},
 	}
-	k.create(slice)
+	k.MustCreate(slice)
 	elsewhere := slice.DeepCopy()
 	elsewhere.ObjectMeta = metav1.ObjectMeta{Namespace: k.otherNamespace(), Name: "ep-2-abc"}
 	elsewhere.Endpoints = []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.10"}}}
-	k.create(elsewhere)
+	k.MustCreate(elsewhere)
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	ipv6 := slice.DeepCopy()
 	ipv6.ObjectMeta, ipv6.AddressType = metav1.ObjectMeta{Namespace: k.namespace, Name: "ep-1-six"},
 		discoveryv1.AddressTypeIPv6
 	ipv6.Endpoints = []discoveryv1.Endpoint{{Addresses: []string{"fd00::8"}}}
-	k.create(ipv6)
+	k.MustCreate(ipv6)
 	for ips, want := range map[string]bool{
 		"10.0.0.7": false, "10.0.0.8": true, "10.0.0.9": true, "10.0.0.10": false,
 		"fd00:0::0008": true, "fd00::7": false, "10.0.0.7,fd00::8": true, "10.0.0.7,fd00::7": false,
@@ -246,7 +226,7 @@ func testFindsPodInRecord(t *testing.T, k *testCluster) {
 	}
 	check("without a KubernetesOperator", false)
 	operator := &v1alpha1.KubernetesOperator{ObjectMeta: metav1.ObjectMeta{Namespace: k.namespace, Name: "release-1"}}
-	k.create(operator)
+	k.MustCreate(operator)
 	for _, tt := range []struct {
 		recorded []string
 		want     bool

@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 	cachetesting "k8s.io/client-go/tools/cache/testing"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 func pod(name string) *corev1.Pod {
@@ -57,9 +59,7 @@ func runSet(t *testing.T, test func(h *harness)) {
 		if err == nil {
 			_, err = set.Add(h.configMaps, &corev1.ConfigMap{}, func(o any) (any, error) { return o, nil })
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 func TestFlow_SVGIsGolden(t *testing.T) {
@@ -22,15 +24,11 @@ func TestFlow_SVGIsGolden(t *testing.T) {
 	} {
 		file, got := filepath.Join("testdata", name+".svg"), string(flow.SVG())+"\n"
 		if *update {
-			if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, os.WriteFile(file, []byte(got), 0o644))
 			continue
 		}
 		want, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if got != string(want) {
 			t.Errorf("%s: got\n%s\nwant (-update writes it)\n%s", name, got, want)
 		}

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -58,15 +60,11 @@ func TestPlot_SVGIsGolden(t *testing.T) {
 	for name, plot := range plots() {
 		file, got := filepath.Join("testdata", name+".svg"), string(plot.SVG())+"\n"
 		if *update {
-			if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, os.WriteFile(file, []byte(got), 0o644))
 			continue
 		}
 		want, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if got != string(want) {
 			t.Errorf("%s: got\n%s\nwant (-update writes it)\n%s", name, got, want)
 		}

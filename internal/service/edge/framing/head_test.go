@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/test/support/framingtest"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // FuzzHead checks that net/http reads the same of a head that is let through: the same end, kind of
@@ -74,9 +75,7 @@ func FuzzChunks(f *testing.F) {
 		in := bytes.NewReader(append([]byte("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"), b...))
 		r := bufio.NewReaderSize(in, 1<<16)
 		req, err := http.ReadRequest(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if _, err := io.Copy(io.Discard, req.Body); err != nil {
 			return
 		}

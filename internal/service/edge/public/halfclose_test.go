@@ -13,6 +13,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/test/support/framingtest"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // TestServer_AnswersHalfClosedClient checks that a client that closes its sending side after its
@@ -31,9 +32,7 @@ func TestServer_AnswersHalfClosedClient(t *testing.T) {
 	for host, c := range map[string]net.Conn{"plain.example.com": w.dial(w.http),
 		"app.example.com": w.dialTLS("app.example.com")} {
 		_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: "+host+"\r\n\r\n")
-		if err := c.(interface{ CloseWrite() error }).CloseWrite(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, c.(interface{ CloseWrite() error }).CloseWrite())
 		if all, _ := framingtest.Answers(c); len(all) != 1 || !strings.Contains(all[0], "answer") {
 			t.Errorf("%s: %q", host, all)
 		}

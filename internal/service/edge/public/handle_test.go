@@ -20,6 +20,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/test/support/framingtest"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 func TestServer_RoutesByHost(t *testing.T) {
@@ -180,9 +181,7 @@ func proxyV2(t *testing.T, from string) string {
 		h = proxyproto.HeaderProxyFromAddrs(2, tcpAddr(source), tcpAddr(dest))
 	}
 	b, err := h.Format()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return string(b)
 }
 

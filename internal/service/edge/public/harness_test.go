@@ -29,6 +29,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/test/support/logbuffer"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 func TestMain(m *testing.M) {
@@ -66,9 +67,7 @@ func newTestServer(t *testing.T, change ...func(*Options)) *testServer {
 	w.issue(dir, "apps", time.Hour, "*.example.com", "example.com", "localhost")
 	w.issue(dir, "other", time.Hour, "app.other.test")
 	certs, err := OpenCertificates([]CertFiles{{Cert: dir}}, w.logger())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	o := Options{HTTP: listenLoopback(t), HTTPS: listenLoopback(t), Certificates: certs, Logger: w.logger(),
 		Endpoints: testEndpoints{}, Handler: serveFunc(echo)}
 	for _, f := range change {
@@ -138,9 +137,7 @@ func findEndpoint(_ context.Context, host string, port int) (*account.Endpoint, 
 func listenLoopback(t *testing.T) net.Listener {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return l
 }
 
@@ -148,25 +145,17 @@ func listenLoopback(t *testing.T) net.Listener {
 func (w *testServer) issue(dir, name string, life time.Duration, hosts ...string) {
 	w.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.Succeed(w.t, err)
 	serial, err := rand.Int(rand.Reader, big.NewInt(1<<60))
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.Succeed(w.t, err)
 	template := &x509.Certificate{SerialNumber: serial, Subject: pkix.Name{CommonName: name}, DNSNames: hosts,
 		NotBefore: time.Now().Add(-24 * time.Hour),
 		NotAfter:  time.Now().Add(life), IsCA: true, BasicConstraintsValid: true,
 		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.Succeed(w.t, err)
 	secret, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.Succeed(w.t, err)
 	write(w.t, filepath.Join(dir, name+".crt"), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 	write(w.t, filepath.Join(dir, name+".key"), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}))
 	if cert, err := x509.ParseCertificate(der); err == nil {
@@ -176,18 +165,14 @@ func (w *testServer) issue(dir, name string, life time.Duration, hosts ...string
 
 func write(t *testing.T, path string, b []byte) {
 	t.Helper()
-	if err := os.WriteFile(path, b, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, b, 0o600))
 }
 
 // dial opens a connection without TLS that gives up in time.
 func (w *testServer) dial(addr string) net.Conn {
 	w.t.Helper()
 	c, err := (&net.Dialer{Timeout: maxWait}).DialContext(w.t.Context(), "tcp", addr)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.Succeed(w.t, err)
 	w.t.Cleanup(func() { _ = c.Close() })
 	_ = c.SetDeadline(time.Now().Add(maxWait))
 	return c
@@ -203,9 +188,7 @@ func (w *testServer) dialTLS(name string, protocols ...string) *tls.Conn {
 func (w *testServer) handshake(below net.Conn, name string, protocols ...string) *tls.Conn {
 	w.t.Helper()
 	c := tls.Client(below, &tls.Config{ServerName: name, RootCAs: w.roots, NextProtos: protocols})
-	if err := c.Handshake(); err != nil {
-		w.t.Fatal(err)
-	}
+	must.Succeed(w.t, c.Handshake())
 	return c
 }
 
@@ -229,16 +212,12 @@ func (w *testServer) client() *http.Client {
 func (w *testServer) get(url string, change ...func(*http.Request)) (*http.Response, string) {
 	w.t.Helper()
 	req, err := http.NewRequestWithContext(w.t.Context(), "GET", url, nil)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.Succeed(w.t, err)
 	for _, f := range change {
 		f(req)
 	}
 	res, err := w.client().Do(req)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.Succeed(w.t, err)
 	return res, text(w.t, res)
 }
 
@@ -246,9 +225,7 @@ func text(t *testing.T, res *http.Response) string {
 	t.Helper()
 	defer res.Body.Close()
 	b, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return string(b)
 }
 

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // h2Conn is an HTTP/2 connection whose frames are the test's own.
@@ -46,11 +47,9 @@ func (h *h2Conn) sendHead(stream uint32, end bool, fields ...string) {
 	for i := 0; i < len(fields); i += 2 {
 		_ = enc.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]})
 	}
-	if err := h.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: block.Bytes(),
+	must.Succeed(h.t, h.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: block.Bytes(),
 		EndStream:  end,
-		EndHeaders: true}); err != nil {
-		h.t.Fatal(err)
-	}
+		EndHeaders: true}))
 }
 
 // outcome returns the status of the answer on the stream, or how the stream or the connection was

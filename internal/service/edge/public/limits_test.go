@@ -22,6 +22,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/test/support/framingtest"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 // beginRequest sends a request and returns its connection once the answer has begun.
@@ -219,9 +220,7 @@ func TestCertificates_FollowTheirFiles(t *testing.T) {
 	dir := t.TempDir()
 	w.issue(dir, "one", time.Hour, "one.test")
 	certs, err := OpenCertificates([]CertFiles{{Cert: dir}}, w.logger())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	covers := func(want string) {
 		t.Helper()
 		certs.refresh(time.Now())
@@ -232,9 +231,7 @@ func TestCertificates_FollowTheirFiles(t *testing.T) {
 	w.issue(dir, "two", time.Hour, "*.two.test")
 	covers("*.two.test one.test")
 	good, err := os.ReadFile(filepath.Join(dir, "two.crt"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	w.issue(dir, "two", time.Hour, "*.new.test")
 	key := filepath.Join(dir, "two.key")
 	write(t, filepath.Join(dir, "two.crt"), good) // the old certificate with the new key: a pair that is half replaced
@@ -243,26 +240,18 @@ func TestCertificates_FollowTheirFiles(t *testing.T) {
 	if logged := strings.Count(w.log.String(), "could not be reloaded"); logged != 1 {
 		t.Errorf("a pair that does not fit was logged %d times", logged)
 	}
-	if err := os.Remove(key); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Remove(key))
 	covers("*.two.test one.test") // still in service
 	w.issue(dir, "two", time.Hour, "*.new.test")
 	covers("*.new.test one.test")
 	for _, name := range []string{"two.crt", "two.key"} {
-		if err := os.Remove(filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.Remove(filepath.Join(dir, name)))
 	}
 	covers("one.test")
-	if err := os.Mkdir(filepath.Join(dir, "secret"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Mkdir(filepath.Join(dir, "secret"), 0o700))
 	w.issue(filepath.Join(dir, "secret"), "tls", time.Hour, "three.test")
 	covers("one.test three.test")
-	if err := os.Rename(dir, dir+".away"); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Rename(dir, dir+".away"))
 	covers("one.test three.test")
 }
 
@@ -280,9 +269,7 @@ func TestCertificates_PreferTheLatestExpiry(t *testing.T) {
 	w.issue(dir, "b", 48*time.Hour, "x.test", "y.test")
 	w.issue(dir, "c", 24*time.Hour, "x.test")
 	certs, err := OpenCertificates([]CertFiles{{Cert: dir}}, w.logger())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if got := certs.current.Load().forHost("x.test")[0].Leaf.Subject.CommonName; got != "b" {
 		t.Errorf("certificate %s", got)
 	}
@@ -336,9 +323,7 @@ func TestCertificates_EndingSoon(t *testing.T) {
 	w.issue(dir, "later", 30*24*time.Hour, "*.example.com")
 	w.issue(dir, "over", -time.Hour, "over.example.com")
 	certs, err := OpenCertificates([]CertFiles{{Cert: dir}}, w.logger())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	now := time.Now()
 	for host, want := range map[string]bool{"soon.example.com": false, // it lives for 4 days only
 		"a.example.com": false, "over.example.com": true, "other.test": false} {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/service/seal"
 	"github.com/fairlead-dev/fairlead/internal/service/ticketkeys"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 func TestServer_ResumesSessionsOfServerWithSameKey(t *testing.T) {
@@ -42,9 +43,7 @@ func TestServer_ResumesSessionsOfServerWithSameKey(t *testing.T) {
 func newTicketKeys(t *testing.T, fill byte) *ticketkeys.Keys {
 	t.Helper()
 	secret, err := seal.New(bytes.Repeat([]byte{fill}, seal.KeySize))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return ticketkeys.New(secret)
 }
 

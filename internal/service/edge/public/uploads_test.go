@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 func TestServer_StalledUploadBlocksNoOther(t *testing.T) {
@@ -44,9 +45,7 @@ func TestServer_StalledUploadBlocksNoOther(t *testing.T) {
 	})
 	<-stalled.full // the window of the stream is used up
 	res, err := post("/other", strings.NewReader(strings.Repeat("x", 64<<10)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if got := text(t, res); res.ProtoMajor != 2 || !strings.Contains(got, "xxxx") {
 		t.Errorf("%s %.80s", res.Proto, got)
 	}

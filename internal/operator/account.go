@@ -31,7 +31,8 @@ func newAccountClients(o settings, log logr.Logger) (accountClients, error) {
 	if err != nil {
 		return accountClients{}, err
 	}
-	clients := accountClients{Source: endpointsync.NewSource(api, o.Clusterset), Registrar: registrar{api}}
+	clients := accountClients{Registrar: registrar{api},
+		Source: &endpointsync.AccountSource{API: api, Clusterset: o.Clusterset}}
 	if o.ServiceAccountTokenFile != "" {
 		clients.keys, err = keyhandover.New(clientConfig(o.Kubernetes), made,
 			serviceaccounttoken.New(o.ServiceAccountTokenFile, o.Logger), log)

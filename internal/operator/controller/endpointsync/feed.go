@@ -48,26 +48,21 @@ type Snapshot struct {
 	WithoutClusterset bool
 }
 
-// accountSource reads the account's kubernetes-bound endpoints, and with clusterset what clusters
+// AccountSource reads the account's kubernetes-bound endpoints, and with Clusterset what clusters
 // export. It is used by one goroutine.
-type accountSource struct {
-	api        *apiclient.Client
-	clusterset bool
+type AccountSource struct {
+	API        *apiclient.Client
+	Clusterset bool
 	// withoutClusterset reports that the latest list is one without account.BindingClusterset,
 	// which the server does not know, and watchRefused that a watch since then has found that out.
 	withoutClusterset, watchRefused bool
 }
 
-// NewSource returns the source of an account by its API, with clusterset that of exports, too.
-func NewSource(api *apiclient.Client, clusterset bool) Source {
-	return &accountSource{api: api, clusterset: clusterset}
-}
-
-// List implements Source. A server that refuses account.BindingClusterset is asked
-// without it. While the servers behind one address are updated, some know it and others do not: the
-// list that follows a refused watch is one without it.
-func (s *accountSource) List(ctx context.Context) (Snapshot, error) {
-	ask := s.clusterset && !s.watchRefused
+// List implements Source. A server that refuses account.BindingClusterset is asked without it. While
+// the servers behind one address are updated, some know it and others do not: the list that follows
+// a refused watch is one without it.
+func (s *AccountSource) List(ctx context.Context) (Snapshot, error) {
+	ask := s.Clusterset && !s.watchRefused
 	s.watchRefused = false
 	if ask {
 		snapshot, err := s.list(ctx, account.BindingKubernetes, account.BindingClusterset)
@@ -77,13 +72,13 @@ func (s *accountSource) List(ctx context.Context) (Snapshot, error) {
 		}
 	}
 	snapshot, err := s.list(ctx, account.BindingKubernetes)
-	s.withoutClusterset = s.clusterset
+	s.withoutClusterset = s.Clusterset
 	snapshot.WithoutClusterset = s.withoutClusterset
 	return snapshot, err
 }
 
-func (s *accountSource) list(ctx context.Context, bindings ...string) (Snapshot, error) {
-	list, err := s.api.ListEndpoints(ctx, account.EndpointFilter{Bindings: bindings})
+func (s *AccountSource) list(ctx context.Context, bindings ...string) (Snapshot, error) {
+	list, err := s.API.ListEndpoints(ctx, account.EndpointFilter{Bindings: bindings})
 	if err != nil {
 		return Snapshot{}, err
 	}
@@ -92,13 +87,13 @@ func (s *accountSource) list(ctx context.Context, bindings ...string) (Snapshot,
 }
 
 // Watch implements Source: it watches what the latest list had.
-func (s *accountSource) Watch(ctx context.Context, after account.ResourceVersion) (apiclient.EndpointWatch, error) {
+func (s *AccountSource) Watch(ctx context.Context, after account.ResourceVersion) (apiclient.EndpointWatch, error) {
 	bindings := []string{account.BindingKubernetes}
-	ask := s.clusterset && !s.withoutClusterset
+	ask := s.Clusterset && !s.withoutClusterset
 	if ask {
 		bindings = append(bindings, account.BindingClusterset)
 	}
-	w, err := s.api.WatchEndpoints(ctx, account.EndpointFilter{Bindings: bindings}, after)
+	w, err := s.API.WatchEndpoints(ctx, account.EndpointFilter{Bindings: bindings}, after)
 	if err != nil {
 		s.watchRefused = ask && isRefused(err)
 		return nil, err

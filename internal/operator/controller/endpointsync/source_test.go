@@ -57,7 +57,7 @@ func (s *bindingServer) take(knows bool) []string {
 	return asked
 }
 
-func newAccountSource(t *testing.T, s *bindingServer, clusterset bool) *accountSource {
+func newAccountSource(t *testing.T, s *bindingServer, clusterset bool) *AccountSource {
 	t.Helper()
 	server := httptest.NewTLSServer(s)
 	t.Cleanup(server.Close)
@@ -67,7 +67,7 @@ func newAccountSource(t *testing.T, s *bindingServer, clusterset bool) *accountS
 		APIKey: func() (string, error) { return "flk_x", nil }})
 	must.Succeed(t, err)
 	t.Cleanup(api.CloseIdleConnections)
-	return &accountSource{api: api, clusterset: clusterset}
+	return &AccountSource{API: api, Clusterset: clusterset}
 }
 
 func TestAccountSource_AsksForBindings(t *testing.T) {
@@ -127,7 +127,7 @@ func TestAccountSource_KeepsOtherErrors(t *testing.T) {
 	api, err := apiclient.New(apiclient.Options{BaseURL: "https://127.0.0.1:1",
 		APIKey: func() (string, error) { return "flk_x", nil }})
 	must.Succeed(t, err)
-	s := &accountSource{api: api, clusterset: true}
+	s := &AccountSource{API: api, Clusterset: true}
 	if _, err := s.List(t.Context()); account.CodeOf(err) != account.CodeUnreachable || s.withoutClusterset {
 		t.Errorf("got %v, without clusterset %v", err, s.withoutClusterset)
 	}

@@ -112,7 +112,8 @@ func (e *endpointCommand) command(cmd *cobra.Command, example string) *cobra.Com
 
 func (e *endpointCommand) addEndpointFlags(cmd *cobra.Command) {
 	s, flags := &e.spec, cmd.Flags()
-	flags.Var(&onceValue{to: &s.URLText}, "url", "`URL` at which the endpoint is called, e.g. "+e.exampleURL+" (required)")
+	flags.Var(&onceValue{to: &s.URLText}, "url",
+		"`URL` at which the endpoint is called, e.g. "+e.exampleURL+" (required)")
 	flags.StringVar(&s.Binding, "binding", account.BindingKubernetes,
 		"where the endpoint can be called from: kubernetes (pods of the account's clusters), internal (traffic "+
 			"policies of the account, at a URL below .internal), or public (everywhere, at a URL below a domain "+

@@ -51,7 +51,7 @@ func newEdgeClient(
 	e := &edgeClient{
 		log: o.Logger, instanceID: o.InstanceID, retry: retry, statusChanged: statusChanged,
 		credential: serviceaccounttoken.NewCredential(o.ServiceAccountTokenFile, o.AuthtokenFile, o.Logger),
-		since:      time.Now(), connectedOnce: make(chan struct{}),
+		since:      time.Now(), connectedOnce: make(chan struct{}), lastErr: "the cluster's objects are not read yet",
 	}
 	e.config = tunnel.ClientConfig{
 		Address: o.EdgeAddress, TLS: o.TLS, DialContext: o.Dial, Hello: e.hello, MaxBackoff: 2 * time.Second,

@@ -108,7 +108,7 @@ func (f *forwarder) run(ctx context.Context) error {
 	group.Go(func() error { return health.run(parts) })
 	group.Go(func() error { return metrics.run(parts) })
 	group.Go(func() error { return f.options.Source.Watch(parts, f.update) })
-	group.Go(func() error { return f.edge.run(parts) })
+	group.Go(func() error { return f.runEdge(parts) })
 	group.Go(func() error { return f.edge.trackSessions(parts) })
 	group.Go(func() error { return f.access.enforce(parts) })
 	group.Go(func() error { return f.becomeReady(parts) })
@@ -125,6 +125,17 @@ func (f *forwarder) run(ctx context.Context) error {
 		return nil
 	})
 	return group.Wait()
+}
+
+// runEdge maintains the session with the edge once the cluster's objects, and so the operator's id,
+// were read.
+func (f *forwarder) runEdge(ctx context.Context) error {
+	select {
+	case <-f.synced:
+		return f.edge.run(ctx)
+	case <-ctx.Done():
+		return nil
+	}
 }
 
 // update applies the cluster's objects.

@@ -5,6 +5,7 @@ package must
 
 import (
 	"io"
+	"slices"
 	"testing"
 )
 
@@ -23,7 +24,7 @@ func TestSucceed_EndsTestOnError(t *testing.T) {
 	if Succeed(r, nil); r.fatal != nil {
 		t.Errorf("without an error the test ends: %v", r.fatal)
 	}
-	if Succeed(r, io.EOF); len(r.fatal) != 1 || r.fatal[0] != io.EOF {
+	if Succeed(r, io.EOF); !slices.Equal(r.fatal, []any{io.EOF}) {
 		t.Errorf("on an error the test ends with %v", r.fatal)
 	}
 }

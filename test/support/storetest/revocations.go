@@ -77,8 +77,8 @@ var revocations = map[string]func(*testing.T, Open){
 		MustCode(t, err, account.CodeLoginAgain)
 		Equal(t, "again", len(f.revoke(account.RevokeSelector{SessionsOf: one.Identity.ID}).SessionIDs), 0)
 		f.Clock.Step(2 * time.Minute)
-		Equal(t, "the same user", f.Login("alice", "s5", func(l *account.NewLogin) { l.ForceReauth = true }).Identity.ID,
-			one.Identity.ID)
+		same := f.Login("alice", "s5", func(l *account.NewLogin) { l.ForceReauth = true })
+		Equal(t, "the same user", same.Identity.ID, one.Identity.ID)
 		other, _ := f.NewAccount("other")
 		_, err = f.Store.Revoke(t.Context(), account.Caller{AccountID: other},
 			account.RevokeSelector{SessionsOf: one.Identity.ID}, account.RevokedByAdmin)

@@ -7,6 +7,7 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -60,6 +61,14 @@ type person struct {
 // logIn logs a person in at a server.
 func (s *site) logIn(name string, server int) *person {
 	s.t.Helper()
+	p, err := s.tryLogIn(name, server)
+	must.Succeed(s.t, err)
+	return p
+}
+
+// tryLogIn is logIn at a server that may refuse it.
+func (s *site) tryLogIn(name string, server int) (*person, error) {
+	s.t.Helper()
 	p := &person{s: s, client: s.nextClient()}
 	s.idp.SetPerson(map[string]any{"sub": name, "email": name + "@example.com", "email_verified": true})
 	at, err := url.Parse(loginURL + "/me")
@@ -74,14 +83,16 @@ func (s *site) logIn(name string, server int) *person {
 		}
 		if res.StatusCode == http.StatusOK {
 			p.userID = string(body)
-			return p
+			return p, nil
 		}
-		if at, err = at.Parse(res.Header.Get("Location")); err != nil || res.Header.Get("Location") == "" {
-			s.t.Fatalf("%s: %d %s", at, res.StatusCode, body)
+		to := res.Header.Get("Location")
+		if to == "" {
+			return nil, fmt.Errorf("%s: %d %s", at, res.StatusCode, body)
 		}
+		at, err = at.Parse(to)
+		must.Succeed(s.t, err)
 	}
-	s.t.Fatal("redirects without end")
-	return nil
+	return nil, errors.New("redirects without end")
 }
 
 func (p *person) keep(cookies []*http.Cookie) {

@@ -34,9 +34,9 @@ var ceilings = map[string]int{
 	"structs of more than 15 options":  0,
 	"packages of more than 40 files":   0,
 	"struct fields that are functions": 78,
-	"comments that begin with \"of\"":  15,
+	"comments that begin with \"of\"":  12,
 	"files that name UpstreamProtocol": 11,
-	"lines of product":                 121_000,
+	"lines of product":                 120_974,
 	"pages of docs over 25 kB":         0,
 }
 

@@ -27,8 +27,8 @@ type bootstrapMessage struct {
 	BaseURL               string
 	CAFingerprint         string // "" = the certificate comes from files
 	DataDir, AccountLabel string
-	Postgres              bool   // the authority lies in the database
-	Kept                  string // where the secrets can be read again
+	Postgres              bool   // Postgres is set where the authority lies in the database.
+	Kept                  string // Kept is a sentence: what the service keeps of the secrets.
 }
 
 // bootstrap ensures the secrets of the bootstrap files, and gives an empty store its account, key
@@ -136,7 +136,7 @@ func (s *secretOutput) where() string {
 	return s.path
 }
 
-// kept explains where the secrets can be read again.
+// kept returns a sentence: what the service keeps of the secrets, and what is left to do.
 func (s *secretOutput) kept() string {
 	if s.terminal != nil {
 		return "The service keeps only their hashes: they are not shown again."

@@ -32,6 +32,9 @@ export GOFLAGS := $(strip $(filter-out -trimpath,$(GOFLAGS)) -trimpath)
 # The packages of the test cluster that are ours; ./... would compile Kubernetes once more with other flags.
 CLUSTER_PACKAGES := . ./internal/... ./mkimage ./images/...
 
+# A context of the kubeconfig, for the demo in a cluster that exists: kind, k3d, minikube, Docker Desktop, or another (docs/build/testing.md).
+CONTEXT ?= $(FAIRLEAD_DEMO_CONTEXT)
+
 ##@ Main
 .PHONY: help quickstart build demo demo-down
 help: ## List the targets
@@ -46,11 +49,11 @@ build: ## Build the three programs into bin/ (FIPS=1: with Go's FIPS 140-3 modul
 	@mkdir -p $(BIN)
 	go build -ldflags '$(LDFLAGS)' -o $(BIN)/ $(addprefix ./cmd/,$(PROGRAMS))
 
-demo: ## From nothing to a pod that calls http://hello.demo (root on Linux)
-	@hack/demo.sh up
+demo: ## From nothing to a pod that calls http://hello.demo (root on Linux; CONTEXT=kind-kind: in a cluster of yours, without root)
+	@FAIRLEAD_DEMO_CONTEXT=$(CONTEXT) hack/demo.sh up
 
-demo-down: ## Remove every trace of the demo
-	@hack/demo.sh down
+demo-down: ## Remove every trace of the demo (CONTEXT= as it was given)
+	@FAIRLEAD_DEMO_CONTEXT=$(CONTEXT) hack/demo.sh down
 
 ##@ Tests
 LOAD_TESTS := TestChain_UnderLoad|TestChain_KilledHop

@@ -1,5 +1,6 @@
 # Sourced by demo.sh: the demo in a throwaway cluster of its own, named "demo".
 HOST=10.99.0.2
+LISTEN=$HOST
 IMAGE=fairlead.dev/fairlead-operator
 CURL_IMAGE=fairlead.test/curl:1
 REACH="bin/cluster exec --name demo -- kubectl"
@@ -10,8 +11,8 @@ helm() { run_in helm "$@"; }
 spawn() { exec setsid "$CLUSTER" exec --name demo -- "$@"; }
 
 preflight() {
-	[ "$(uname -s)" = Linux ] || die "the demo's cluster needs Linux; on another system name a cluster of your own in FAIRLEAD_DEMO_CONTEXT (see docs/build/testing.md)"
-	[ "$(id -u)" -eq 0 ] || die "the demo's cluster needs root (it makes namespaces and mounts of its own): sudo make demo; or name a cluster of your own in FAIRLEAD_DEMO_CONTEXT"
+	[ "$(uname -s)" = Linux ] || die "the demo's cluster needs Linux; on another system name a context of your kubeconfig: make demo CONTEXT=kind-kind"
+	[ "$(id -u)" -eq 0 ] || die "the demo's cluster needs root (it makes namespaces and mounts of its own): sudo make demo; or name a context of your kubeconfig: make demo CONTEXT=kind-kind"
 	command -v go >/dev/null || die "Go 1.26 or newer is not in PATH: see https://go.dev/doc/install"
 	hack/deps.sh cluster
 }

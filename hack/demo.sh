@@ -16,7 +16,6 @@ die() { echo "${red}demo: $*${off}" >&2; exit 1; }
 
 CONTEXT=${FAIRLEAD_DEMO_CONTEXT:-}
 if [ -n "$CONTEXT" ]; then . hack/demo-context.sh; else . hack/demo-cluster.sh; fi
-SERVER=https://$HOST:8443
 
 # background NAME COMMAND... starts a process once, beside the cluster; remove ends it.
 background() {
@@ -39,7 +38,7 @@ wait_for() {
 
 start_server() {
 	step "fairlead-server at $SERVER"
-	background server "$BIN/fairlead-server" --addr "$HOST:8443" --base-url "$SERVER" --data-dir "$STATE/server" --bootstrap-file "$STATE/bootstrap"
+	background server "$BIN/fairlead-server" --addr "$LISTEN:8443" --base-url "$SERVER" --data-dir "$STATE/server" --bootstrap-file "$STATE/bootstrap"
 	wait_for 20 "fairlead-server" run_in curl -fsS http://127.0.0.1:9090/readyz
 	"$BIN/fairlead-server" ca --data-dir "$STATE/server" >"$STATE/ca.crt"
 	API_KEY=$(grep -oE 'flk_[A-Za-z0-9_-]+' "$STATE/bootstrap" | head -1)
@@ -62,7 +61,7 @@ start_agent() {
 	step "a web server on localhost:8080, and: fairlead http 8080 --url $URL --binding kubernetes"
 	background hello "$NETTOOL" serve 127.0.0.1:8080
 	wait_for 10 "the web server" run_in curl -fsS http://127.0.0.1:8080/
-	XDG_CONFIG_HOME="$STATE" "$BIN/fairlead" config add-authtoken - --server "$SERVER" --ca-file "$STATE/ca.crt" <<<"$AUTHTOKEN" >/dev/null
+	XDG_CONFIG_HOME="$STATE" "$BIN/fairlead" config add-authtoken - --server "https://$LISTEN:8443" --ca-file "$STATE/ca.crt" <<<"$AUTHTOKEN" >/dev/null
 	background agent env XDG_CONFIG_HOME="$STATE" XDG_STATE_HOME="$STATE" "$BIN/fairlead" http 8080 --url "$URL" --binding kubernetes
 }
 
@@ -78,8 +77,9 @@ call_it() {
 
 up() {
 	preflight
+	SERVER=https://$HOST:8443
 	exec 3>&1 # also where a command's output goes to a file, a person reads what the trap says
-	trap 'echo >&3; echo "demo: stopped; run make demo to go on, or make demo-down to remove it" >&3; exit 130' INT TERM
+	trap 'echo >&3; echo "demo: stopped; run make demo${CONTEXT:+ CONTEXT=$CONTEXT} to go on, or make demo-down${CONTEXT:+ CONTEXT=$CONTEXT} to remove it" >&3; exit 130' INT TERM
 	prepare
 	mkdir -p "$STATE"
 	chmod 700 "$STATE"
@@ -95,7 +95,7 @@ ${bold}It works, and nothing was public.${off} The cluster stays up. Try:
   $REACH describe boundendpoint hello.demo -n fairlead
   $REACH get services -A
 
-The agent's screen is in .demo/agent.log. To remove every trace: make demo-down
+The agent's screen is in .demo/agent.log. To remove every trace: make demo-down${CONTEXT:+ CONTEXT=$CONTEXT}
 TXT
 }
 

@@ -4,7 +4,7 @@
 # In a checkout with changes the times stay; without root, or where git does not trust that path, it runs the command here.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-at=/var/lib/fairlead-checkout
+at=/usr/src/fairlead-checkout # which a node of the test cluster sees, too, unlike what is below /var/lib
 
 if git diff --quiet HEAD; then # else a file would get the time of what it was before
 	git ls-tree -r -t -z HEAD | while read -r -d "" _ _ object path; do

@@ -33,7 +33,7 @@ var recorded sync.Once
 
 const (
 	chartDir    = "../../charts/fairlead-operator"
-	kubeVersion = "1.36.3"
+	kubeVersion = "1.37.2"
 	release     = "fairlead-operator"
 	namespace   = "fairlead"
 )

@@ -261,9 +261,9 @@ func checkRefusals(t *testing.T, render renderer, cases map[string]refusal) {
 
 func TestRefusals_Cluster(t *testing.T) {
 	t.Parallel()
-	const versions = "chart requires kubeVersion: >=1.34.0-0 <2.0.0-0 which is incompatible with Kubernetes "
+	const versions = "chart requires kubeVersion: >=1.31.0-0 <2.0.0-0 which is incompatible with Kubernetes "
 	for want, args := range map[string][]string{
-		versions + "v1.33.9":                          {release, "--kube-version", "1.33.9"},
+		versions + "v1.30.9":                          {release, "--kube-version", "1.30.9"},
 		versions + "v2.0.0":                           {release, "--kube-version", "2.0.0"},
 		"has 41 characters: choose one of at most 40": {strings.Repeat("r", 41), "--kube-version", kubeVersion},
 	} {
@@ -278,7 +278,7 @@ func TestRefusals_Cluster(t *testing.T) {
 // versions as managed clusters have them.
 func TestChart_KubernetesVersions(t *testing.T) {
 	t.Parallel()
-	for _, version := range []string{"1.34.0", "1.34.0-gke.1", "1.35.4-eks-a5df82a", kubeVersion, "1.99.0"} {
+	for _, version := range []string{"1.31.0", "1.32.9-gke.1", "1.33.4-eks-a5df82a", kubeVersion, "1.99.0"} {
 		if _, err := helm(t, os.DevNull, validValues(), "template", release, chartDir, "--namespace", namespace,
 			"--kube-version",
 			version); err != nil {

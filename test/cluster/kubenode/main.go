@@ -30,7 +30,7 @@ var commands = map[string]func() *cobra.Command{
 	"kube-controller-manager": kubecontrollermanager.NewControllerManagerCommand,
 	"kube-proxy":              kubeproxy.NewProxyCommand,
 	"kube-scheduler":          func() *cobra.Command { return kubescheduler.NewSchedulerCommand() },
-	"kubelet":                 func() *cobra.Command { return kubelet.NewKubeletCommand(context.Background()) },
+	"kubelet":                 func() *cobra.Command { return kubeletCommand(kubelet.NewKubeletCommand) },
 }
 
 func main() {
@@ -49,4 +49,12 @@ func main() {
 		os.Exit(2)
 	}
 	os.Exit(cli.Run(newCommand()))
+}
+
+// kubeletCommand calls kubelet.NewKubeletCommand, which takes a context since Kubernetes 1.34.
+func kubeletCommand(newCommand any) *cobra.Command {
+	if old, ok := newCommand.(func() *cobra.Command); ok {
+		return old()
+	}
+	return newCommand.(func(context.Context) *cobra.Command)(context.Background())
 }

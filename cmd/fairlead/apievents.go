@@ -114,14 +114,16 @@ func (f *eventFollower) follow(ctx context.Context, up func()) error {
 
 // show prints one event: as a row of its columns, or completely as JSON or YAML.
 func (f *eventFollower) show(raw json.RawMessage) error {
-	if f.output != "table" {
+	if !f.isTable() {
 		return f.printLine(raw)
 	}
-	cells, err := row(f.of, raw)
+	cells, err := row(f.of, f.columns(f.of), raw)
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(f.console.out, "%-20s  %-27s  %-30s  %-29s  %s\n", cells[0], cells[1], cells[2], cells[3],
-		cells[4])
+	for i, width := range []int{20, 27, 30, 29}[:len(cells)-1] {
+		cells[i] = fmt.Sprintf("%-*s", width, cells[i])
+	}
+	_, err = fmt.Fprintln(f.console.out, strings.Join(cells, "  "))
 	return err
 }

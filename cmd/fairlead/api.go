@@ -144,6 +144,9 @@ func (a *apiCall) command(
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.asObject(a.run(cmd.Context(), r, strings.Join(args, ""), do))
 		}}
+	if wantsID || mayID {
+		cmd.ValidArgsFunction = a.completeObjects(r)
+	}
 	a.addFlags(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&a.apiKeyFile, "api-key-file", "", "`FILE` that holds an API key ("+envAPIKey+" holds one too)")
@@ -227,6 +230,8 @@ func apiList(c console, r resource.Resource) *cobra.Command {
 			"only those with this `BINDING`: kubernetes, internal, public or clusterset")
 		cmd.Flags().StringVar(&filter.Type, "type", "", "only those of this `TYPE`: agent or cloud")
 		cmd.Flags().StringVar(&filter.URL, "url", "", "only those with this `URL`")
+		cli.CompleteValues(cmd, "binding", resource.Bindings()...)
+		cli.CompleteValues(cmd, "type", account.TypeAgent, account.TypeCloud)
 		cmd.Flags().StringVar(&filter.OwnerCluster, "owner-cluster", "",
 			"only those of objects in the cluster with this `UID` (of its namespace kube-system)")
 	}

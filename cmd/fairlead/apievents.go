@@ -58,6 +58,7 @@ func apiListEvents(c console, r resource.Resource) *cobra.Command {
 	cmd.Flags().IntVar(&limit, "limit", account.DefaultPageLimit,
 		fmt.Sprintf("how many of the newest are shown, at most %d", account.MaxPageLimit))
 	cmd.Flags().StringVar(&what, "type", "", "only those of this `TYPE`: "+auditTypes())
+	cli.CompleteValues(cmd, "type", strings.Split(auditTypes(), ", ")...)
 	cmd.Flags().StringVar(&object, "object-id", "", "only those about the object with this `ID`")
 	return cmd
 }

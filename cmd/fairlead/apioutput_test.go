@@ -5,10 +5,13 @@ package main
 
 import (
 	"encoding/json"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/account/resource"
 	"github.com/fairlead-dev/fairlead/internal/printable"
 	"github.com/fairlead-dev/fairlead/test/support/storetest"
 )
@@ -159,5 +162,45 @@ func TestAPIEndpoints_ByURL(t *testing.T) {
 	if r := a.api(exitUsage, "endpoints", "delete", "http://pool.demo"); !strings.Contains(r.err, ids[0]) ||
 		!strings.Contains(r.err, ids[1]) || !strings.Contains(r.err, "2 endpoints have the URL http://pool.demo") {
 		t.Errorf("a pool: %+v", r)
+	}
+}
+
+func TestAPICompletion_AsksTheAPI(t *testing.T) {
+	t.Parallel()
+	a := newAccountAPI(t)
+	id := a.Bind(a.Session(), "http://a.demo").Endpoint.ID
+	alice, _ := a.people()
+	byURL, byID := "http://a.demo\tonline kubernetes "+id+"\n", id+"\thttp://a.demo online kubernetes\n"
+	complete := func(line string) string {
+		r := fairlead(t, a.env, "", append([]string{"__complete", "api"}, strings.Split(line, " ")...)...)
+		if r.code != 0 || strings.Count(r.err, "\n") > 1 { // cobra names the directive
+			t.Errorf("%q: %+v", line, r)
+		}
+		return r.out
+	}
+	for line, want := range map[string]string{
+		"endpoints get ":                     byURL + byID + ":4\n",
+		"endpoints delete http://a":          byURL + ":4\n",
+		"endpoints update ep-":               byID + ":4\n",
+		"endpoints get " + id + " ":          ":4\n",
+		"identities revoke au-":              alice,
+		"endpoints list --type ":             "agent\ncloud\n",
+		"endpoints list --binding ":          strings.Join(resource.Bindings(), "\n") + "\n",
+		"endpoints create --binding ":        strings.Join(resource.Bindings(), "\n") + "\n",
+		"api-keys create --scope ":           "admin\nread\noperator\nidentities\nexporter\n",
+		"clusters update cl-1 --key-source ": "cluster\nissuer\nmanual\n",
+		"events list --type cluster.":        "cluster.created\n",
+		"endpoints list -o ":                 "table\nwide\nname\njson\nyaml\njsonpath=\n",
+	} {
+		if got := complete(line); !strings.HasPrefix(got, want) && !strings.Contains(got, "\n"+want) {
+			t.Errorf("%q: %q, want %q", line, got, want)
+		}
+	}
+	broken := httptest.NewTLSServer(http.NotFoundHandler())
+	defer broken.Close()
+	for name, change := range map[string]string{"FAIRLEAD_SERVER_URL": broken.URL, envAPIKey: "",
+		"FAIRLEAD_CA_FILE": "/no"} {
+		a.env[name] = change
+		storetest.Equal(t, name, complete("endpoints get "), ":4\n")
 	}
 }

@@ -25,6 +25,16 @@ const apiHelp = `Read and change your account at the service, over its API.
 The API key comes from FAIRLEAD_API_KEY or from the file of --api-key-file. The server and its
 authority come from the same settings as an agent's.
 
+A table (-o table) has the main columns, which fit into 80 characters, and with -o wide all of them. -o name prints
+names such as endpoint/ep-06hj…, which commands take as ID; -o json and -o yaml print all fields, and
+-o jsonpath=TEMPLATE what a template of kubectl's selects, where a list is .items:
+
+  fairlead api endpoints list -o jsonpath='{range .items[*]}{.url} {.status}{"\n"}{end}'
+
+--template does so with a template of Go. With -o json, an error is an object of JSON, too, on standard error.
+
+An endpoint is named by its ID or its URL.
+
 Exit codes: 0 done, 1 any other failure, 2 wrong usage or a field that breaks a rule, 3 the key was
 refused, 6 the server is not trusted.`
 
@@ -61,14 +71,14 @@ type apiCall struct {
 	console    console
 	settings   agentconfig.Flags
 	apiKeyFile string
-	output     string
+	output
 }
 
 func newAPI(c console) *cobra.Command {
 	api := &cobra.Command{Use: "api", Short: "Read and change your account at the service", Long: apiHelp,
 		Example: `  fairlead api endpoints list --watch
   fairlead api credentials create --description "alice's laptop" --acl 'bind:http://*.demo'
-  fairlead api api-keys list -o yaml
+  fairlead api endpoints get http://hello.demo -o yaml
   fairlead api api-keys create --scope exporter --acl 'export:team-a/*' --acl 'bind:http://*.team-a'`}
 	backends := &cobra.Command{Use: "backends", Short: "Backends, to which endpoints of type cloud forward",
 		Long: backendsHelp, Example: backendsExample}
@@ -107,46 +117,63 @@ func apiResource(c console, r resource.Resource) *cobra.Command {
 	return group
 }
 
-// command makes a subcommand that calls do with a client. It has one argument, the ID, when use
-// ends in " ID", and none otherwise.
+// command makes a subcommand that calls do with a client. It has one argument, which names an
+// object, when use ends in " ID", at most one when in " [ID]", and none otherwise.
 func (a *apiCall) command(
 	r resource.Resource, use, short string, do func(ctx context.Context, api *apiclient.Client, id string) error,
 ) *cobra.Command {
-	wantsID := strings.HasSuffix(use, " ID")
-	cmd := &cobra.Command{Use: use, Short: short,
+	name := "ID"
+	if r.Path == resource.Endpoints {
+		name = "ID or URL"
+	}
+	wantsID, mayID := strings.HasSuffix(use, " ID"), strings.HasSuffix(use, " [ID]")
+	cmd := &cobra.Command{Use: strings.ReplaceAll(use, " ID", " "+strings.ReplaceAll(name, " or ", "|")), Short: short,
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case wantsID && len(args) != 1:
-				return cli.Usagef("%s needs one argument, the ID of %s, and got %d", cmd.CommandPath(), article(r.Noun),
-					len(args))
-			case !wantsID:
-				return cli.NoArguments(cmd, args)
+				return a.asObject(cli.Usagef("%s needs one argument, the %s of %s, and got %d", cmd.CommandPath(), name,
+					article(r.Noun), len(args)))
+			case mayID && len(args) > 1:
+				return a.asObject(cli.Usagef("%s takes one argument at most, the ID of %s, and got %d",
+					cmd.CommandPath(), article(r.Noun), len(args)))
+			case !wantsID && !mayID:
+				return a.asObject(cli.NoArguments(cmd, args))
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if a.output != "table" && a.output != "json" && a.output != "yaml" {
-				return cli.Usagef("--output %q: must be table, json or yaml", a.output)
-			}
-			api, err := accountClient(a.console, a.settings, a.apiKeyFile, "fairlead api")
-			if err != nil {
-				return err
-			}
-			if api == nil {
-				return cli.Usagef(
-					"no API key is given: set %s, or name its file with --api-key-file; `fairlead-server api-key "+
-						"create` makes one",
-					envAPIKey)
-			}
-			defer api.CloseIdleConnections()
-			return a.explain(do(cmd.Context(), api, strings.Join(args, "")))
+			return a.asObject(a.run(cmd.Context(), r, strings.Join(args, ""), do))
 		}}
+	if wantsID || mayID {
+		cmd.ValidArgsFunction = a.completeObjects(r)
+	}
+	a.addFlags(cmd)
 	flags := cmd.Flags()
-	flags.StringVarP(&a.output, "output", "o", "table", "`FORMAT` of the answer: table, json or yaml")
-	cli.CompleteValues(cmd, "output", "table", "json", "yaml")
 	flags.StringVar(&a.apiKeyFile, "api-key-file", "", "`FILE` that holds an API key ("+envAPIKey+" holds one too)")
 	addSettings(cmd, &a.settings)
 	return cmd
+}
+
+// run calls do with a client, and the ID of the object that arg names.
+func (a *apiCall) run(ctx context.Context, r resource.Resource, arg string,
+	do func(ctx context.Context, api *apiclient.Client, id string) error) error {
+	if err := a.parseFlags(); err != nil {
+		return err
+	}
+	api, err := accountClient(a.console, a.settings, a.apiKeyFile, "fairlead api")
+	if err != nil {
+		return err
+	}
+	if api == nil {
+		return cli.Usagef("no API key is given: set %s, or name its file with --api-key-file; "+
+			"`fairlead-server api-key create` makes one", envAPIKey)
+	}
+	defer api.CloseIdleConnections()
+	id, err := idOf(ctx, api, r, arg)
+	if err == nil {
+		err = do(ctx, api, id)
+	}
+	return a.explain(err)
 }
 
 // explain adds the code of the API to an error, or a remedy when the server is not trusted.
@@ -188,7 +215,7 @@ func apiList(c console, r resource.Resource) *cobra.Command {
 				return &usageErrors{[]error{errors.New("--owner-cluster goes with a list, not with --watch")}}
 			}
 			if watch {
-				if a.output == "table" {
+				if a.isTable() {
 					if _, err := fmt.Fprintf(a.console.out, eventRow, "EVENT", "ID", "STATUS", "URL"); err != nil {
 						return err
 					}
@@ -203,6 +230,8 @@ func apiList(c console, r resource.Resource) *cobra.Command {
 			"only those with this `BINDING`: kubernetes, internal, public or clusterset")
 		cmd.Flags().StringVar(&filter.Type, "type", "", "only those of this `TYPE`: agent or cloud")
 		cmd.Flags().StringVar(&filter.URL, "url", "", "only those with this `URL`")
+		cli.CompleteValues(cmd, "binding", resource.Bindings()...)
+		cli.CompleteValues(cmd, "type", account.TypeAgent, account.TypeCloud)
 		cmd.Flags().StringVar(&filter.OwnerCluster, "owner-cluster", "",
 			"only those of objects in the cluster with this `UID` (of its namespace kube-system)")
 	}
@@ -226,8 +255,12 @@ func apiCreate(c console, r resource.Resource) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if r.Secret && a.format == "name" {
+				return cli.Usagef("-o name leaves out the secret, which is shown only once; " +
+					"-o jsonpath='{.id} {.token}' prints both")
+			}
 			made, err := api.CreateObject(ctx, r.Path, fields)
-			if a.output == "table" && r.Secret && err == nil {
+			if a.isTable() && r.Secret && err == nil {
 				return a.printSecret(r, made)
 			}
 			return a.print(made, err)

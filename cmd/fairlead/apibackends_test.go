@@ -35,14 +35,14 @@ func TestAPI_BackendsAndCloudEndpoints(t *testing.T) {
 	first := id("backends", "failover", "create", "--backend", weighted, "--backend", sorry["id"].(string),
 		"--health-status", "503", "--health-status", "502", "--health-clients", "2")
 	for kind, row := range map[string]string{
-		"failover":      first + ` +- +` + weighted + `,` + sorry["id"].(string) + ` +\S+ +-`,
-		"weighted":      weighted + ` +` + static + `=3,` + group + `=1 +\S+ +-`,
-		"tunnel-group":  group + ` +app=api,site=a +- +\S+ +agents`,
-		"static":        static + ` +db.example.com:443 +true +\S+ +-`,
-		"http_response": sorry["id"].(string) + ` +503 +\S+ +-`,
+		"failover":      first + ` +- +- +` + weighted + `,` + sorry["id"].(string) + ` +\S+`,
+		"weighted":      weighted + ` +- +` + static + `=3,` + group + `=1 +\S+`,
+		"tunnel-group":  group + ` +app=api,site=a +agents +- +\S+`,
+		"static":        static + ` +db.example.com:443 +true +- +\S+`,
+		"http_response": sorry["id"].(string) + ` +503 +- +\S+`,
 	} {
-		if table := a.api(0, "backends", kind, "list").out; !regexp.MustCompile(`(?m)^ID +[A-Z ]+\n` + row + `\n$`).
-			MatchString(table) {
+		if table := a.api(0, "backends", kind, "list", "-o", "wide").out; !regexp.MustCompile(
+			`(?m)^ID +[A-Z ]+\n` + row + `\n$`).MatchString(table) {
 			t.Errorf("%s:\n%s\nwant %s", kind, table, row)
 		}
 	}
@@ -60,8 +60,8 @@ func TestAPI_BackendsAndCloudEndpoints(t *testing.T) {
 		t.Errorf("made %v", shop)
 	}
 	shopID := shop["id"].(string)
-	if table := a.api(0, "endpoints", "list").out; !regexp.MustCompile(
-		shopID + ` +online +cloud +kubernetes +http://shop.demo +- +- +` + first).MatchString(table) {
+	if table := a.api(0, "endpoints", "list", "-o", "wide").out; !regexp.MustCompile(
+		`http://shop.demo +online +kubernetes +` + shopID + ` +cloud +- +- +` + first).MatchString(table) {
 		t.Errorf("endpoints:\n%s", table)
 	}
 	if r := a.api(1, "backends", "failover", "delete", first); !strings.Contains(r.err, shopID) {
@@ -101,7 +101,7 @@ func TestAPI_Tunnels(t *testing.T) {
 			Labels:     map[string]string{"app": "api", "site": "a"},
 			ForwardsTo: "http://localhost:8080"}, account.TunnelResume{})
 	storetest.Must(t, err)
-	if table := a.api(0, "tunnels", "list").out; !regexp.MustCompile(
+	if table := a.api(0, "tunnels", "list", "-o", "wide").out; !regexp.MustCompile(
 		tunnel.ID + ` +app=api,site=a +http://localhost:8080 +` + session).MatchString(table) {
 		t.Errorf("tunnels:\n%s", table)
 	}

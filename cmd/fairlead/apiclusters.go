@@ -37,7 +37,7 @@ const clustersExample = `  kubectl get --raw /openid/v1/jwks | fairlead api clus
   kubectl get --raw /openid/v1/jwks | fairlead api clusters update cl-06hj… --add-jwks-file -
   fairlead api clusters update cl-06hj… --remove-key 9c31…
   fairlead api clusters update cl-06hj… --add-subject exporter=apps/exporter --acl 'export:apps/*'
-  fairlead api events list --type cluster.token_refused`
+  fairlead api events list --type cluster.token_refused -o wide`
 
 // apiClusters makes the commands of clusters.
 func apiClusters(c console) *cobra.Command {
@@ -80,7 +80,7 @@ func apiCreateCluster(c console, r resource.Resource) *cobra.Command {
 				return err
 			}
 			made, err := api.CreateObject(ctx, r.Path, fields)
-			if err := a.print(made, err); err != nil || a.output != "table" {
+			if err := a.print(made, err); err != nil || !a.isTable() {
 				return err
 			}
 			return a.printInstallCommand(made, own.namespace, own.release)
@@ -196,7 +196,7 @@ Its tokens have the audience %s and must have the issuer
   kubectl get --raw /.well-known/openid-configuration
 If "issuer" differs there: fairlead api clusters update %s --issuer ISSUER
 If the operator is refused, the reason is an event:
-  fairlead api events list --type cluster.token_refused
+  fairlead api events list --type cluster.token_refused -o wide
 `, screen.Escape(release), screen.Escape(namespace), screen.Escape(base), authority, screen.Escape(accountID),
 		screen.Escape(created.Audience), screen.Escape(created.Issuer), screen.Escape(created.ID))
 	return err

@@ -68,9 +68,9 @@ func TestAPIClusters_CreateFromStandardInput(t *testing.T) {
 			t.Errorf("create does not tell %q:\n%s", want, made.err)
 		}
 	}
-	if table := a.api(0, "clusters", "list").out; !regexp.MustCompile(`(?m)^ID +NAME +ISSUER +KEYS +ROLES +LAST USED ` +
-		`+DESCRIPTION\n` + id + ` +prod +https://kubernetes\S+ +k1 +operator,forwarder,exporter +- +-\n$`).
-		MatchString(table) {
+	if table := a.api(0, "clusters", "list", "-o", "wide").out; !regexp.MustCompile(`(?m)^ID +NAME +LAST USED ` +
+		`+ISSUER +KEYS +ROLES +DESCRIPTION\n` + id +
+		` +prod +- +https://kubernetes\S+ +k1 +operator,forwarder,exporter +-\n$`).MatchString(table) {
 		t.Errorf("table:\n%s", table)
 	}
 	if r := a.api(0, "clusters", "delete", id); r.err != "cluster "+id+" deleted\n" {
@@ -142,7 +142,8 @@ func TestAPIClusters_ChangeKeysAndSubjects(t *testing.T) {
 	storetest.Must(t, a.Store.RecordAudit(t.Context(), account.Caller{AccountID: a.AccountID},
 		account.AuditTokenRefused, id,
 		map[string]string{"reason": "too old", "namespace": "n", "service_account": "s"}))
-	if table := a.api(0, "events", "list", "--type", "cluster.token_refused").out; !strings.Contains(table,
+	if table := a.api(0, "events", "list", "--type", "cluster.token_refused", "-o",
+		"wide").out; !strings.Contains(table,
 		id+"   -    namespace=n,reason=too old,service_account=s\n") {
 		t.Errorf("events:\n%s", table)
 	}

@@ -58,6 +58,7 @@ func apiListEvents(c console, r resource.Resource) *cobra.Command {
 	cmd.Flags().IntVar(&limit, "limit", account.DefaultPageLimit,
 		fmt.Sprintf("how many of the newest are shown, at most %d", account.MaxPageLimit))
 	cmd.Flags().StringVar(&what, "type", "", "only those of this `TYPE`: "+auditTypes())
+	cli.CompleteValues(cmd, "type", strings.Split(auditTypes(), ", ")...)
 	cmd.Flags().StringVar(&object, "object-id", "", "only those about the object with this `ID`")
 	return cmd
 }
@@ -114,14 +115,16 @@ func (f *eventFollower) follow(ctx context.Context, up func()) error {
 
 // show prints one event: as a row of its columns, or completely as JSON or YAML.
 func (f *eventFollower) show(raw json.RawMessage) error {
-	if f.output != "table" {
+	if !f.isTable() {
 		return f.printLine(raw)
 	}
-	cells, err := row(f.of, raw)
+	cells, err := row(f.of, f.columns(f.of), raw)
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(f.console.out, "%-20s  %-27s  %-30s  %-29s  %s\n", cells[0], cells[1], cells[2], cells[3],
-		cells[4])
+	for i, width := range []int{20, 27, 30, 29}[:len(cells)-1] {
+		cells[i] = fmt.Sprintf("%-*s", width, cells[i])
+	}
+	_, err = fmt.Fprintln(f.console.out, strings.Join(cells, "  "))
 	return err
 }

@@ -20,7 +20,7 @@ func TestAPIEvents_List(t *testing.T) {
 	t.Parallel()
 	a := newAccountAPI(t)
 	a.api(0, "credentials", "create", "--description", "alice's laptop")
-	table := a.api(0, "events", "list", "--type", "credential.created").out
+	table := a.api(0, "events", "list", "--type", "credential.created", "-o", "wide").out
 	if !regexp.MustCompile(`(?m)^TIME +TYPE +OBJECT +BY +DETAILS\n` + tableTime +
 		` +credential\.created +cr-[0-9a-v]+ +ak-[0-9a-v]+ +description=alice's laptop\n`).MatchString(table) {
 		t.Errorf("table:\n%s", table)
@@ -44,7 +44,7 @@ func TestAPIEvents_List(t *testing.T) {
 
 func TestAPIEvents_Watch(t *testing.T) {
 	t.Parallel()
-	for _, format := range []string{"table", "json"} {
+	for _, format := range []string{"wide", "json"} {
 		t.Run(format, func(t *testing.T) {
 			t.Parallel()
 			a := newAccountAPI(t)

@@ -16,13 +16,13 @@ func TestAPI_ServiceExports(t *testing.T) {
 	record := a.MakeCloud(a.Export("hello", "a", "c-1"))
 	_, err := a.Store.Bind(t.Context(), a.ExportedPort(a.Session(), *record, 42))
 	storetest.Must(t, err)
-	table := a.api(0, "endpoints", "list", "--binding", "clusterset", "--type", "cloud").out
-	if !regexp.MustCompile(`^ID .*\n` + record.ID + ` +online +cloud +clusterset +service://hello\.demo\.a +- +- +- +` +
-		`ServiceExport demo/hello +` + tableTime + `\n$`).MatchString(table) {
+	table := a.api(0, "endpoints", "list", "--binding", "clusterset", "--type", "cloud", "-o", "wide").out
+	if !regexp.MustCompile(`^URL .*\nservice://hello\.demo\.a +online +clusterset +` + record.ID +
+		` +cloud +- +- +- +ServiceExport demo/hello +` + tableTime + `\n$`).MatchString(table) {
 		t.Errorf("table:\n%s", table)
 	}
 	table = a.api(0, "endpoints", "list", "--binding", "clusterset", "--owner-cluster", "c-1").out
-	if !regexp.MustCompile(`online +agent +clusterset +tcp://hello\.demo\.a:42 `).MatchString(table) {
+	if !regexp.MustCompile(`tcp://hello\.demo\.a:42 +online +clusterset `).MatchString(table) {
 		t.Errorf("table:\n%s", table)
 	}
 	text := a.api(0, "endpoints", "get", record.ID).out

@@ -62,6 +62,9 @@ func (f *fieldFlags) add(cmd *cobra.Command, fields []resource.Field, create boo
 		default:
 			cmd.Flags().String(one.Flag, "", one.Help)
 		}
+		if values := one.Choices(); len(values) > 0 && cmd.Flags().Lookup(one.Flag) != nil {
+			cli.CompleteValues(cmd, one.Flag, values...)
+		}
 	}
 	cmd.Flags().StringVarP(&f.file, "file", "f", "",
 		"`FILE` with the fields as the API names them, JSON or YAML; - for standard input; flags come on top")

@@ -31,8 +31,8 @@ signed in there gets in again.`
 // accessed has the columns of the endpoints that an identity has called.
 func accessed() resource.Resource {
 	return resource.Resource{Noun: "endpoint", Columns: []resource.Column{{Heading: "URL", Field: "url"},
-		{Heading: "ENDPOINT", Field: "endpoint.id"}, {Heading: "FIRST", Field: "first_accessed"},
-		{Heading: "LAST", Field: "last_accessed"}}}
+		{Heading: "LAST", Field: "last_accessed"}}, Wide: []resource.Column{{Heading: "FIRST", Field: "first_accessed"},
+		{Heading: "ENDPOINT", Field: "endpoint.id"}}}
 }
 
 // apiIdentities makes the commands of identities and their sessions.
@@ -89,7 +89,7 @@ func apiGetIdentity(c console) *cobra.Command {
 
 func apiListAppSessions(c console) *cobra.Command {
 	a, r, search := &apiCall{console: c}, resource.At(resource.AppSessions), searchFlags{}
-	cmd := a.command(r, "sessions", "List the live sessions, newest first",
+	cmd := a.command(resource.At(resource.Users), "sessions [ID]", "List the live sessions, newest first",
 		func(ctx context.Context, api *apiclient.Client, userID string) error {
 			query, err := search.query()
 			if err != nil {
@@ -111,8 +111,6 @@ func apiListAppSessions(c console) *cobra.Command {
 			}
 			return a.printList(r, all)
 		})
-	cmd.Use = "sessions [ID]"
-	cmd.Args = atMostAnID
 	search.add(cmd, "the URL, the IP address, or the identity's user name, e-mail address, name or id")
 	return cmd
 }
@@ -135,20 +133,13 @@ func apiAccessed(c console) *cobra.Command {
 		})
 }
 
-func atMostAnID(cmd *cobra.Command, args []string) error {
-	if len(args) > 1 {
-		return cli.Usagef("%s takes one argument at most, the ID of an identity, and got %d", cmd.CommandPath(),
-			len(args))
-	}
-	return nil
-}
-
 func apiRevoke(c console) *cobra.Command {
 	a := &apiCall{console: c}
 	var sessionID string
 	var sessionsOnly, yes bool
-	cmd := a.command(resource.At(resource.Users), "revoke", "Revoke an identity, or end one of its sessions",
+	cmd := a.command(resource.At(resource.Users), "revoke [ID]", "Revoke an identity, or end one of its sessions",
 		func(ctx context.Context, api *apiclient.Client, userID string) error {
+			sessionID = withoutKind(sessionID)
 			switch {
 			case (userID == "") == (sessionID == ""):
 				return cli.Usagef(
@@ -177,8 +168,6 @@ func apiRevoke(c console) *cobra.Command {
 			_, err := fmt.Fprintf(c.err, "%s %s revoked\n", what, screen.Escape(id))
 			return err
 		})
-	cmd.Use = "revoke [ID]"
-	cmd.Args = atMostAnID
 	cmd.Flags().StringVar(&sessionID, "session", "", "end the session with this `ID`, and leave the identity's others")
 	cmd.Flags().BoolVar(&sessionsOnly, "sessions-only", false, "end all sessions, and keep the identity")
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask for a confirmation")

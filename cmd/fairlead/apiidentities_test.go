@@ -33,9 +33,9 @@ func TestIdentities_Commands(t *testing.T) {
 	_, secret, err := a.Store.IssueAPIKey(t.Context(), a.AccountID, "", []account.Scope{account.ScopeIdentities}, nil)
 	storetest.Must(t, err)
 	a.env[envAPIKey] = secret
-	table := a.api(0, "identities", "list", "--search", "ALICE").out
-	if !regexp.MustCompile(`(?m)^ID +USER +EMAIL +NAME +PROVIDER +PROVIDER ID +LAST ACTIVE\n` + alice +
-		` +alice +alice@example.com +ALICE +Example ID +sub-alice +` + tableTime + `\n$`).MatchString(table) {
+	table := a.api(0, "identities", "list", "--search", "ALICE", "-o", "wide").out
+	if !regexp.MustCompile(`(?m)^ID +USER +PROVIDER +EMAIL +NAME +PROVIDER ID +LAST ACTIVE\n` + alice +
+		` +alice +Example ID +alice@example.com +ALICE +sub-alice +` + tableTime + `\n$`).MatchString(table) {
 		t.Errorf("table:\n%s", table)
 	}
 	for args, lines := range map[string]int{"identities list": 3, "identities list --provider git": 2,
@@ -48,13 +48,13 @@ func TestIdentities_Commands(t *testing.T) {
 		}
 	}
 	storetest.Equal(t, "identity", a.object("identities", "get", alice)["provider_user_id"], any("sub-alice"))
-	storetest.Equal(t, "session", a.object("identities", "get", session)["public_url"], any("https://app.example.com"))
+	storetest.Equal(t, "session", a.object("identities", "get", "session/"+session)["public_url"], any("https://app.example.com"))
 	if text := a.api(0, "identities", "get", session).out; !strings.Contains(text, "ip_address=203.0.113.9") {
 		t.Errorf("get:\n%s", text)
 	}
 	a.api(1, "identities", "get", "au-none")
 	a.api(1, "identities", "sessions", "au-none") // not an empty list
-	if r := a.api(0, "identities", "revoke", "--session", session, "--yes"); r.out != "" ||
+	if r := a.api(0, "identities", "revoke", "--session", "session/"+session, "--yes"); r.out != "" ||
 		!strings.Contains(r.err, session+" revoked") {
 		t.Errorf("revoking a session prints %+v", r)
 	}

@@ -35,36 +35,57 @@ func (a *apiCall) printAll(ctx context.Context, api *apiclient.Client, r resourc
 
 // printList prints objects as rows below a heading, or as a list.
 func (a *apiCall) printList(r resource.Resource, all []json.RawMessage) error {
-	if a.output != "table" {
-		joined, err := json.Marshal(all)
-		if err != nil {
-			return fmt.Errorf("encoding the list: %w", err)
-		}
-		return a.printRaw(joined)
+	if !a.isTable() {
+		return a.printObjects(all)
 	}
+	columns := a.columns(r)
 	rows := make([][]string, 1, len(all)+1)
-	for _, c := range r.Columns {
+	for _, c := range columns {
 		rows[0] = append(rows[0], c.Heading)
 	}
 	for _, raw := range all {
-		cells, err := row(r, raw)
+		cells, err := row(r, columns, raw)
 		if err != nil {
 			return err
 		}
 		rows = append(rows, cells)
 	}
-	_, err := io.WriteString(a.console.out, printable.Table(rows, cli.TerminalColumns(a.console.out, a.console.env)))
+	width := 0
+	if a.format != "wide" {
+		width = cli.TerminalColumns(a.console.out, a.console.env)
+	}
+	_, err := io.WriteString(a.console.out, printable.Table(rows, width))
 	return err
 }
 
-// row returns the cells of an object.
-func row(r resource.Resource, raw json.RawMessage) ([]string, error) {
+// printObjects prints objects as a list, which is .items of a template, or the name of each.
+func (a *apiCall) printObjects(all []json.RawMessage) error {
+	if a.format == "name" {
+		for _, raw := range all {
+			if err := printName(a.console.out, raw); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	joined, err := json.Marshal(all)
+	if a.template != nil {
+		joined, err = json.Marshal(map[string]any{"items": all})
+	}
+	if err != nil {
+		return fmt.Errorf("encoding the list: %w", err)
+	}
+	return a.printRaw(joined)
+}
+
+// row returns the cells of an object in these columns.
+func row(r resource.Resource, columns []resource.Column, raw json.RawMessage) ([]string, error) {
 	var o map[string]any
 	if err := json.Unmarshal(raw, &o); err != nil {
 		return nil, fmt.Errorf("reading %s: %w", article(r.Noun), err)
 	}
-	cells := make([]string, len(r.Columns))
-	for i, c := range r.Columns {
+	cells := make([]string, len(columns))
+	for i, c := range columns {
 		var v any = o
 		for name := range strings.SplitSeq(c.Field, ".") {
 			inner, _ := v.(map[string]any)
@@ -172,7 +193,7 @@ func (a *apiCall) print(raw json.RawMessage, err error) error {
 	if err != nil {
 		return err
 	}
-	if a.output != "table" {
+	if !a.isTable() {
 		return a.printRaw(raw)
 	}
 	var o map[string]any
@@ -217,9 +238,15 @@ func (a *apiCall) printSecret(r resource.Resource, made json.RawMessage) error {
 	return err
 }
 
-// printRaw prints JSON as JSON or YAML, with the fields in the order of the API.
+// printRaw prints an answer by a template, as its name, or as JSON or YAML with the fields in the
+// order of the API.
 func (a *apiCall) printRaw(raw json.RawMessage) error {
-	if a.output == "json" {
+	switch {
+	case a.template != nil:
+		return a.printTemplate(a.console.out, raw)
+	case a.format == "name":
+		return printName(a.console.out, raw)
+	case a.format == "json":
 		var out bytes.Buffer
 		if err := json.Indent(&out, raw, "", "  "); err != nil {
 			return fmt.Errorf("reading the answer: %w", err)

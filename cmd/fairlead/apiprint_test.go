@@ -28,7 +28,7 @@ func TestTable_TruncatesTimesToSeconds(t *testing.T) {
 	shown := func(format string, print func(a *apiCall) error) string {
 		var out bytes.Buffer
 		storetest.Must(t,
-			print(&apiCall{console: console{out: &out, env: func(string) string { return "" }}, output: format}))
+			print(&apiCall{console: console{out: &out, env: func(string) string { return "" }}, output: output{format: format}}))
 		return out.String()
 	}
 	list := func(a *apiCall) error { return a.printList(r, []json.RawMessage{json.RawMessage(object)}) }

@@ -119,27 +119,33 @@ func forEach[E any](w interface {
 const eventRow = "%-9s %-30s %-8s %s\n"
 
 func (a *apiCall) printEvent(e account.EndpointEvent) error {
-	if a.output == "table" {
+	if a.isTable() {
 		_, err := fmt.Fprintf(a.console.out, eventRow, e.Type, screen.Escape(e.Endpoint.ID),
 			screen.Escape(e.Endpoint.Status),
 			screen.Escape(e.Endpoint.URL))
 		return err
 	}
-	line, err := json.Marshal(e)
+	var printed any = e
+	if a.template != nil || a.format == "name" {
+		printed = e.Endpoint
+	}
+	line, err := json.Marshal(printed)
 	if err != nil {
 		return fmt.Errorf("encoding an event: %w", err)
 	}
 	return a.printLine(line)
 }
 
-// printLine prints an event as JSON, one a line, or as a YAML document.
+// printLine prints an event as JSON, one a line, as a YAML document, or in another format.
 func (a *apiCall) printLine(line []byte) error {
-	if a.output == "json" { // one line each
+	switch a.format {
+	case "json": // one line each
 		_, err := fmt.Fprintf(a.console.out, "%s\n", line)
 		return err
+	case "yaml":
+		if _, err := fmt.Fprintln(a.console.out, "---"); err != nil {
+			return err
+		}
 	}
-	if _, err := fmt.Fprintln(a.console.out, "---"); err != nil {
-		return err
-	}
-	return printYAML(a.console.out, line)
+	return a.printRaw(line)
 }

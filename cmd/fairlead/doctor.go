@@ -96,9 +96,30 @@ func newDoctor(c console) *cobra.Command {
 		"`FILE` that holds the authtoken, without a URL; - for standard input")
 	flags.StringVarP(&d.output, "output", "o", "table", "table or json")
 	cli.CompleteValues(cmd, "output", "table", "json")
+	cli.CompleteFlag(cmd, "context", d.completeContexts)
+	cli.CompleteFlag(cmd, "export-context", d.completeContexts)
 	flags.BoolVar(&d.verbose, "verbose", false, "show the evidence for each hop")
 	addSettings(cmd, &d.settings)
 	return cmd
+}
+
+// completeContexts offers the contexts of the kubeconfig.
+func (d *diagnose) completeContexts(
+	cmd *cobra.Command, _ []string, prefix string,
+) (all []cobra.Completion, _ cobra.ShellCompDirective) {
+	ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
+	defer cancel()
+	args := []string{"config", "get-contexts", "--output=name"}
+	if d.o.Kubeconfig != "" {
+		args = append(args, "--kubeconfig="+d.o.Kubeconfig)
+	}
+	names, _, err := doctor.ExecRunner("kubectl")(ctx, args)
+	for name := range strings.FieldsSeq(string(names)) {
+		if err == nil && strings.HasPrefix(name, prefix) {
+			all = append(all, name)
+		}
+	}
+	return all, cobra.ShellCompDirectiveNoFileComp
 }
 
 func (d *diagnose) run(ctx context.Context, args []string) error {

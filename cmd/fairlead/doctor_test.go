@@ -138,6 +138,11 @@ func TestDoctor_RunsKubectl(t *testing.T) {
 	if err != nil || !strings.Contains(string(calls), "--kubeconfig=/k --context=c") {
 		t.Errorf("kubectl was called with %q, %v", calls, err)
 	}
+	for _, flag := range []string{"--context", "--export-context"} {
+		if r = fairlead(t, nil, "", "__complete", "doctor", flag, "s"); !strings.HasPrefix(r.out, "staging\n:4") {
+			t.Errorf("%s: %+v", flag, r)
+		}
+	}
 	t.Setenv("PATH", t.TempDir())
 	if r = fairlead(t, nil, "", "doctor", "http://api.demo"); r.code != 1 ||
 		!strings.Contains(r.out, "kubectl is not in PATH") {

@@ -51,6 +51,11 @@ func report(c console, err error) int {
 		_, _ = fmt.Fprintln(c.err, string(line))
 		return code
 	}
+	var object *objectError
+	if errors.As(err, &object) {
+		_, _ = c.err.Write(object.body().JSON())
+		return code
+	}
 	var refused *refusedRequest
 	if errors.As(err, &refused) {
 		refused.print(c)

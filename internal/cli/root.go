@@ -90,9 +90,13 @@ func newHelp(root *cobra.Command) *cobra.Command {
 
 // CompleteValues registers values for the shell completion of a flag of cmd.
 func CompleteValues(cmd *cobra.Command, flag string, values ...cobra.Completion) {
-	if err := cmd.RegisterFlagCompletionFunc(flag,
-		cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveKeepOrder)); err !=
-		nil {
+	CompleteFlag(cmd, flag,
+		cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveKeepOrder))
+}
+
+// CompleteFlag registers the shell completion of a flag of cmd.
+func CompleteFlag(cmd *cobra.Command, flag string, complete cobra.CompletionFunc) {
+	if err := cmd.RegisterFlagCompletionFunc(flag, complete); err != nil {
 		panic(err) // there is no such flag: a mistake of the program
 	}
 }

@@ -15,25 +15,26 @@ import (
 func backends() []Resource {
 	return []Resource{
 		backend(account.BackendFailover, "failover", "Failover", FailoverBackend{},
-			[]Column{{"ACTIVE", "active_backend"}, {"BACKENDS", "backends"}},
+			[]Column{{"ACTIVE", "active_backend"}}, []Column{{"BACKENDS", "backends"}},
 			Field{Name: "backends", Type: ListOf, Max: account.MaxBackendChildren, Items: &Field{},
 				Flag: "backend", Help: "`ID` of a backend; repeated, in the order of failover"},
 			Field{Name: "health", Type: Object, Fields: healthFields}),
-		backend(account.BackendWeighted, "weighted", "Weighted", WeightedBackend{}, []Column{{"BACKENDS", "backends"}},
+		backend(account.BackendWeighted, "weighted", "Weighted", WeightedBackend{},
+			nil, []Column{{"BACKENDS", "backends"}},
 			Field{Name: "backends", Type: MapOf, Max: account.MaxBackendChildren,
 				Items: &Field{Type: Number, Max: account.MaxWeight},
 				Flag:  "backend", Help: "`ID=WEIGHT` of a backend, the weight from 0 to 10000; may be repeated"}),
 		backend(account.BackendTunnelGroup, "tunnel group", "TunnelGroup", TunnelGroupBackend{},
-			[]Column{{"LABELS", "labels"}, {"TUNNELS", "tunnels"}},
+			[]Column{{"LABELS", "labels"}}, []Column{{"TUNNELS", "tunnels"}},
 			Field{Name: "labels", Type: MapOf, Max: account.MaxLabels, Items: &Field{Max: account.MaxLabel},
 				Flag: "label", Help: "`LABEL=VALUE` that a tunnel must have; may be repeated"}),
 		backend(account.BackendStatic, "static", "Static", StaticBackend{},
-			[]Column{{"ADDRESS", "address"}, {"TLS", "tls.enabled"}},
+			[]Column{{"ADDRESS", "address"}, {"TLS", "tls.enabled"}}, nil,
 			Field{Name: "address", Max: account.MaxShortText + len(":65535"), Help: "`HOST:PORT`"},
 			Field{Name: "tls", Type: Object, Fields: []Field{{Name: "enabled", Type: Bool, Flag: "tls",
 				Help: "speak TLS to it; the host name is verified"}}}),
 		backend(account.BackendHTTPResponse, "HTTP response", "HttpResponse", HTTPResponseBackend{},
-			[]Column{{"STATUS", "status_code"}},
+			[]Column{{"STATUS", "status_code"}}, nil,
 			Field{Name: "status_code", Type: Number, Min: 200, Max: 599, Default: 200,
 				Help: "`STATUS` of the answer, 200 to 599; default 200"},
 			Field{Name: "headers", Type: MapOf, Max: account.MaxResponseHeaders,
@@ -47,14 +48,14 @@ func backends() []Resource {
 
 // backend returns the resource of a kind of backends. name is part of its operations' IDs.
 func backend(
-	kind account.BackendKind, noun, name string, object any, columns []Column, fields ...Field,
+	kind account.BackendKind, noun, name string, object any, columns, wide []Column, fields ...Field,
 ) Resource {
 	words := strings.ReplaceAll(string(kind), "_", " ")
 	return Resource{Path: BackendPath(kind), Noun: noun + " backend", IDPrefix: kind.IDPrefix(), Read: readScopes,
 		Object: object, List: page(name+"List", "backends", object),
-		Columns: slices.Concat([]Column{{"ID", "id"}}, columns,
-			[]Column{{"CREATED", "created_at"}, {"DESCRIPTION", "description"}}),
-		Fields: common(fields...),
+		Columns: slices.Concat([]Column{{"ID", "id"}}, columns, []Column{{"DESCRIPTION", "description"}}),
+		Wide:    append(wide, Column{"CREATED", "created_at"}),
+		Fields:  common(fields...),
 	}.with(
 		op("GET", "", "list"+name+"Backends", "List "+words+" backends", paging...),
 		op("POST", "", "create"+name+"Backend", "Make a "+words+" backend"),

@@ -13,14 +13,14 @@ import (
 var (
 	expiry = Field{Name: "expires_at", Type: Time, Flag: "expires",
 		Help: "`WHEN` it ends: a duration (720h), a time (2027-01-31T00:00:00Z), or never"}
-	dates = []Column{{"CREATED", "created_at"}, {"EXPIRES", "expires_at"}, {"LAST USED", "last_used_at"},
-		{"DESCRIPTION", "description"}}
+	dates = []Column{{"CREATED", "created_at"}, {"EXPIRES", "expires_at"}}
 )
 
 var apiKeys = Resource{Path: APIKeys, Noun: "API key", IDPrefix: account.PrefixAPIKey, Read: watchScopes,
 	Object: account.APIKey{}, List: page("ApiKeyList", "keys", account.APIKey{}), Secret: true,
-	Columns: append([]Column{{"ID", "id"}, {"SCOPES", "scopes"}, {"RULES", "acl"}, {"CLUSTER", "cluster_uid"}},
-		dates...),
+	Columns: []Column{{"ID", "id"}, {"SCOPES", "scopes"}, {"LAST USED", "last_used_at"},
+		{"DESCRIPTION", "description"}},
+	Wide: append([]Column{{"RULES", "acl"}, {"CLUSTER", "cluster_uid"}}, dates...),
 	Fields: common(expiry, ignored("owner_id"),
 		Field{Name: "scopes", Type: ListOf, Max: len(account.Scopes()), Items: &Field{Values: account.Scopes()},
 			Flag: "scope", Help: "`SCOPE`: admin, read, operator, identities or exporter; may be repeated"},
@@ -39,7 +39,8 @@ var apiKeys = Resource{Path: APIKeys, Noun: "API key", IDPrefix: account.PrefixA
 
 var credentials = Resource{Path: Credentials, Noun: "authtoken", IDPrefix: account.PrefixCredential, Read: readScopes,
 	Object: account.Authtoken{}, List: page("AuthtokenList", "credentials", account.Authtoken{}), Secret: true,
-	Columns: append([]Column{{"ID", "id"}, {"RULES", "acl"}}, dates...),
+	Columns: []Column{{"ID", "id"}, {"LAST USED", "last_used_at"}, {"DESCRIPTION", "description"}},
+	Wide:    append([]Column{{"RULES", "acl"}}, dates...),
 	Fields: common(expiry, ignored("owner_id"),
 		Field{Name: "acl", Type: ListOf, Max: account.MaxACLRules,
 			Items: &Field{Max: account.MaxACLRule, Pattern: "^(bind|connect):."}, Help: "`RULE`: bind:<url pattern>, " +
@@ -53,8 +54,9 @@ var credentials = Resource{Path: Credentials, Noun: "authtoken", IDPrefix: accou
 
 var clusters = Resource{Path: Clusters, Noun: "cluster", IDPrefix: account.PrefixCluster, Read: readScopes,
 	Object: account.Cluster{}, List: page("ClusterList", "clusters", account.Cluster{}),
-	Columns: []Column{{"ID", "id"}, {"NAME", "name"}, {"ISSUER", "issuer"}, {"KEYS", "jwks"}, {"ROLES", "subjects"},
-		{"LAST USED", "last_used_at"}, {"DESCRIPTION", "description"}},
+	Columns: []Column{{"ID", "id"}, {"NAME", "name"}, {"LAST USED", "last_used_at"}},
+	Wide: []Column{{"ISSUER", "issuer"}, {"KEYS", "jwks"}, {"ROLES", "subjects"},
+		{"DESCRIPTION", "description"}},
 	Fields: common(
 		Field{Name: "name", NotNull: true, Help: "`NAME`, a DNS label that no other cluster has"},
 		Field{Name: "issuer", Max: account.MaxIssuer,

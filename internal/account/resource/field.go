@@ -3,7 +3,12 @@
 
 package resource
 
-import "github.com/fairlead-dev/fairlead/internal/account"
+import (
+	"fmt"
+	"reflect"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
 
 // Type is the type of a field.
 type Type int
@@ -41,6 +46,23 @@ type Field struct {
 	Flag       string // Flag is the flag's name where it is not Name with hyphens.
 	AtCreation bool   // AtCreation is set where only the command create has the flag.
 	FromFile   bool   // FromFile is set where the flag names a file with the text.
+}
+
+// Choices returns what a flag of the field may be, or each of its items; nil for anything.
+func (f Field) Choices() (all []string) {
+	switch {
+	case f.Items != nil:
+		return f.Items.Choices()
+	case f.Values == nil:
+		return nil
+	}
+	values := reflect.ValueOf(f.Values)
+	for i := range values.Len() {
+		if text := fmt.Sprint(values.Index(i)); text != "" && text != "<nil>" {
+			all = append(all, text)
+		}
+	}
+	return all
 }
 
 // Fields that many resources have.

@@ -51,7 +51,8 @@ type Resource struct {
 	Secret      bool            // Secret reports whether the answer to a creation has a secret.
 	Read, Write []account.Scope // A key needs one of them to GET, and for the other methods.
 	Fields      []Field         // Fields are those of the bodies that create and update objects.
-	Columns     []Column
+	Columns     []Column        // Columns are those of the table, which fit into 80 characters.
+	Wide        []Column        // Wide are further columns, which -o wide shows.
 	Operations  []Operation
 
 	WhileDraining bool // WhileDraining is set where a stopping server still serves writes.
@@ -83,13 +84,29 @@ func At(path string) Resource {
 
 // PathOf returns the path of the object with the ID; "" when the API has no objects with its prefix.
 func PathOf(id string) string {
-	prefix, _, _ := strings.Cut(id, "-")
-	for i := range table {
-		if table[i].IDPrefix == prefix && prefix != "" {
-			return ObjectPath(table[i].Path, id)
-		}
+	if r := ofID(id); r != nil {
+		return ObjectPath(r.Path, id)
 	}
 	return ""
+}
+
+// NameOf returns the name of the object with the ID as `-o name` prints it, such as endpoint/ep-06hj.
+// It is the ID alone when the API has no objects with its prefix.
+func NameOf(id string) string {
+	if r := ofID(id); r != nil {
+		return strings.ReplaceAll(strings.ToLower(r.Noun), " ", "-") + "/" + id
+	}
+	return id
+}
+
+// ofID returns the resource whose objects' IDs have the prefix of the ID, or nil.
+func ofID(id string) *Resource {
+	prefix, _, _ := strings.Cut(id, "-")
+	i := slices.IndexFunc(table, func(r Resource) bool { return r.IDPrefix == prefix && prefix != "" })
+	if i < 0 {
+		return nil
+	}
+	return &table[i]
 }
 
 // with returns the resource with its operations. Answers that an operation does not have are the

@@ -87,7 +87,7 @@ func TestTable_FieldsAreComplete(t *testing.T) {
 func TestTable_ColumnsAreFields(t *testing.T) {
 	t.Parallel()
 	for _, r := range resource.All() {
-		for _, column := range r.Columns {
+		for _, column := range append(r.Columns, r.Wide...) {
 			of := reflect.TypeOf(r.Object)
 			for name := range strings.SplitSeq(column.Field, ".") {
 				if of.Kind() == reflect.Pointer {
@@ -123,6 +123,12 @@ func TestPathOf_FindsObjects(t *testing.T) {
 	} {
 		if got := resource.PathOf(id); got != want {
 			t.Errorf("PathOf(%q) = %q, want %q", id, got, want)
+		}
+	}
+	for id, want := range map[string]string{"ep-06hj": "endpoint/ep-06hj", "ak-06hj": "api-key/ak-06hj",
+		"bkdhr-06hj": "http-response-backend/bkdhr-06hj", "dm-06hj": "dm-06hj"} {
+		if got := resource.NameOf(id); got != want {
+			t.Errorf("NameOf(%q) = %q, want %q", id, got, want)
 		}
 	}
 	if got := resource.At(resource.BackendPath(account.BackendStatic)).Noun; got != "static backend" {

@@ -31,9 +31,9 @@ var table = append([]Resource{
 
 var events = Resource{Path: Events, Noun: "event", IDPrefix: account.PrefixEvent, Read: readScopes,
 	Object: account.AuditEvent{}, List: page("AuditList", "events", account.AuditEvent{}, Version{}),
-	Watch: account.AuditWatchEvent{},
-	Columns: []Column{{"TIME", "occurred_at"}, {"TYPE", "type"}, {"OBJECT", "object.id"}, {"BY", "principal.id"},
-		{"DETAILS", "details"}},
+	Watch:   account.AuditWatchEvent{},
+	Columns: []Column{{"TIME", "occurred_at"}, {"TYPE", "type"}, {"OBJECT", "object.id"}},
+	Wide:    []Column{{"BY", "principal.id"}, {"DETAILS", "details"}},
 }.with(
 	op("GET", "", "listEvents", "List or watch what happened", eventQuery...),
 	op("GET", "/{id}", "getEvent", "Read an event"))
@@ -41,10 +41,10 @@ var events = Resource{Path: Events, Noun: "event", IDPrefix: account.PrefixEvent
 var endpoints = Resource{Path: Endpoints, Noun: "endpoint", IDPrefix: account.PrefixEndpoint,
 	Read: endpointScopes, Write: exportScopes,
 	Object: account.Endpoint{}, List: page("EndpointList", "endpoints", account.Endpoint{}, Version{}, Origin{}),
-	Watch: account.EndpointEvent{},
-	Columns: []Column{{"ID", "id"}, {"STATUS", "status"}, {"TYPE", "type"}, {"BINDING", "bindings"}, {"URL", "url"},
-		{"NAME", "name"}, {"UPSTREAM", "upstream_url"}, {"BACKEND", "backend_id"}, {"OWNER", "owner"},
-		{"CREATED", "created_at"}},
+	Watch:   account.EndpointEvent{},
+	Columns: []Column{{"URL", "url"}, {"STATUS", "status"}, {"BINDING", "bindings"}, {"ID", "id"}},
+	Wide: []Column{{"TYPE", "type"}, {"NAME", "name"}, {"UPSTREAM", "upstream_url"}, {"BACKEND", "backend_id"},
+		{"OWNER", "owner"}, {"CREATED", "created_at"}},
 	Fields: common(
 		Field{Name: "url", AtCreation: true, Help: "`URL` such as http://shop.demo; required"},
 		Field{Name: "type", Type: Choice, Values: []any{account.TypeCloud, "", nil}},
@@ -94,8 +94,9 @@ var exportFields = []Field{
 var users = Resource{Path: Users, Noun: "identity", IDPrefix: account.PrefixUser,
 	Read: identityScopes, Write: revokeScopes, WhileDraining: true,
 	Object: account.User{}, List: page("AppUserList", "application_users", account.User{}),
-	Columns: []Column{{"ID", "id"}, {"USER", "username"}, {"EMAIL", "email"}, {"NAME", "name"},
-		{"PROVIDER", "identity_provider.name"}, {"PROVIDER ID", "provider_user_id"}, {"LAST ACTIVE", "last_active"}},
+	Columns: []Column{{"ID", "id"}, {"USER", "username"}, {"PROVIDER", "identity_provider.name"}},
+	Wide: []Column{{"EMAIL", "email"}, {"NAME", "name"}, {"PROVIDER ID", "provider_user_id"},
+		{"LAST ACTIVE", "last_active"}},
 }.with(
 	op("GET", "", "listApplicationUsers", "List the people who logged in at endpoints", userQuery...),
 	op("GET", "/{id}", "getApplicationUser", "Read a user"),
@@ -109,8 +110,8 @@ var users = Resource{Path: Users, Noun: "identity", IDPrefix: account.PrefixUser
 var appSessions = Resource{Path: AppSessions, Noun: "session", IDPrefix: account.PrefixAppSession,
 	Read: identityScopes, Write: revokeScopes, WhileDraining: true,
 	Object: account.AppSession{}, List: page("AppSessionList", "application_sessions", account.AppSession{}),
-	Columns: []Column{{"ID", "id"}, {"USER", "application_user.id"}, {"URL", "public_url"},
-		{"IP", "browser_session.ip_address"}, {"BROWSER", "browser_session.user_agent.browser_name"},
+	Columns: []Column{{"ID", "id"}, {"URL", "public_url"}, {"IP", "browser_session.ip_address"}},
+	Wide: []Column{{"USER", "application_user.id"}, {"BROWSER", "browser_session.user_agent.browser_name"},
 		{"OS", "browser_session.user_agent.os_name"}, {"COUNTRY", "browser_session.location.country_code"},
 		{"LAST IP", "last_browser_session.ip_address"}, {"CHANGED", "browser_changed_at"},
 		{"LAST ACTIVE", "last_active"}, {"EXPIRES", "expires_at"}},
@@ -121,8 +122,8 @@ var appSessions = Resource{Path: AppSessions, Noun: "session", IDPrefix: account
 
 var tunnels = Resource{Path: Tunnels, Noun: "labelled tunnel", IDPrefix: account.PrefixTunnel, Read: readScopes,
 	Object: account.LabelledTunnel{}, List: page("TunnelList", "tunnels", account.LabelledTunnel{}),
-	Columns: []Column{{"ID", "id"}, {"LABELS", "labels"}, {"UPSTREAM", "forwards_to"}, {"SESSION", "tunnel_session.id"},
-		{"STARTED", "started_at"}},
+	Columns: []Column{{"ID", "id"}, {"LABELS", "labels"}, {"UPSTREAM", "forwards_to"}},
+	Wide:    []Column{{"SESSION", "tunnel_session.id"}, {"STARTED", "started_at"}},
 }.with(
 	op("GET", "", "listTunnels", "List the labelled tunnels that are online", paging...),
 	op("GET", "/{id}", "getTunnel", "Read a labelled tunnel"))
@@ -130,9 +131,9 @@ var tunnels = Resource{Path: Tunnels, Noun: "labelled tunnel", IDPrefix: account
 var operators = Resource{Path: Operators, Noun: "operator", IDPrefix: account.PrefixOperator,
 	Read: watchScopes, Write: operatorScopes,
 	Object: account.Operator{}, List: page("OperatorList", "operators", account.Operator{}),
-	Columns: []Column{{"ID", "id"}, {"NAMESPACE", "deployment.namespace"}, {"NAME", "deployment.name"},
-		{"CLUSTER", "deployment.cluster_name"}, {"VERSION", "deployment.version"}, {"LAST SEEN", "last_seen_at"},
-		{"DESCRIPTION", "description"}},
+	Columns: []Column{{"ID", "id"}, {"CLUSTER", "deployment.cluster_name"}, {"LAST SEEN", "last_seen_at"}},
+	Wide: []Column{{"NAMESPACE", "deployment.namespace"}, {"NAME", "deployment.name"},
+		{"VERSION", "deployment.version"}, {"DESCRIPTION", "description"}},
 	Fields: []Field{
 		{Name: "id", Only: http.MethodPatch, Description: sameID.Description}, description, metadata,
 		{Name: "region", Max: account.MaxRegion, Help: "`TEXT`: the place where it runs"},
@@ -168,8 +169,8 @@ var operators = Resource{Path: Operators, Noun: "operator", IDPrefix: account.Pr
 var tunnelSessions = Resource{Path: TunnelSessions, Noun: "tunnel session", IDPrefix: account.PrefixTunnelSession,
 	Read:   readScopes,
 	Object: account.TunnelSession{}, List: page("SessionList", "tunnel_sessions", account.TunnelSession{}),
-	Columns: []Column{{"ID", "id"}, {"IP", "ip"}, {"OS", "os"}, {"AGENT", "agent_version"},
-		{"CREDENTIAL", "credential.id"}, {"STARTED", "started_at"}},
+	Columns: []Column{{"ID", "id"}, {"IP", "ip"}, {"CREDENTIAL", "credential.id"}},
+	Wide:    []Column{{"OS", "os"}, {"AGENT", "agent_version"}, {"STARTED", "started_at"}},
 }.with(
 	op("GET", "", "listTunnelSessions", "List the agents that are connected", paging...),
 	op("GET", "/{id}", "getTunnelSession", "Read a session"),

@@ -22,8 +22,9 @@ import (
 
 const apiHelp = `Read and change your account at the service, over its API.
 
-The API key comes from FAIRLEAD_API_KEY or from the file of --api-key-file. The server and its
-authority come from the same settings as an agent's.
+The API key comes from the file of --api-key-file, else from FAIRLEAD_API_KEY, else from the config
+file, where fairlead login puts it. The server and its authority come from the same settings as an
+agent's.
 
 Exit codes: 0 done, 1 any other failure, 2 wrong usage or a field that breaks a rule, 3 the key was
 refused, 6 the server is not trusted.`
@@ -134,8 +135,8 @@ func (a *apiCall) command(
 			}
 			if api == nil {
 				return cli.Usagef(
-					"no API key is given: set %s, or name its file with --api-key-file; `fairlead-server api-key "+
-						"create` makes one",
+					"no API key is given: run `fairlead login`, set %s, or name its file with --api-key-file; "+
+						"`fairlead-server api-key create` makes one",
 					envAPIKey)
 			}
 			defer api.CloseIdleConnections()

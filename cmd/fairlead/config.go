@@ -28,6 +28,7 @@ by default ~/.config/fairlead/config.yaml; --config or FAIRLEAD_CONFIG name anot
 
   server_url: https://fairlead.example.net:8443
   authtoken: flt_…
+  api_key: flk_…         # what fairlead login stores
   ca_file: ca.crt        # relative to the config file; or
   ca_sha256: 3f9c…       # the fingerprint that fairlead-server prints
   endpoints: […]         # and tunnels: what fairlead start serves; see fairlead start --help`,
@@ -135,8 +136,8 @@ func newConfigCheck(c console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Show the settings in force, where each comes from, and what is wrong with them",
-		Long: `Show the settings in force and where each comes from, without the authtoken itself, and the
-endpoints and tunnels of the config file. Their traffic policies are checked, too. Fails when
+		Long: `Show the settings in force and where each comes from, without the authtoken and the API key
+themselves, and the endpoints and tunnels of the config file. Their traffic policies are checked, too. Fails when
 something is missing or wrong. Connects to nothing.`,
 		Example: "  fairlead config check",
 		Args:    cli.NoArguments,
@@ -159,6 +160,9 @@ func checkConfig(c console, flags agentconfig.Flags) error {
 	show("server", s.ServerURL)
 	if source := s.AuthtokenSource(); source != "" {
 		show("authtoken", agentconfig.Value{Text: "present", Source: source})
+	}
+	if source := s.APIKeySource(); source != "" {
+		show("API key", agentconfig.Value{Text: "present", Source: source})
 	}
 	show("ca file", s.CAFile)
 	show("ca sha256", s.CASHA256)

@@ -48,6 +48,13 @@ func (c *Client) ListEndpoints(ctx context.Context, f account.EndpointFilter) (*
 	return all, nil
 }
 
+// AccountID reads the id of the account whose API key the client presents.
+func (c *Client) AccountID(ctx context.Context) (string, error) {
+	page := &endpointPage{}
+	_, err := c.call(ctx, http.MethodGet, resource.Endpoints, url.Values{"limit": {"1"}}, nil, page)
+	return page.AccountID, err
+}
+
 // Endpoint reads one endpoint.
 func (c *Client) Endpoint(ctx context.Context, id string) (*account.Endpoint, error) {
 	return get[account.Endpoint](ctx, c, resource.ObjectPath(resource.Endpoints, id))

@@ -58,7 +58,7 @@ func newRoot(c console) *cobra.Command {
 	}
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(newHTTP(c), newTCP(c), newTunnel(c), newStart(c), newDoctor(c), newAPI(c), newPolicy(c),
-		newConfig(c), newLogin(c), newLogout(c))
+		newConfig(c), newLogin(c), newLogout(c), newStatus(c))
 	cli.Setup(root, cli.TerminalColumns(c.out, c.env))
 	if c.plugin {
 		describePlugin(root)

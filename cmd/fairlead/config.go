@@ -181,26 +181,27 @@ func checkSpecs(c console, s *agentconfig.Settings) []error {
 	specs, errs := s.EndpointSpecs()
 	for _, spec := range specs {
 		e, broken := validateFileSpec(spec)
-		if len(broken) > 0 {
+		errs = append(errs, policyErrors(spec, e, len(broken) == 0)...)
+		if len(broken) > 0 || spec.Name == "" {
 			continue
 		}
-		errs = append(errs, policyErrors(spec, e)...)
 		_, _ = fmt.Fprintf(c.out, "%-12s %s -> %s\n", spec.Title(), e.DisplayName(), e.Upstream)
 	}
-	var invalid *usageErrors
-	if _, err := validateSpecs(specs); errors.As(err, &invalid) {
-		errs = append(errs, invalid.all...)
-	}
-	return errs
+	_, broken := validateSpecs(specs, specs)
+	return append(errs, broken...)
 }
 
-// policyErrors checks the traffic policy of a spec as this version of the program does. The service
-// decides when the endpoint is started.
-func policyErrors(spec *agentconfig.EndpointSpec, e agent.Endpoint) []error {
+// policyErrors checks the traffic policy of a spec as this version of the program does, for any URL
+// unless that of the endpoint is valid. The service decides when the endpoint is started.
+func policyErrors(spec *agentconfig.EndpointSpec, e agent.Endpoint, valid bool) []error {
 	if e.TrafficPolicy == "" {
 		return nil
 	}
-	_, mistakes := trafficpolicy.Check(e.TrafficPolicy, trafficpolicy.Options{Scheme: e.URL.Scheme, Binding: e.Binding})
+	var o trafficpolicy.Options
+	if valid {
+		o.Scheme, o.Binding = e.URL.Scheme, e.Binding
+	}
+	_, mistakes := trafficpolicy.Check(e.TrafficPolicy, o)
 	errs := make([]error, len(mistakes))
 	for i, p := range mistakes {
 		errs[i] = &agentconfig.SpecError{Spec: spec, Field: "traffic_policy", Msg: "traffic_policy: " + p.String()}

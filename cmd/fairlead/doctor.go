@@ -210,6 +210,7 @@ func (d *diagnose) parseEndpoint(arg string) error {
 }
 
 func (d *diagnose) print(r path.Report) error {
+	r = d.console.ownNames(r)
 	if d.output == "json" {
 		return cli.WriteJSON(d.console.out, r)
 	}

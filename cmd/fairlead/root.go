@@ -37,6 +37,9 @@ Exit codes:
 
 // run executes one command line and returns the exit code.
 func run(ctx context.Context, args []string, c console) int {
+	if c.plugin {
+		c.err = pluginWriter{c.err}
+	}
 	root := newRoot(c)
 	root.SetArgs(args)
 	root.SetIn(c.in)

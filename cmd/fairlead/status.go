@@ -83,6 +83,7 @@ authtoken or an API key; what it has must be accepted.`,
 
 func (s *status) print(output string) error {
 	var err error
+	s.report.Report = s.console.ownNames(s.report.Report)
 	if output == "json" {
 		err = cli.WriteJSON(s.console.out, s.report)
 	} else {

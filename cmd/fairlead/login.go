@@ -5,7 +5,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -37,7 +36,8 @@ fairlead config add-authtoken --help.`,
 				return nil
 			}
 			return cli.Usagef("%s takes no key as an argument, where the shell's history and the process list "+
-				"show it: run `fairlead login` and paste it, or give - to read it from standard input", cmd.CommandPath())
+				"show it: run `fairlead login` and paste it, or give - to read it from standard input",
+				cmd.CommandPath())
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return login(cmd.Context(), c, flags, len(args) == 1)
@@ -108,12 +108,11 @@ func checkKey(ctx context.Context, s *agentconfig.Settings, key string) (account
 		return "", err
 	}
 	defer client.CloseIdleConnections()
-	accountID, err = client.AccountID(ctx)
-	var answer *account.Error
-	if errors.As(err, &answer) && answer.Code == account.CodeScope {
-		return "", nil
+	page, err := client.FirstEndpoints(ctx, 1)
+	if account.CodeOf(err) == account.CodeScope {
+		err = nil
 	}
-	return accountID, withIdentityRemedy(err, s)
+	return page.AccountID, withIdentityRemedy(err, s)
 }
 
 func newLogout(c console) *cobra.Command {

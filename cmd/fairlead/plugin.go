@@ -26,7 +26,9 @@ func isPlugin(program string) bool {
 var ownCommand = regexp.MustCompile(`(?m)(?:kubectl |(^|[^-\w/.]))fairlead( [a-z-])`)
 
 // pluginText makes a text name `kubectl fairlead`.
-func pluginText(text string) string { return ownCommand.ReplaceAllString(text, "${1}kubectl fairlead$2") }
+func pluginText(text string) string {
+	return ownCommand.ReplaceAllString(text, "${1}kubectl fairlead$2")
+}
 
 // pluginWriter makes messages name `kubectl fairlead`, at their beginning, too. Each Write is a
 // message.

@@ -38,7 +38,7 @@ func TestPlugin_ErrorsNameKubectl(t *testing.T) {
 	exposed := filepath.Join(t.TempDir(), "config.yaml")
 	must.Succeed(t, os.WriteFile(exposed, []byte("authtoken: "+goodToken+"\n"), 0o644))
 	for line, want := range map[string]string{
-		"htp":                                  "kubectl fairlead: unknown command \"htp\"; did you mean `kubectl fairlead http`",
+		"htp":                                  "kubectl fairlead: unknown command \"htp\"; did you mean `kubectl fairlead",
 		"http":                                 "HOST:PORT or URL, and got 0; e.g. kubectl fairlead http",
 		"http 1 --url tcp://a.b:1":             "use `kubectl fairlead tcp`",
 		"http 1 --ulr x":                       "unknown flag: --ulr; did you mean --url?",
@@ -57,8 +57,8 @@ func TestPlugin_ErrorsNameKubectl(t *testing.T) {
 	} {
 		var out bytes.Buffer
 		env := map[string]string{"HOME": t.TempDir()}
-		code := run(t.Context(), strings.Fields(line), console{plugin: true, in: strings.NewReader(""), out: &out, err: &out,
-			env: func(k string) string { return env[k] }})
+		code := run(t.Context(), strings.Fields(line), console{plugin: true, in: strings.NewReader(""), out: &out,
+			err: &out, env: func(k string) string { return env[k] }})
 		if code == 0 || !strings.Contains(out.String(), want) || namesFairlead(out.String()) {
 			t.Errorf("`%s` exits with %d and prints, without %q:\n%s", line, code, want, &out)
 		}

@@ -73,8 +73,8 @@ func selectSpecs(
 	there := strings.Join(specNames(specs), ", ")
 	switch {
 	case len(specs) == 0:
-		errs = append(errs, cli.Usagef("config file %q has no endpoints and no tunnels; `fairlead start --help` shows how "+
-			"they are written", s.Path))
+		errs = append(errs, cli.Usagef("config file %q has no endpoints and no tunnels; `fairlead start --help` "+
+			"shows how they are written", s.Path))
 	case all && len(names) > 0:
 		errs = append(errs, cli.Usagef("--all and names exclude each other: give one of them"))
 	case all:

@@ -10,8 +10,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -23,7 +21,6 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/apiclient"
 	"github.com/fairlead-dev/fairlead/internal/cli"
 	"github.com/fairlead-dev/fairlead/internal/path"
-	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/internal/tunnel/connectproxy"
 )
 
@@ -46,8 +43,10 @@ type statusReport struct {
 // status is `fairlead status`.
 type status struct {
 	machineDiagnosis
-	report  statusReport
-	welcome tunnel.Welcome // welcome is empty without an accepted authtoken.
+	report         statusReport
+	accountOfToken string     // accountOfToken is empty unless the authtoken is accepted.
+	accountOfKey   string     // accountOfKey is empty unless the API key may read endpoints.
+	lists          []path.Hop // lists are endpoints and sessions.
 }
 
 func newStatus(c console) *cobra.Command {
@@ -74,7 +73,8 @@ authtoken or an API key; what it has must be accepted.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&s.flags.AuthtokenFile, "authtoken-file", "", "`FILE` that holds the authtoken")
-	flags.StringVar(&s.flags.APIKeyFile, "api-key-file", "", "`FILE` that holds an API key ("+envAPIKey+" holds one too)")
+	flags.StringVar(&s.flags.APIKeyFile, "api-key-file", "",
+		"`FILE` that holds an API key ("+envAPIKey+" holds one too)")
 	flags.StringVarP(&output, "output", "o", "table", "table or json")
 	cli.CompleteValues(cmd, "output", "table", "json")
 	addSettings(cmd, &s.flags)
@@ -104,17 +104,17 @@ func (s *status) print(output string) error {
 func (s *status) check(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
-	for _, step := range []struct {
-		name string
-		do   func(context.Context) path.Hop
-	}{{"config", s.checkFile}, {"server", s.checkAddress}, {"authority", s.checkAuthority},
-		{"connection", s.checkConnection}} {
+	add := func(name string, check func(context.Context) path.Hop) {
 		h := path.NotChecked()
 		if s.report.Conclude(); s.report.OK {
-			h = step.do(ctx)
+			h = check(ctx)
 		}
-		s.report.Add(h.Named(step.name))
+		s.report.Add(h.Named(name))
 	}
+	add("config", s.checkFile)
+	add("server", s.checkAddress)
+	add("authority", s.checkAuthority)
+	add("connection", s.checkConnection)
 	switch s.report.Conclude(); {
 	case s.report.OK:
 		s.checkCredentials(ctx)
@@ -185,24 +185,16 @@ func (s *status) checkConnection(ctx context.Context) path.Hop {
 	return h
 }
 
-// checkCredentials asks the service about authtoken and API key at the same time.
+// checkCredentials asks the service about the credentials: about the API key first, so that the lists
+// that it may read have no session of the authtoken's check.
 func (s *status) checkCredentials(ctx context.Context) {
-	var authtoken path.Hop
-	var wg sync.WaitGroup
-	wg.Go(func() { authtoken = s.checkToken(ctx) })
-	key, lists := s.checkAPIKey(ctx)
-	wg.Wait()
-	if s.welcome.ServerVersion != "" {
-		s.report.ServerVersion = s.welcome.ServerVersion
-		s.report.Hop("connection").Detail += ", version " + s.welcome.ServerVersion
-	}
+	key := s.checkAPIKey(ctx)
+	authtoken := s.checkToken(ctx)
 	if s.settings.AuthtokenSource()+s.settings.APIKeySource() == "" {
 		authtoken.Status, key.Status = path.Broken, path.Broken
 	}
-	s.report.Add(authtoken.Named("authtoken"), key.Named("api-key"), s.account(lists.id).Named("account"))
-	if key.Status == path.OK {
-		s.addCounts(lists)
-	}
+	s.report.Add(authtoken.Named("authtoken"), key.Named("api-key"), s.checkAccount().Named("account"))
+	s.report.Add(s.lists...)
 }
 
 // checkToken checks whether the service accepts the authtoken.
@@ -216,106 +208,87 @@ func (s *status) checkToken(ctx context.Context) path.Hop {
 	if err := agentconfig.CheckAuthtoken(source, s.settings.Authtoken()); err != nil {
 		return path.Brokenf("store a good one:\nfairlead config add-authtoken -", "%v", err)
 	}
-	var err error
-	if s.welcome, err = s.openSession(ctx); err != nil {
+	welcome, err := s.openSession(ctx)
+	if err != nil {
 		return s.refusedSession(err)
+	}
+	s.accountOfToken, s.report.ServerVersion = welcome.AccountID, welcome.ServerVersion
+	s.report.Hop("connection").Detail += ", version " + welcome.ServerVersion
+	return path.OKf("accepted (%s)", source)
+}
+
+// checkAPIKey checks whether the service accepts the API key, and reads what it may read.
+func (s *status) checkAPIKey(ctx context.Context) path.Hop {
+	quiet := s.console
+	quiet.err = io.Discard // the warnings are the config file's
+	client, err := accountClient(quiet, s.flags, s.flags.APIKeyFile, "fairlead status")
+	source := s.settings.APIKeySource()
+	switch {
+	case err == nil && client == nil:
+		h := present("")
+		h.Fix = "for fairlead api, store one:\nfairlead login"
+		return h
+	case err == nil:
+		defer client.CloseIdleConnections()
+		err = s.readLists(ctx, client)
+	}
+	if err != nil {
+		return path.Brokenf("store a good one; the one in use is from "+source+":\nfairlead login", "%v", err)
 	}
 	return path.OKf("accepted (%s)", source)
 }
 
-// accountLists is what an API key shows of its account. An error is that of a key that may not read
-// the list.
-type accountLists struct {
-	id                      string
-	online                  int      // online counts endpoints.
-	endpoints, sessions     []string // ids
-	noEndpoints, noSessions error
-}
-
-// checkAPIKey checks whether the service accepts the API key, and reads lists with it.
-func (s *status) checkAPIKey(ctx context.Context) (path.Hop, *accountLists) {
-	lists, quiet := &accountLists{}, s.console
-	quiet.err = io.Discard // the warnings are the config file's
-	client, err := accountClient(quiet, s.flags, s.flags.APIKeyFile, "fairlead status")
-	if client == nil && err == nil {
-		h := present("")
-		h.Fix = "for fairlead api, store one:\nfairlead login"
-		return h, lists
+// readLists counts endpoints and sessions. It fails when the service does not accept the API key.
+func (s *status) readLists(ctx context.Context, client *apiclient.Client) error {
+	mayNotRead := func(err error) bool { return account.CodeOf(err) == account.CodeScope }
+	online, sessions := 0, 0
+	endpoints, err := client.FirstEndpoints(ctx, maxCounted)
+	if err != nil && !mayNotRead(err) {
+		return err
 	}
-	source := s.settings.APIKeySource()
-	if err == nil {
-		defer client.CloseIdleConnections()
-		err = lists.read(ctx, client)
-	}
-	if err != nil {
-		return path.Brokenf("store a good one; the one in use is from "+source+":\nfairlead login", "%v", err), lists
-	}
-	return path.OKf("accepted (%s)", source), lists
-}
-
-// read fails when the service does not accept the key.
-func (l *accountLists) read(ctx context.Context, client *apiclient.Client) error {
-	count := func(r string, visit func(id, status string)) error {
-		n := 0
-		return client.EachObject(ctx, r, resource.At(r).List.Field, nil, func(raw json.RawMessage) bool {
-			var o struct{ ID, Status string }
-			if json.Unmarshal(raw, &o) == nil {
-				visit(o.ID, o.Status)
-			}
-			n++
-			return n < maxCounted
-		})
-	}
-	l.id, l.noEndpoints = client.AccountID(ctx)
-	if l.noEndpoints == nil {
-		l.noEndpoints = count(resource.Endpoints, func(id, status string) {
-			l.endpoints = append(l.endpoints, id)
-			if status == account.StatusOnline {
-				l.online++
-			}
-		})
-	}
-	l.noSessions = count(resource.TunnelSessions, func(id, _ string) { l.sessions = append(l.sessions, id) })
-	for _, err := range []error{l.noEndpoints, l.noSessions} {
-		if err != nil && account.CodeOf(err) != account.CodeScope {
-			return err
+	for _, e := range endpoints.Endpoints {
+		if e.Status == account.StatusOnline {
+			online++
 		}
 	}
+	s.accountOfKey = endpoints.AccountID
+	s.report.Endpoints = s.addList("endpoints", len(endpoints.Endpoints), fmt.Sprintf(", %d online", online), err == nil)
+	err = client.EachObject(ctx, resource.TunnelSessions, resource.At(resource.TunnelSessions).List.Field, nil,
+		func(json.RawMessage) bool {
+			sessions++
+			return sessions < maxCounted
+		})
+	if err != nil && !mayNotRead(err) {
+		return err
+	}
+	s.report.Sessions = s.addList("sessions", sessions, "", err == nil)
 	return nil
 }
 
-// account compares the account of the authtoken with that of the API key.
-func (s *status) account(ofKey string) path.Hop {
-	ofToken := s.welcome.AccountID
-	if s.report.AccountID = cmp.Or(ofKey, ofToken); s.report.AccountID == "" {
+// addList adds the hop of a list, and returns the number of its objects; nil when the API key may
+// not read them.
+func (s *status) addList(name string, n int, about string, readable bool) *int {
+	h := path.NotChecked()
+	switch {
+	case !readable:
+		h.Detail = "the API key may not read them"
+		s.lists = append(s.lists, h.Named(name))
+		return nil
+	case n >= maxCounted:
+		about = " or more" + about
+	}
+	s.lists = append(s.lists, path.OKf("%d%s", n, about).Named(name))
+	return &n
+}
+
+// checkAccount compares the account of the authtoken with that of the API key.
+func (s *status) checkAccount() path.Hop {
+	if s.report.AccountID = cmp.Or(s.accountOfKey, s.accountOfToken); s.report.AccountID == "" {
 		return path.NotChecked()
 	}
 	h := path.OKf("%s", s.report.AccountID)
-	if ofToken != "" && ofKey != "" && ofToken != ofKey {
-		h.Fix = "the authtoken is of another account, " + ofToken
+	if s.accountOfToken != "" && s.accountOfToken != s.report.AccountID {
+		h.Fix = "the authtoken is of another account, " + s.accountOfToken
 	}
 	return h
-}
-
-// addCounts adds the hops of the lists. The session by which the authtoken was checked is not one of
-// the account's agents.
-func (s *status) addCounts(l *accountLists) {
-	l.sessions = slices.DeleteFunc(l.sessions, func(id string) bool { return id == s.welcome.SessionID })
-	hop := func(name string, ids []string, err error, about string) *int {
-		h, n, orMore := path.NotChecked(), len(ids), ""
-		h.Detail = "the API key may not read them"
-		if n >= maxCounted {
-			orMore = " or more"
-		}
-		if err == nil {
-			h = path.OKf("%d%s%s", n, orMore, about)
-		}
-		s.report.Add(h.Named(name))
-		if err != nil {
-			return nil
-		}
-		return &n
-	}
-	s.report.Endpoints = hop("endpoints", l.endpoints, l.noEndpoints, fmt.Sprintf(", %d online", l.online))
-	s.report.Sessions = hop("sessions", l.sessions, l.noSessions, "")
 }

@@ -44,8 +44,9 @@ func statusCases(t *testing.T, own servicetest.Credentials, other, narrow string
 		"bad authtoken": {map[string]string{token: goodToken}, "authtoken",
 			"the one in use is from FAIRLEAD_AUTHTOKEN"},
 		"malformed authtoken": {map[string]string{token: "SECRET"}, "authtoken", "those begin with flt_"},
-		"bad API key":         {map[string]string{key: "flk_SECRET"}, "api-key", "the one in use is from FAIRLEAD_API_KEY"},
-		"narrow API key":      {map[string]string{key: narrow}, "", "the API key may not read them"},
+		"bad API key": {map[string]string{key: "flk_SECRET"}, "api-key",
+			"the one in use is from FAIRLEAD_API_KEY"},
+		"narrow API key": {map[string]string{key: narrow}, "", "the API key may not read them"},
 		"two accounts": {map[string]string{key: other}, "",
 			"the authtoken is of another account, " + own.AccountID},
 		"exposed file": {map[string]string{key: "", agentconfig.EnvConfig: exposed}, "",
@@ -74,8 +75,9 @@ func TestStatus_NamesWhatIsBroken(t *testing.T) {
 	for name, c := range statusCases(t, own, r.APIKey, narrow) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			env := map[string]string{"HOME": t.TempDir(), agentconfig.EnvServerURL: "https://" + r.Addrs.Service.String(),
-				agentconfig.EnvCASHA256: r.Addrs.CAFingerprint, agentconfig.EnvAuthtoken: own.Authtoken, envAPIKey: own.APIKey}
+			env := map[string]string{"HOME": t.TempDir(), envAPIKey: own.APIKey,
+				agentconfig.EnvServerURL: "https://" + r.Addrs.Service.String(),
+				agentconfig.EnvCASHA256:  r.Addrs.CAFingerprint, agentconfig.EnvAuthtoken: own.Authtoken}
 			maps.Copy(env, c.env)
 			got := fairlead(t, env, "", "status", "-o", "json")
 			var report statusReport

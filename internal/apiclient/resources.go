@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -48,11 +49,12 @@ func (c *Client) ListEndpoints(ctx context.Context, f account.EndpointFilter) (*
 	return all, nil
 }
 
-// AccountID reads the id of the account whose API key the client presents.
-func (c *Client) AccountID(ctx context.Context) (string, error) {
-	page := &endpointPage{}
-	_, err := c.call(ctx, http.MethodGet, resource.Endpoints, url.Values{"limit": {"1"}}, nil, page)
-	return page.AccountID, err
+// FirstEndpoints reads the first page of the list of endpoints; without an answer it is empty.
+func (c *Client) FirstEndpoints(ctx context.Context, limit int) (page EndpointSnapshot, err error) {
+	p := endpointPage{Endpoints: &page.Endpoints}
+	_, err = c.call(ctx, http.MethodGet, resource.Endpoints, url.Values{"limit": {strconv.Itoa(limit)}}, nil, &p)
+	page.Version, page.AccountID, page.StoreID = p.ResourceVersion, p.AccountID, p.StoreID
+	return page, err
 }
 
 // Endpoint reads one endpoint.

@@ -81,7 +81,8 @@ func TestVersion_NamesFIPSMode(t *testing.T) {
 		cmd.Env = append(os.Environ(), child+"=1", "GODEBUG=fips140="+mode)
 		out, err := cmd.CombinedOutput()
 		var got build // what follows it is of the test's own
-		if err = errors.Join(err, json.NewDecoder(bytes.NewReader(out)).Decode(&got)); err != nil || got.Program != "prog" {
+		err = errors.Join(err, json.NewDecoder(bytes.NewReader(out)).Decode(&got))
+		if err != nil || got.Program != "prog" {
 			t.Fatalf("fips140=%s: %v: %s", mode, err, out)
 		}
 		if got.FIPS140 != want || strings.Contains(got.String(), ", FIPS 140-3)") != want {

@@ -43,6 +43,10 @@ func TestLogin_StoresKeyForAPI(t *testing.T) {
 	if r := a.api(0, "endpoints", "list"); !strings.Contains(r.out, "http://a.demo") || r.err != "" {
 		t.Errorf("the API with the stored key: %+v", r)
 	}
+	if r := fairlead(t, a.env, "", "doctor", "http://a.demo", "--kubeconfig", "/none"); !strings.Contains(r.out,
+		"1 endpoint has the URL in the account") {
+		t.Errorf("the doctor with the stored key: %+v", r)
+	}
 	r = fairlead(t, a.env, "", "config", "check")
 	if !strings.Contains(r.out, "API key      present (api_key in "+path+")") || strings.Contains(r.out+r.err, key) {
 		t.Errorf("config check: %+v", r)

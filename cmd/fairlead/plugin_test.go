@@ -38,7 +38,7 @@ func TestPlugin_ErrorsNameKubectl(t *testing.T) {
 	exposed := filepath.Join(t.TempDir(), "config.yaml")
 	must.Succeed(t, os.WriteFile(exposed, []byte("authtoken: "+goodToken+"\n"), 0o644))
 	for line, want := range map[string]string{
-		"htp":                                  "kubectl fairlead: unknown command \"htp\"; did you mean `kubectl fairlead",
+		"htp":                                  "kubectl fairlead: unknown command \"htp\"; did you mean `kubectl",
 		"http":                                 "HOST:PORT or URL, and got 0; e.g. kubectl fairlead http",
 		"http 1 --url tcp://a.b:1":             "use `kubectl fairlead tcp`",
 		"http 1 --ulr x":                       "unknown flag: --ulr; did you mean --url?",

@@ -252,7 +252,8 @@ func (s *status) readLists(ctx context.Context, client *apiclient.Client) error 
 		}
 	}
 	s.accountOfKey = endpoints.AccountID
-	s.report.Endpoints = s.addList("endpoints", len(endpoints.Endpoints), fmt.Sprintf(", %d online", online), err == nil)
+	n, about := len(endpoints.Endpoints), fmt.Sprintf(", %d online", online)
+	s.report.Endpoints = s.addList("endpoints", n, about, err == nil)
 	err = client.EachObject(ctx, resource.TunnelSessions, resource.At(resource.TunnelSessions).List.Field, nil,
 		func(json.RawMessage) bool {
 			sessions++

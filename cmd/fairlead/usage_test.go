@@ -322,8 +322,8 @@ func TestHTTP_JSONErrors(t *testing.T) {
 func TestHelp_HasExamples(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{}, {"http"}, {"tcp"}, {"tunnel"}, {"start"}, {"doctor"}, {"config"},
-		{"config", "add-authtoken"}, {"config", "check"}, {"policy"}, {"policy", "check"}, {"version"}, {"login"}, {"logout"},
-		{"status"}} {
+		{"config", "add-authtoken"}, {"config", "check"}, {"policy"}, {"policy", "check"}, {"version"},
+		{"login"}, {"logout"}, {"status"}} {
 		r := fairlead(t, nil, "", append(args, "--help")...)
 		if r.code != 0 || !strings.Contains(r.out, "fairlead "+strings.Join(args, " ")) {
 			t.Errorf("%v: %+v", args, r)

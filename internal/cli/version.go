@@ -36,7 +36,8 @@ func (b build) String() string {
 	if b.FIPS140 {
 		mode = ", FIPS 140-3"
 	}
-	return fmt.Sprintf("%s %s (revision %s, %s, %s%s)\n", b.Program, b.Version, b.Revision, b.GoVersion, b.Platform, mode)
+	return fmt.Sprintf("%s %s (revision %s, %s, %s%s)\n",
+		b.Program, b.Version, b.Revision, b.GoVersion, b.Platform, mode)
 }
 
 func newVersion(b build) *cobra.Command {

@@ -19,8 +19,8 @@ const AuthtokenHint = "run `fairlead config add-authtoken -` and paste an authto
 func CheckAuthtoken(source, token string) error {
 	return checkForm(source, token, credentialForm{noun: "an authtoken", prefix: account.AuthtokenPrefix,
 		hint: AuthtokenHint, otherPrefix: account.APIKeyPrefix,
-		other: "is an API key (" + account.APIKeyPrefix + "…), which is for the HTTP API; an agent needs an authtoken (" +
-			account.AuthtokenPrefix + "…), made by `fairlead-server authtoken create`"})
+		other: "is an API key (" + account.APIKeyPrefix + "…), which is for the HTTP API; an agent needs an " +
+			"authtoken (" + account.AuthtokenPrefix + "…), made by `fairlead-server authtoken create`"})
 }
 
 // ReadAuthtoken reads one authtoken and nothing else, e.g. from standard input, and checks it.

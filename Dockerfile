@@ -4,6 +4,7 @@
 #   docker build --target server   --build-arg VERSION=0.1.0 -t fairlead-server:0.1.0 .
 #   docker build --target agent    --build-arg VERSION=0.1.0 -t fairlead-agent:0.1.0 .
 #
+# --build-arg REVISION=$(git rev-parse HEAD) names the commit, which `version` prints.
 # The server keeps its data in the volume: run it with --data-dir /var/lib/fairlead.
 # `make image` makes the same without a container engine.
 
@@ -12,10 +13,11 @@ WORKDIR /src
 COPY go.mod go.sum ./
 RUN --mount=type=cache,target=/go/pkg/mod go mod download
 COPY . .
-ARG TARGETOS TARGETARCH VERSION=0.0.0-dev
+ARG TARGETOS TARGETARCH VERSION=0.0.0-dev REVISION=
 RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
     CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath \
-    -ldflags "-s -w -X github.com/fairlead-dev/fairlead/internal/version.version=$VERSION" \
+    -ldflags "-s -w -X github.com/fairlead-dev/fairlead/internal/version.version=$VERSION \
+        -X github.com/fairlead-dev/fairlead/internal/version.revision=$REVISION" \
     -o /out/ ./cmd/fairlead ./cmd/fairlead-operator ./cmd/fairlead-server
 RUN mkdir -p /out/data
 

@@ -8,6 +8,9 @@ import (
 	"errors"
 	"iter"
 	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/internal/service"
@@ -110,6 +113,22 @@ func TestClient_KeepsEveryKind(t *testing.T) {
 	}
 	if left := all(t, c.Operators.List(ctx, nil)); len(left) != 0 {
 		t.Errorf("operators: %+v", left)
+	}
+}
+
+// TestClient_NamesEveryMistakeOfSettings: one run is enough to mend a config file.
+func TestClient_NamesEveryMistakeOfSettings(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	const text = "colour: red\nserver_url: ftp://x\nauthtoken: flk_a\nca_sha256: zz\n"
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := sdk.NewClient(sdk.WithConfigFile(path), sdk.WithAPIKey("flk_a"))
+	for _, want := range []string{`unknown key "colour"`, "must be https", "is an API key", `ca-sha256 "zz"`} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is not named in %v", want, err)
+		}
 	}
 }
 

@@ -31,24 +31,24 @@ type server struct {
 func (o *connectionOptions) resolve() (*server, error) {
 	s, err := agentconfig.Load(agentconfig.Flags{Config: o.configFile, ServerURL: o.server, CAFile: o.caFile,
 		CASHA256: o.caSHA256}, os.Getenv, strings.NewReader(""))
-	if err != nil {
+	if s == nil {
 		return nil, err
 	}
+	at, noServer := account.ParseServerURL(s.ServerURL.Source, s.ServerURL.Text)
 	if s.ServerURL.Text == "" {
-		return nil, account.Invalid("server", account.NotShown, "no service is configured: give WithServer, or set "+
+		noServer = account.Invalid("server", account.NotShown, "no service is configured: give WithServer, or set "+
 			agentconfig.EnvServerURL)
-	}
-	at, err := account.ParseServerURL(s.ServerURL.Source, s.ServerURL.Text)
-	if err != nil {
-		return nil, err
 	}
 	given := trust.Options{CAFile: s.CAFile.Text, CASHA256: s.CASHA256.Text}
 	if o.roots != nil {
 		given = trust.Options{}
 	}
-	config, err := given.ClientConfig()
-	if err != nil {
-		return nil, fmt.Errorf("reading the authorities to trust: %w", err)
+	config, noTrust := given.ClientConfig()
+	if noTrust != nil {
+		noTrust = fmt.Errorf("reading the authorities to trust: %w", noTrust)
+	}
+	if err := errors.Join(err, noServer, noTrust); err != nil {
+		return nil, err
 	}
 	if o.roots != nil {
 		config.RootCAs = o.roots

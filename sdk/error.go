@@ -91,7 +91,7 @@ func publicError(err error) error {
 		}
 		return e
 	case errors.As(err, &credential):
-		return &Error{Reason: ReasonCredentials, Message: credential.Msg}
+		return &Error{Reason: ReasonCredentials, Message: err.Error()}
 	case errors.As(err, &invalid):
 		e := &Error{Code: Code(invalid.Code), Message: err.Error(), Status: invalid.Status, Details: invalid.Details,
 			cause: invalid.Cause}

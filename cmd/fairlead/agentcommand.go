@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -52,7 +53,10 @@ func (a *agentCommand) addFlags(cmd *cobra.Command) {
 // serveOne serves the endpoint that parse makes of arguments and flags.
 func (a *agentCommand) serveOne(ctx context.Context, parse func() (agent.Endpoint, error)) error {
 	e, err := parse()
-	return a.run(ctx, func(*agentconfig.Settings) ([]agent.Endpoint, error) { return []agent.Endpoint{e}, err })
+	if err != nil {
+		return &formattedError{err, a.logFormat == "json"}
+	}
+	return a.run(ctx, func(*agentconfig.Settings) ([]agent.Endpoint, error) { return []agent.Endpoint{e}, nil })
 }
 
 // run serves the endpoints that selected makes of the settings. Its errors carry the log format.
@@ -73,15 +77,12 @@ func (a *agentCommand) start(
 		return err
 	}
 	settings, err := loadSettings(a.settings, a.console)
-	if err != nil {
+	if settings == nil {
 		return err
 	}
-	endpoints, err := selected(settings)
-	if err != nil {
-		return err
-	}
-	o, err := connectionOptions(settings)
-	if err != nil {
+	endpoints, notSelected := selected(settings)
+	o, missing := connectionOptions(settings)
+	if err := asUsageErrors(errors.Join(err, notSelected, missing)); err != nil {
 		return err
 	}
 	o.Endpoints, o.Logger = endpoints, a.logger(level)

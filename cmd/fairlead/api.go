@@ -22,8 +22,9 @@ import (
 
 const apiHelp = `Read and change your account at the service, over its API.
 
-The API key comes from FAIRLEAD_API_KEY or from the file of --api-key-file. The server and its
-authority come from the same settings as an agent's.
+The API key comes from the file of --api-key-file, else from FAIRLEAD_API_KEY, else from the config
+file, where fairlead login puts it. The server and its authority come from the same settings as an
+agent's.
 
 A table (-o table) has the main columns, which fit into 80 characters, and with -o wide all of them. -o name prints
 names such as endpoint/ep-06hj…, which commands take as ID; -o json and -o yaml print all fields, and
@@ -165,7 +166,7 @@ func (a *apiCall) run(ctx context.Context, r resource.Resource, arg string,
 		return err
 	}
 	if api == nil {
-		return cli.Usagef("no API key is given: set %s, or name its file with --api-key-file; "+
+		return cli.Usagef("no API key is given: run `fairlead login`, set %s, or name its file with --api-key-file; "+
 			"`fairlead-server api-key create` makes one", envAPIKey)
 	}
 	defer api.CloseIdleConnections()

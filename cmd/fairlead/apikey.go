@@ -4,8 +4,10 @@
 package main
 
 import (
-	"os"
-	"strings"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/agent/agentconfig"
@@ -14,42 +16,59 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/trust"
 )
 
-const envAPIKey = "FAIRLEAD_API_KEY"
+const envAPIKey = agentconfig.EnvAPIKey
 
 // accountClient makes a client of the account's API, nil when there is no API key.
 func accountClient(c console, flags agentconfig.Flags, apiKeyFile, userAgent string) (*apiclient.Client, error) {
-	key := c.env(envAPIKey)
-	if apiKeyFile != "" {
-		text, err := os.ReadFile(apiKeyFile)
-		if err != nil {
-			return nil, cli.Usagef("--api-key-file: %v", err)
-		}
-		key = string(text)
-	}
-	key = strings.TrimSpace(key)
-	if key == "" {
-		if apiKeyFile != "" {
-			return nil, cli.Usagef("--api-key-file %q: the file is empty", apiKeyFile)
-		}
-		return nil, nil
+	flags.APIKeyFile = apiKeyFile
+	if _, _, err := agentconfig.Path(flags.Config, c.env); err != nil && apiKeyFile == "" && c.env(envAPIKey) == "" {
+		return nil, nil //nolint:nilerr // without a home directory there is no config file, which may hold a key
 	}
 	s, err := loadSettings(flags, c)
-	if err != nil {
+	if err = withoutCredentialErrors(err); err == nil && s.APIKeyStored() {
+		err = agentconfig.CheckAPIKey(s.APIKeySource(), s.APIKey())
+	}
+	if err != nil || s.APIKeySource() == "" {
 		return nil, err
 	}
+	for _, w := range s.Warnings {
+		_, _ = fmt.Fprintln(c.err, "fairlead: warning: "+w)
+	}
+	return clientOf(s, s.APIKey(), userAgent)
+}
+
+// withoutCredentialErrors returns err without the errors about a credential that it joins: the
+// authtoken's do not matter to the API.
+func withoutCredentialErrors(err error) error {
+	return asUsageErrors(errors.Join(slices.DeleteFunc(unjoin(err), func(e error) bool {
+		return exitCode(e) == exitCredentials
+	})...))
+}
+
+// clientOf makes a client that presents a key to the server of the settings.
+func clientOf(s *agentconfig.Settings, key, userAgent string) (*apiclient.Client, error) {
 	if s.ServerURL.Text == "" {
 		return nil,
 			cli.Usagef(
 				"there is an API key, but no server to use it with: give --server https://HOST[:PORT], or set %s",
 				agentconfig.EnvServerURL)
 	}
-	tlsConfig, err := trust.Options{CAFile: s.CAFile.Text, CASHA256: s.CASHA256.Text}.ClientConfig()
+	tlsConfig, err := trustConfig(s)
 	if err != nil {
-		return nil, cli.Usagef("%s: %v", trustSource(s), err)
+		return nil, err
 	}
 	return apiclient.New(apiclient.Options{
 		BaseURL: s.ServerURL.Text, TLS: tlsConfig, APIKey: func() (string, error) {
 			return key, nil
 		}, UserAgent: userAgent, Timeout: 10 * time.Second,
 	})
+}
+
+// trustConfig returns what the settings make of the server's authority.
+func trustConfig(s *agentconfig.Settings) (*tls.Config, error) {
+	config, err := trust.Options{CAFile: s.CAFile.Text, CASHA256: s.CASHA256.Text}.ClientConfig()
+	if err != nil {
+		return nil, cli.Usagef("%s: %v", trustSource(s), err)
+	}
+	return config, nil
 }

@@ -28,6 +28,7 @@ by default ~/.config/fairlead/config.yaml; --config or FAIRLEAD_CONFIG name anot
 
   server_url: https://fairlead.example.net:8443
   authtoken: flt_…
+  api_key: flk_…         # what fairlead login stores
   ca_file: ca.crt        # relative to the config file; or
   ca_sha256: 3f9c…       # the fingerprint that fairlead-server prints
   endpoints: […]         # and tunnels: what fairlead start serves; see fairlead start --help`,
@@ -135,8 +136,8 @@ func newConfigCheck(c console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Show the settings in force, where each comes from, and what is wrong with them",
-		Long: `Show the settings in force and where each comes from, without the authtoken itself, and the
-endpoints and tunnels of the config file. Their traffic policies are checked, too. Fails when
+		Long: `Show the settings in force and where each comes from, without the authtoken and the API key
+themselves, and the endpoints and tunnels of the config file. Their traffic policies are checked, too. Fails when
 something is missing or wrong. Connects to nothing.`,
 		Example: "  fairlead config check",
 		Args:    cli.NoArguments,
@@ -160,6 +161,9 @@ func checkConfig(c console, flags agentconfig.Flags) error {
 	if source := s.AuthtokenSource(); source != "" {
 		show("authtoken", agentconfig.Value{Text: "present", Source: source})
 	}
+	if source := s.APIKeySource(); source != "" {
+		show("API key", agentconfig.Value{Text: "present", Source: source})
+	}
 	show("ca file", s.CAFile)
 	show("ca sha256", s.CASHA256)
 	if s.CAFile.Text == "" && s.CASHA256.Text == "" {
@@ -177,26 +181,27 @@ func checkSpecs(c console, s *agentconfig.Settings) []error {
 	specs, errs := s.EndpointSpecs()
 	for _, spec := range specs {
 		e, broken := validateFileSpec(spec)
-		if len(broken) > 0 {
+		errs = append(errs, policyErrors(spec, e, len(broken) == 0)...)
+		if len(broken) > 0 || spec.Name == "" {
 			continue
 		}
-		errs = append(errs, policyErrors(spec, e)...)
 		_, _ = fmt.Fprintf(c.out, "%-12s %s -> %s\n", spec.Title(), e.DisplayName(), e.Upstream)
 	}
-	var invalid *usageErrors
-	if _, err := validateSpecs(specs); errors.As(err, &invalid) {
-		errs = append(errs, invalid.all...)
-	}
-	return errs
+	_, broken := validateSpecs(specs, specs)
+	return append(errs, broken...)
 }
 
-// policyErrors checks the traffic policy of a spec as this version of the program does. The service
-// decides when the endpoint is started.
-func policyErrors(spec *agentconfig.EndpointSpec, e agent.Endpoint) []error {
+// policyErrors checks the traffic policy of a spec as this version of the program does, for any URL
+// unless that of the endpoint is valid. The service decides when the endpoint is started.
+func policyErrors(spec *agentconfig.EndpointSpec, e agent.Endpoint, valid bool) []error {
 	if e.TrafficPolicy == "" {
 		return nil
 	}
-	_, mistakes := trafficpolicy.Check(e.TrafficPolicy, trafficpolicy.Options{Scheme: e.URL.Scheme, Binding: e.Binding})
+	var o trafficpolicy.Options
+	if valid {
+		o.Scheme, o.Binding = e.URL.Scheme, e.Binding
+	}
+	_, mistakes := trafficpolicy.Check(e.TrafficPolicy, o)
 	errs := make([]error, len(mistakes))
 	for i, p := range mistakes {
 		errs[i] = &agentconfig.SpecError{Spec: spec, Field: "traffic_policy", Msg: "traffic_policy: " + p.String()}

@@ -137,9 +137,10 @@ func TestConfigCheck_NamesMissingSettings(t *testing.T) {
 func TestConfigCheck_WarnsOfExposedFile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "c.yaml")
-	must.Succeed(t, os.WriteFile(path, []byte("server_url: https://s\nauthtoken: "+goodToken+"\n"), 0o644))
+	text := "server_url: https://s\nauthtoken: " + goodToken + "\napi_key: flk_a\n"
+	must.Succeed(t, os.WriteFile(path, []byte(text), 0o644))
 	r := fairlead(t, nil, "", "config", "check", "--config", path)
-	if r.code != 0 || !strings.Contains(r.err, "warning: others can read the authtoken") ||
+	if r.code != 0 || !strings.Contains(r.err, "warning: others can read the authtoken and the API key in ") ||
 		strings.Contains(r.err, goodToken) {
 		t.Errorf("got %+v", r)
 	}

@@ -5,7 +5,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"regexp"
@@ -232,11 +231,9 @@ func (d *diagnose) parseEndpoint(arg string) error {
 }
 
 func (d *diagnose) print(r path.Report) error {
+	r = d.console.ownNames(r)
 	if d.output == "json" {
-		enc := json.NewEncoder(d.console.out)
-		enc.SetIndent("", "  ")
-		enc.SetEscapeHTML(false)
-		return enc.Encode(r)
+		return cli.WriteJSON(d.console.out, r)
 	}
 	return doctor.Print(d.console.out, r, doctor.PrintOptions{Color: d.console.color, Verbose: d.verbose})
 }

@@ -153,8 +153,16 @@ func (m *machineDiagnosis) checkClock(ctx context.Context) path.Hop {
 	return path.OKf("as the server's")
 }
 
-// checkSession opens a session as an agent does, and closes it.
 func (m *machineDiagnosis) checkSession(ctx context.Context) path.Hop {
+	w, err := m.openSession(ctx)
+	if err != nil {
+		return m.refusedSession(err)
+	}
+	return path.OKf("the service takes the authtoken (account %s, version %s)", w.AccountID, w.ServerVersion)
+}
+
+// openSession opens a session as an agent does, and closes it.
+func (m *machineDiagnosis) openSession(ctx context.Context) (tunnel.Welcome, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	up, down := make(chan *tunnel.Session, 1), make(chan error, 1)
@@ -191,15 +199,14 @@ func (m *machineDiagnosis) checkSession(ctx context.Context) path.Hop {
 		w := s.Welcome()
 		cancel()
 		<-ended
-		return path.OKf("the service takes the authtoken (account %s, version %s)", w.AccountID,
-			w.ServerVersion)
+		return w, nil
 	case err = <-down:
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
 	cancel()
 	<-ended
-	return m.refusedSession(err)
+	return tunnel.Welcome{}, err
 }
 
 func (m *machineDiagnosis) refusedSession(err error) path.Hop {

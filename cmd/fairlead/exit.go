@@ -133,6 +133,14 @@ func (o *remedyObserver) Observe(e agent.Event) {
 	o.Observer.Observe(e)
 }
 
+// withIdentityRemedy adds the remedy to an error that a server that is not trusted causes.
+func withIdentityRemedy(err error, s *agentconfig.Settings) error {
+	if remedy := identityRemedy(trust.ProblemOf(err), s); remedy != "" {
+		return fmt.Errorf("%w; %s", err, remedy)
+	}
+	return err
+}
+
 // identityRemedy returns a remedy for a server that is not trusted, or "".
 func identityRemedy(p trust.Problem, s *agentconfig.Settings) string {
 	source := trustSource(s)

@@ -4,12 +4,16 @@
 package main
 
 import (
+	"io"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/fairlead-dev/fairlead/internal/path"
 )
 
 // isPlugin reports whether the program was started by the name of kubectl's plugin. krew installs it
@@ -18,19 +22,49 @@ func isPlugin(program string) bool {
 	return strings.TrimSuffix(filepath.Base(program), ".exe") == "kubectl-fairlead"
 }
 
-// ownCommand is a command line of the program in a text of its help.
-var ownCommand = regexp.MustCompile("(?m)(^ +|`|<\\()fairlead ")
+// ownCommand matches the program's name where a command or a flag comes after it.
+var ownCommand = regexp.MustCompile(`(?m)(?:kubectl |(^|[^-\w/.]))fairlead( [a-z-])`)
+
+// pluginText makes a text name `kubectl fairlead`.
+func pluginText(text string) string {
+	return ownCommand.ReplaceAllString(text, "${1}kubectl fairlead$2")
+}
+
+// pluginWriter makes messages name `kubectl fairlead`, at their beginning, too. Each Write is a
+// message.
+type pluginWriter struct{ io.Writer }
+
+func (w pluginWriter) Write(p []byte) (int, error) {
+	text := pluginText(string(p))
+	if strings.HasPrefix(text, "fairlead: ") {
+		text = "kubectl " + text
+	}
+	if _, err := io.WriteString(w.Writer, text); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// ownNames makes the remedies of a report name `kubectl fairlead` in kubectl's plugin.
+func (c console) ownNames(r path.Report) path.Report {
+	if !c.plugin {
+		return r
+	}
+	r.Hops = slices.Clone(r.Hops)
+	for i := range r.Hops {
+		h := &r.Hops[i]
+		h.Detail, h.Fix = pluginText(h.Detail), pluginText(h.Fix)
+	}
+	return r
+}
 
 // describePlugin makes the help of cmd and of all commands below it name `kubectl fairlead`.
 func describePlugin(cmd *cobra.Command) {
 	if !cmd.HasParent() {
 		cmd.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl fairlead"}
 	}
-	cmd.Long = ownCommand.ReplaceAllString(cmd.Long, "${1}kubectl fairlead ")
-	cmd.Example = ownCommand.ReplaceAllString(cmd.Example, "${1}kubectl fairlead ")
-	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		f.Usage = ownCommand.ReplaceAllString(f.Usage, "${1}kubectl fairlead ")
-	})
+	cmd.Long, cmd.Example = pluginText(cmd.Long), pluginText(cmd.Example)
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { f.Usage = pluginText(f.Usage) })
 	for _, sub := range cmd.Commands() {
 		describePlugin(sub)
 	}

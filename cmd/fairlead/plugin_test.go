@@ -5,6 +5,8 @@ package main
 
 import (
 	"bytes"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -24,6 +26,45 @@ func TestIsPlugin_ReadsName(t *testing.T) {
 	}
 }
 
+// namesFairlead reports whether a text tells people to run fairlead, or has an error of that name.
+func namesFairlead(text string) bool {
+	text = regexp.MustCompile(`kubectl\s+fairlead`).ReplaceAllString(text, "")
+	return regexp.MustCompile(`(?m)(^|[^-/.\w])fairlead(: | [a-z-])`).MatchString(text)
+}
+
+// TestPlugin_ErrorsNameKubectl checks errors, warnings and remedies of commands that fail.
+func TestPlugin_ErrorsNameKubectl(t *testing.T) {
+	t.Parallel()
+	exposed := filepath.Join(t.TempDir(), "config.yaml")
+	must.Succeed(t, os.WriteFile(exposed, []byte("authtoken: "+goodToken+"\n"), 0o644))
+	for line, want := range map[string]string{
+		"htp":                                  "kubectl fairlead: unknown command \"htp\"; did you mean `kubectl",
+		"http":                                 "HOST:PORT or URL, and got 0; e.g. kubectl fairlead http",
+		"http 1 --url tcp://a.b:1":             "use `kubectl fairlead tcp`",
+		"http 1 --ulr x":                       "unknown flag: --ulr; did you mean --url?",
+		"tcp 1 --url tcp://a.b:1":              "run `kubectl fairlead config add-authtoken -`",
+		"http 1 --url a --log-format json":     `"cause":"--url`,
+		"start --all":                          "`kubectl fairlead start --help`",
+		"api endpoints list":                   "run `kubectl fairlead login`",
+		"login flk_x":                          "kubectl fairlead login takes no key",
+		"policy check":                         "kubectl fairlead policy check needs files",
+		"doctor --context x":                   "kubectl fairlead doctor without a URL",
+		"doctor --config " + exposed + "-none": "kubectl fairlead config check",
+		"doctor --server https://s":            "kubectl fairlead config add-authtoken -",
+		"doctor --server https://s -o json":    "kubectl fairlead config add-authtoken -",
+		"status":                               "kubectl fairlead login --server",
+		"config check --config " + exposed:     "kubectl fairlead: warning: others can read",
+	} {
+		var out bytes.Buffer
+		env := map[string]string{"HOME": t.TempDir()}
+		code := run(t.Context(), strings.Fields(line), console{plugin: true, in: strings.NewReader(""), out: &out,
+			err: &out, env: func(k string) string { return env[k] }})
+		if code == 0 || !strings.Contains(out.String(), want) || namesFairlead(out.String()) {
+			t.Errorf("`%s` exits with %d and prints, without %q:\n%s", line, code, want, &out)
+		}
+	}
+}
+
 // TestPlugin_HelpNamesKubectl checks the help of every command: no line tells people to run
 // fairlead, which krew does not install.
 func TestPlugin_HelpNamesKubectl(t *testing.T) {
@@ -31,13 +72,12 @@ func TestPlugin_HelpNamesKubectl(t *testing.T) {
 	var out bytes.Buffer
 	root := newRoot(console{plugin: true, out: &out, err: &out, env: func(string) string { return "" }})
 	root.SetOut(&out)
-	direct := regexp.MustCompile("(?m)(^ +|`|<\\()fairlead ")
 	var visit func(cmd *cobra.Command)
 	visit = func(cmd *cobra.Command) {
 		out.Reset()
 		must.Succeed(t, cmd.Help())
 		if !strings.Contains(out.String(), "kubectl "+strings.Join(strings.Fields(cmd.CommandPath())[1:], " ")) ||
-			direct.MatchString(out.String()) {
+			namesFairlead(out.String()) {
 			t.Errorf("help of `%s`:\n%s", cmd.CommandPath(), &out)
 		}
 		for _, sub := range cmd.Commands() {

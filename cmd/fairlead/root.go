@@ -19,9 +19,10 @@ call. Nothing becomes public unless you give --binding public.
 First time:
   fairlead config add-authtoken - --server https://fairlead.example.net:8443 --ca-file ca.crt
   fairlead http 8080 --url http://hello.demo        # then, in a pod: curl http://hello.demo
+  fairlead status                                   # what is in force, and what is wrong with it
 
 Settings come from flags, else from the environment (FAIRLEAD_SERVER_URL, FAIRLEAD_AUTHTOKEN,
-FAIRLEAD_CA_FILE, FAIRLEAD_CA_SHA256, FAIRLEAD_CONFIG), else from the config file
+FAIRLEAD_API_KEY, FAIRLEAD_CA_FILE, FAIRLEAD_CA_SHA256, FAIRLEAD_CONFIG), else from the config file
 (~/.config/fairlead/config.yaml). Connections to the server honour HTTPS_PROXY, ALL_PROXY and
 NO_PROXY.
 
@@ -37,6 +38,9 @@ Exit codes:
 
 // run executes one command line and returns the exit code.
 func run(ctx context.Context, args []string, c console) int {
+	if c.plugin {
+		c.err = pluginWriter{c.err}
+	}
 	root := newRoot(c)
 	root.SetArgs(args)
 	root.SetIn(c.in)
@@ -58,7 +62,7 @@ func newRoot(c console) *cobra.Command {
 	}
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(newHTTP(c), newTCP(c), newTunnel(c), newStart(c), newDoctor(c), newAPI(c), newPolicy(c),
-		newConfig(c))
+		newConfig(c), newLogin(c), newLogout(c), newStatus(c))
 	cli.Setup(root, cli.TerminalColumns(c.out, c.env))
 	if c.plugin {
 		describePlugin(root)

@@ -13,14 +13,15 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/agent"
 	"github.com/fairlead-dev/fairlead/internal/agent/agentconfig"
 	"github.com/fairlead-dev/fairlead/internal/cli"
-	"github.com/fairlead-dev/fairlead/internal/trust"
 )
+
+const configFlagHelp = "config `FILE`; default $XDG_CONFIG_HOME/fairlead/config.yaml"
 
 // addSettings adds the flags that name the server and the authorities to trust. Commands that use
 // an authtoken add its flag themselves.
 func addSettings(cmd *cobra.Command, f *agentconfig.Flags) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.Config, "config", "", "config `FILE`; default $XDG_CONFIG_HOME/fairlead/config.yaml")
+	flags.StringVar(&f.Config, "config", "", configFlagHelp)
 	flags.StringVar(&f.ServerURL, "server", "", "`URL` of fairlead-server, https://HOST[:PORT]")
 	flags.StringVar(&f.CAFile, "ca-file", "",
 		"PEM `FILE` of the certificate authorities to trust; default the system's")
@@ -72,10 +73,7 @@ func connectionOptions(s *agentconfig.Settings) (agent.Options, error) {
 	if s.AuthtokenSource() == "" {
 		noToken = &agentconfig.CredentialError{Msg: "no authtoken is configured: " + agentconfig.AuthtokenHint}
 	}
-	tlsConfig, noTrust := trust.Options{CAFile: s.CAFile.Text, CASHA256: s.CASHA256.Text}.ClientConfig()
-	if noTrust != nil {
-		noTrust = cli.Usagef("%s: %v", trustSource(s), noTrust)
-	}
+	tlsConfig, noTrust := trustConfig(s)
 	if err := errors.Join(noServer, noToken, noTrust); err != nil {
 		return agent.Options{}, asUsageErrors(err)
 	}

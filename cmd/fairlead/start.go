@@ -22,7 +22,8 @@ tunnel serves with flags:
 
 ` + agentconfig.EndpointsHelp + `
 
-Nothing is served while any chosen entry has an error; all errors are listed. When the service
+Nothing is served while the file has an error, in an entry that is not chosen, too; all errors are
+listed. When the service
 refuses one of several, because its URL is taken, say, the others are served, and the agent keeps
 trying that one. When the service refuses all of them, the agent exits with the code of the first.
 Exit codes: fairlead --help.`
@@ -54,73 +55,74 @@ func newStart(c console) *cobra.Command {
 	return cmd
 }
 
-// selectEndpoints validates the endpoints and tunnels of the config file that names or all select.
+// selectEndpoints validates all of the config file, and returns the endpoints and tunnels that names
+// or all select.
 func selectEndpoints(s *agentconfig.Settings, names []string, all bool) ([]agent.Endpoint, error) {
 	specs, problems := s.EndpointSpecs()
-	if len(problems) > 0 {
-		return nil, &usageErrors{problems}
+	selected, errs := selectSpecs(s, specs, names, all)
+	if len(specs)+len(problems) == 0 {
+		return nil, errors.Join(errs...)
 	}
-	if len(specs) == 0 {
-		return nil,
-			cli.Usagef(
-				"config file %q has no endpoints and no tunnels; `fairlead start --help` shows how they are written",
-				s.Path)
-	}
-	switch {
-	case all && len(names) > 0:
-		return nil, cli.Usagef("--all and names exclude each other: give one of them")
-	case !all && len(names) == 0:
-		return nil, cli.Usagef("give --all, or names; config file %q has %s", s.Path,
-			strings.Join(specNames(specs), ", "))
-	case !all:
-		var err error
-		if specs, err = selectSpecs(s, specs, names); err != nil {
-			return nil, err
-		}
-	}
-	return validateSpecs(specs)
+	endpoints, broken := validateSpecs(specs, selected)
+	return endpoints, errors.Join(slices.Concat(errs, problems, broken)...)
 }
 
 func selectSpecs(
-	s *agentconfig.Settings, specs []*agentconfig.EndpointSpec, names []string,
-) ([]*agentconfig.EndpointSpec, error) {
-	var selected []*agentconfig.EndpointSpec
-	var unknown []error
+	s *agentconfig.Settings, specs []*agentconfig.EndpointSpec, names []string, all bool,
+) (selected []*agentconfig.EndpointSpec, errs []error) {
+	there := strings.Join(specNames(specs), ", ")
+	switch {
+	case len(specs) == 0:
+		errs = append(errs, cli.Usagef("config file %q has no endpoints and no tunnels; `fairlead start --help` "+
+			"shows how they are written", s.Path))
+	case all && len(names) > 0:
+		errs = append(errs, cli.Usagef("--all and names exclude each other: give one of them"))
+	case all:
+		return specs, nil
+	case len(names) == 0:
+		errs = append(errs, cli.Usagef("give --all, or names; config file %q has %s", s.Path, there))
+	}
+	if len(errs) > 0 {
+		return nil, errs
+	}
 	for i, name := range names {
 		at := slices.IndexFunc(specs, func(e *agentconfig.EndpointSpec) bool { return e.Name == name })
 		switch {
 		case slices.Contains(names[:i], name):
 		case at < 0:
-			unknown = append(unknown, cli.Usagef("config file %q has no endpoint or tunnel %q; it has %s", s.Path,
-				account.Shorten(name), strings.Join(specNames(specs), ", ")))
+			errs = append(errs, cli.Usagef("config file %q has no endpoint or tunnel %q; it has %s", s.Path,
+				account.Shorten(name), there))
 		default:
 			selected = append(selected, specs[at])
 		}
 	}
-	if len(unknown) > 0 {
-		return nil, &usageErrors{unknown}
-	}
-	return selected, nil
+	return selected, errs
 }
 
-func specNames(specs []*agentconfig.EndpointSpec) []string {
-	names := make([]string, len(specs))
-	for i, e := range specs {
-		names[i] = e.Name
+// specNames returns the names that are usable.
+func specNames(specs []*agentconfig.EndpointSpec) (names []string) {
+	for _, e := range specs {
+		if e.Name != "" {
+			names = append(names, e.Name)
+		}
 	}
 	return names
 }
 
-// validateSpecs returns what the agent binds, or every error of any spec as usageErrors.
-func validateSpecs(specs []*agentconfig.EndpointSpec) ([]agent.Endpoint, error) {
-	var errs []error
-	var endpoints []agent.Endpoint
-	byAddress := map[string]*agentconfig.EndpointSpec{} // by binding, host and port
+// validateSpecs returns what the agent binds for the selected ones of specs, the errors of all specs,
+// and those of addresses that several selected ones have.
+func validateSpecs(specs, selected []*agentconfig.EndpointSpec) (endpoints []agent.Endpoint, errs []error) {
+	valid := map[*agentconfig.EndpointSpec]agent.Endpoint{}
 	for _, spec := range specs {
 		e, broken := validateFileSpec(spec)
 		for _, err := range broken {
 			errs = append(errs, err)
 		}
+		valid[spec] = e
+	}
+	byAddress := map[string]*agentconfig.EndpointSpec{} // by binding, host and port
+	for _, spec := range selected {
+		e := valid[spec]
 		endpoints = append(endpoints, e)
 		if spec.Tunnel || e.URL.Host == "" {
 			continue
@@ -132,10 +134,7 @@ func validateSpecs(specs []*agentconfig.EndpointSpec) ([]agent.Endpoint, error) 
 		}
 		byAddress[key] = spec
 	}
-	if len(errs) > 0 {
-		return nil, &usageErrors{errs}
-	}
-	return endpoints, nil
+	return endpoints, errs
 }
 
 // validateFileSpec validates an item of the config file. A field whose form is wrong has that error

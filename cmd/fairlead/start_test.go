@@ -113,25 +113,29 @@ func TestStart_ListsAllErrors(t *testing.T) {
   - {name: c, url: "tcp://db.demo:1", upstream: 1, upstream_protocol: http1, binding: none}
   - {name: d, url: "tcp://db.demo:1"}
   - {name: good, url: "http://good.demo", upstream: 1}
+  - {url: "http://nameless.demo"}
 tunnels:
   - {name: e, upstream: 1}
 `
 	path := configFile(t, nil, bad)
+	ofFile := []string{
+		`line 2: endpoint "a": unknown field "colour"`,
+		`line 2: endpoint "a": url "ftp://x": the scheme must be http or tcp`,
+		`line 2: endpoint "a": upstream "x y": only printable`,
+		`line 3: endpoint "b": host_header "rewrite": a tcp endpoint has none`,
+		`line 4: endpoint "c": binding "none": must be kubernetes, internal or public`,
+		`line 5: endpoint "d": upstream is missing`,
+		`line 9: tunnel "e": labels "": at least one label is required`,
+		`line 7: endpoints[5]: name "": each entry needs a name`,
+		`line 7: endpoints[5]: upstream is missing`,
+	}
 	for name, c := range map[string]struct {
 		args []string
-		want []string
+		want []string // beside those of the file
 	}{
 		"all": {[]string{"start", "--all"}, []string{
-			`line 2: endpoint "a": unknown field "colour"`,
-			`line 2: endpoint "a": url "ftp://x": the scheme must be http or tcp`,
-			`line 2: endpoint "a": upstream "x y": only printable`,
-			`line 3: endpoint "b": host_header "rewrite": a tcp endpoint has none`,
-			`line 4: endpoint "c": binding "none": must be kubernetes, internal or public`,
-			`line 5: endpoint "d": upstream is missing`,
-			`line 5: endpoint "d": url "tcp://db.demo:1": endpoint "b" has this host and port, too`,
-			`line 8: tunnel "e": labels "": at least one label is required`,
-		}},
-		"one": {[]string{"start", "good", "e"}, []string{`line 8: tunnel "e": labels`}},
+			`line 5: endpoint "d": url "tcp://db.demo:1": endpoint "b" has this host and port, too`}},
+		"one": {[]string{"start", "good"}, nil},
 		"no such one": {[]string{"start", "goof", "x"},
 			[]string{`has no endpoint or tunnel "goof"; it has a, b, c, d, good, e`, `tunnel "x"`}},
 		"none": {[]string{"start"}, []string{"give --all, or names"}},
@@ -139,6 +143,7 @@ tunnels:
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			c.want = append(c.want, ofFile...)
 			r := fairlead(t, map[string]string{agentconfig.EnvAuthtoken: goodToken,
 				agentconfig.EnvServerURL: "https://127.0.0.1:1"}, "", append(c.args, "--config", path)...)
 			if r.code != exitUsage || r.out != "" || strings.Count(r.err, "\n") != len(c.want) {
@@ -154,6 +159,21 @@ tunnels:
 	if r := fairlead(t, nil, "", "start", "--all", "--config", configFile(t, nil, "")); r.code != exitUsage ||
 		!strings.Contains(r.err, "has no endpoints and no tunnels") {
 		t.Errorf("an empty file: %+v", r)
+	}
+}
+
+// TestStart_ListsSettingsWithEndpoints: one run is enough to mend a file, for start and config check.
+func TestStart_ListsSettingsWithEndpoints(t *testing.T) {
+	t.Parallel()
+	path := configFile(t, nil, "server_url: ftp://x\ncolour: red\nca_sha256: zz\nendpoints:\n- {name: a}\n")
+	for _, args := range [][]string{{"start", "a"}, {"start", "--all"}, {"config", "check"}} {
+		r := fairlead(t, nil, "", append(args, "--config", path)...)
+		for _, want := range []string{`unknown key "colour"`, "the scheme must be https", `ca-sha256 "zz"`,
+			"no authtoken is configured", `endpoint "a": url is missing`, `endpoint "a": upstream is missing`} {
+			if !strings.Contains(r.err, want) || strings.Count(r.err, "\n") != 6 {
+				t.Errorf("%v: no %q in\n%s", args, want, r.err)
+			}
+		}
 	}
 }
 
@@ -192,10 +212,13 @@ func TestConfigCheck_ChecksPolicies(t *testing.T) {
       on_http_request:
         - actions: [{type: nonsense}]
   - {name: ok, url: "http://ok.demo", upstream: 1, traffic_policy: "on_http_request: []"}
+  - {name: both, url: "ftp://x", upstream: 1, traffic_policy: "on_http_request: 7"}
 `
 	r := fairlead(t, env, "", "config", "check", "--config", configFile(t, nil, bad))
-	if r.code != exitUsage || strings.Count(r.err, "\n") != 1 ||
-		!strings.Contains(r.err, `line 5: endpoint "web": traffic_policy: `) || !strings.Contains(r.err, "nonsense") {
+	if r.code != exitUsage || strings.Count(r.err, "\n") != 3 ||
+		!strings.Contains(r.err, `line 5: endpoint "web": traffic_policy: `) || !strings.Contains(r.err, "nonsense") ||
+		!strings.Contains(r.err, `endpoint "both": traffic_policy: `) ||
+		!strings.Contains(r.err, `endpoint "both": url "ftp://x"`) {
 		t.Errorf("%+v", r)
 	}
 }

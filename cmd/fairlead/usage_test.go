@@ -208,7 +208,7 @@ func TestConfigCheck_NamesEverythingWrong(t *testing.T) {
 	must.Succeed(t, os.WriteFile(path, []byte(text), 0o600))
 	r := fairlead(t, nil, "", "config", "check", "--config", path)
 	wants := []string{`unknown key "authtokn"`, "is an API key", "the scheme must be https", `ca-sha256 "zz"`,
-		"each entry needs a name", "the hostname must be"}
+		"each entry needs a name", "the hostname must be", "endpoints[1]: upstream is missing"}
 	for _, want := range wants {
 		if !strings.Contains(r.err, want) {
 			t.Errorf("%q is not named", want)
@@ -322,7 +322,8 @@ func TestHTTP_JSONErrors(t *testing.T) {
 func TestHelp_HasExamples(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{}, {"http"}, {"tcp"}, {"tunnel"}, {"start"}, {"doctor"}, {"config"},
-		{"config", "add-authtoken"}, {"config", "check"}, {"policy"}, {"policy", "check"}, {"version"}} {
+		{"config", "add-authtoken"}, {"config", "check"}, {"policy"}, {"policy", "check"}, {"version"},
+		{"login"}, {"logout"}, {"status"}} {
 		r := fairlead(t, nil, "", append(args, "--help")...)
 		if r.code != 0 || !strings.Contains(r.out, "fairlead "+strings.Join(args, " ")) {
 			t.Errorf("%v: %+v", args, r)

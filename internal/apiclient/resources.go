@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -46,6 +47,14 @@ func (c *Client) ListEndpoints(ctx context.Context, f account.EndpointFilter) (*
 		return nil, err
 	}
 	return all, nil
+}
+
+// FirstEndpoints reads the first page of the list of endpoints; without an answer it is empty.
+func (c *Client) FirstEndpoints(ctx context.Context, limit int) (page EndpointSnapshot, err error) {
+	p := endpointPage{Endpoints: &page.Endpoints}
+	_, err = c.call(ctx, http.MethodGet, resource.Endpoints, url.Values{"limit": {strconv.Itoa(limit)}}, nil, &p)
+	page.Version, page.AccountID, page.StoreID = p.ResourceVersion, p.AccountID, p.StoreID
+	return page, err
 }
 
 // Endpoint reads one endpoint.

@@ -5,13 +5,20 @@ package cli
 
 import (
 	"bytes"
+	"crypto/fips140"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead-dev/fairlead/internal/version"
 	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
@@ -65,7 +72,7 @@ func TestVersion_NamesFIPSMode(t *testing.T) {
 	if os.Getenv(child) != "" {
 		root := program(0, &bytes.Buffer{})
 		root.SetOut(os.Stdout)
-		root.SetArgs([]string{"--version"})
+		root.SetArgs([]string{"version", "-o", "json"})
 		must.Succeed(t, root.Execute())
 		return
 	}
@@ -73,11 +80,41 @@ func TestVersion_NamesFIPSMode(t *testing.T) {
 		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestVersion_NamesFIPSMode$")
 		cmd.Env = append(os.Environ(), child+"=1", "GODEBUG=fips140="+mode)
 		out, err := cmd.CombinedOutput()
-		if err != nil || !bytes.Contains(out, []byte("prog ")) {
+		var got build // what follows it is of the test's own
+		err = errors.Join(err, json.NewDecoder(bytes.NewReader(out)).Decode(&got))
+		if err != nil || got.Program != "prog" {
 			t.Fatalf("fips140=%s: %v: %s", mode, err, out)
 		}
-		if got := bytes.Contains(out, []byte(", FIPS 140-3)")); got != want {
-			t.Errorf("fips140=%s: --version says FIPS: %v: %s", mode, got, out)
+		if got.FIPS140 != want || strings.Contains(got.String(), ", FIPS 140-3)") != want {
+			t.Errorf("fips140=%s: %s, %v", mode, out, got)
 		}
+	}
+}
+
+// TestVersion_PrintsJSON compares the fields, which scripts read, with the line for people.
+func TestVersion_PrintsJSON(t *testing.T) {
+	t.Parallel()
+	answer := func(args ...string) string {
+		var out bytes.Buffer
+		root := program(0, &out)
+		root.SetArgs(args)
+		if err := root.Execute(); err != nil {
+			return err.Error()
+		}
+		return out.String()
+	}
+	var got map[string]any
+	must.Succeed(t, json.Unmarshal([]byte(answer("version", "-o", "json")), &got))
+	want := map[string]any{"program": "prog", "version": version.String(), "revision": version.Revision(),
+		"go_version": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH, "fips140": fips140.Enabled()}
+	if !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if line := answer("version"); line != answer("--version") || !strings.HasPrefix(line, fmt.Sprintf(
+		"prog %s (revision %s, %s, %s", want["version"], want["revision"], want["go_version"], want["platform"])) {
+		t.Errorf("the line is %q", line)
+	}
+	if refused := answer("version", "-o", "yaml"); refused != `--output "yaml": must be text or json` {
+		t.Errorf("another format: %s", refused)
 	}
 }

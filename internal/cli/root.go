@@ -4,34 +4,21 @@
 package cli
 
 import (
-	"crypto/fips140"
 	"fmt"
-	"runtime"
 	"strings"
 
 	"github.com/spf13/cobra"
-
-	"github.com/fairlead-dev/fairlead/internal/version"
 )
 
 // Setup adds version, --version, help and completion to a root command whose subcommands are
 // complete. Help has lines of at most columns.
 func Setup(root *cobra.Command, columns int) {
-	root.Version = version.String()
-	mode := ""
-	if fips140.Enabled() {
-		mode = ", FIPS 140-3"
-	}
-	line := fmt.Sprintf("%s %s (revision %s, %s, %s/%s%s)\n", root.Name(), version.String(), version.Revision(),
-		runtime.Version(), runtime.GOOS, runtime.GOARCH, mode)
-	root.SetVersionTemplate(line)
+	info := currentBuild(root)
+	root.Version = info.Version
+	root.SetVersionTemplate(info.String())
 	root.InitDefaultVersionFlag()
 	root.Flags().Lookup("version").Usage = "print the version"
-	root.AddCommand(&cobra.Command{
-		Use: "version", Short: "Print the version", Example: "  " + root.Name() + " version",
-		Args: NoArguments,
-		Run:  func(cmd *cobra.Command, _ []string) { _, _ = fmt.Fprint(cmd.OutOrStdout(), line) },
-	})
+	root.AddCommand(newVersion(info))
 	root.SetHelpCommand(newHelp(root))
 	addManpages(root)
 	root.InitDefaultCompletionCmd("completion")

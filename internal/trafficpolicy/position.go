@@ -4,6 +4,7 @@
 package trafficpolicy
 
 import (
+	"fmt"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -86,4 +87,32 @@ func (l lines) explainTab(p *Problem) *Problem {
 		}
 	}
 	return p
+}
+
+// FieldAt returns the path of the field at a place of a document, such as
+// on_http_request[0].actions[1].type; "" for the whole document, and for one that is not YAML.
+func FieldAt(text string, line, column int) string {
+	if len(text) > MaxBytes {
+		return ""
+	}
+	root, problem := parse(fromJSON(text))
+	if root == nil || problem != nil {
+		return ""
+	}
+	return lastField(root, "", line, column)
+}
+
+// lastField returns the path of the last field below n that does not begin after a place, or n's own.
+func lastField(n *yaml.Node, path string, line, column int) string {
+	last := path
+	for i, child := range n.Content {
+		at, name := child, fmt.Sprintf("%s[%d]", path, i)
+		if n.Kind == yaml.MappingNode {
+			at, name = n.Content[i&^1], strings.TrimPrefix(path+"."+n.Content[i&^1].Value, ".")
+		}
+		if at.Line < line || at.Line == line && at.Column <= column {
+			last = lastField(child, name, line, column)
+		}
+	}
+	return last
 }

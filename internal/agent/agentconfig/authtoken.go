@@ -11,52 +11,21 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// CredentialError reports a missing or malformed authtoken. It never holds the secret.
-type CredentialError struct{ Msg string }
-
-// Error returns the sentence.
-func (e *CredentialError) Error() string { return e.Msg }
-
 // AuthtokenHint is the remedy for a missing or refused authtoken.
 const AuthtokenHint = "run `fairlead config add-authtoken -` and paste an authtoken, or set " + EnvAuthtoken
-
-const maxToken = 256
 
 // CheckAuthtoken checks the form of an authtoken. source names it in the error, which is a
 // *CredentialError.
 func CheckAuthtoken(source, token string) error {
-	bad := func(why string) error { return &CredentialError{Msg: source + " " + why} }
-	switch {
-	case token == "":
-		return bad("is empty; " + AuthtokenHint)
-	case strings.HasPrefix(token, account.APIKeyPrefix):
-		return bad("is an API key (" + account.APIKeyPrefix +
-			"…), which is for the HTTP API; an agent needs an authtoken (" +
-			account.AuthtokenPrefix + "…), made by `fairlead-server authtoken create`")
-	case !strings.HasPrefix(token, account.AuthtokenPrefix):
-		return bad("is not an authtoken: those begin with " + account.AuthtokenPrefix + "; " + AuthtokenHint)
-	case len(token) > maxToken:
-		return bad(fmt.Sprintf("is too long for an authtoken (at most %d characters); paste only the token", maxToken))
-	}
-	for _, c := range []byte(token[len(account.AuthtokenPrefix):]) {
-		if !strings.ContainsRune("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_", rune(c)) {
-			return bad("holds a character that no authtoken has; paste it again, whole and on one line")
-		}
-	}
-	if len(token) == len(account.AuthtokenPrefix) {
-		return bad("is cut off after its prefix; paste it again, whole")
-	}
-	return nil
+	return checkForm(source, token, credentialForm{noun: "an authtoken", prefix: account.AuthtokenPrefix,
+		hint: AuthtokenHint, otherPrefix: account.APIKeyPrefix,
+		other: "is an API key (" + account.APIKeyPrefix + "…), which is for the HTTP API; an agent needs an " +
+			"authtoken (" + account.AuthtokenPrefix + "…), made by `fairlead-server authtoken create`"})
 }
 
 // ReadAuthtoken reads one authtoken and nothing else, e.g. from standard input, and checks it.
 func ReadAuthtoken(source string, r io.Reader) (string, error) {
-	data, err := io.ReadAll(io.LimitReader(r, 4096))
-	if err != nil {
-		return "", fmt.Errorf("reading the authtoken from %s: %w", source, err)
-	}
-	token := strings.TrimSpace(string(data))
-	return token, CheckAuthtoken("the text from "+source, token)
+	return readCredential(source, r, CheckAuthtoken)
 }
 
 func readAuthtokenFile(path string) (string, error) {

@@ -23,7 +23,8 @@ import (
 // `fairlead http`, `tcp` or `tunnel`, or as an item of endpoints or tunnels in the config file.
 // Values are not validated.
 type EndpointSpec struct {
-	// Endpoint has all fields but those below. Its Name is unique in the config file.
+	// Endpoint has all fields but those below. Its Name is unique in the config file; "" when the file
+	// has none that is usable.
 	agent.Endpoint
 
 	Tunnel         bool   // a labelled tunnel: it has Labels and no URL
@@ -35,6 +36,7 @@ type EndpointSpec struct {
 	Errors []*SpecError // wrong types, unknown and duplicate fields in the config file
 
 	file  *file
+	place string         // such as endpoints[0]
 	lines map[string]int // by field
 }
 
@@ -53,7 +55,7 @@ func (e *SpecError) Error() string {
 }
 
 // EndpointSpecs returns the endpoints and tunnels of the config file in file order. problems are
-// the errors that leave an item without a usable name; each names file and line.
+// those of lists, of what is no item, and of names that are not usable; each names file and line.
 func (s *Settings) EndpointSpecs() (specs []*EndpointSpec, problems []error) {
 	for _, key := range []string{KeyEndpoints, KeyTunnels} {
 		node := s.file.lists[key]
@@ -69,9 +71,12 @@ func (s *Settings) EndpointSpecs() (specs []*EndpointSpec, problems []error) {
 			e, err := s.file.parseSpec(key, i, resolveAlias(item))
 			if err != nil {
 				problems = append(problems, err)
+			}
+			if e == nil {
 				continue
 			}
-			if twin := slices.IndexFunc(specs, func(o *EndpointSpec) bool { return o.Name == e.Name }); twin >= 0 {
+			if twin := slices.IndexFunc(specs, func(o *EndpointSpec) bool { return o.Name == e.Name }); twin >= 0 &&
+				err == nil {
 				problems = append(problems,
 					s.file.errorAt(item,
 						"the name %q is taken by the entry at line %d; names are unique over endpoints and tunnels",
@@ -85,6 +90,9 @@ func (s *Settings) EndpointSpecs() (specs []*EndpointSpec, problems []error) {
 
 // Title names the item for messages, such as `endpoint "web"`.
 func (e *EndpointSpec) Title() string {
+	if e.Name == "" {
+		return e.place
+	}
 	if e.Tunnel {
 		return fmt.Sprintf("tunnel %q", e.Name)
 	}
@@ -96,19 +104,23 @@ func (e *EndpointSpec) HasError(field string) bool {
 	return slices.ContainsFunc(e.Errors, func(err *SpecError) bool { return err.Field == field })
 }
 
-// parseSpec reads one item. It fails only when the item has no usable name.
+// parseSpec reads one item. Beside the error about a name that is not usable it returns the item
+// without its name; nil for what has no fields.
 func (f *file) parseSpec(key string, index int, n *yaml.Node) (*EndpointSpec, error) {
 	if n.Kind != yaml.MappingNode {
 		return nil, f.errorAt(n, "%s[%d] must have fields, as in \"name: web\"", key, index)
 	}
-	e := &EndpointSpec{Tunnel: key == KeyTunnels, Line: n.Line, file: f, lines: map[string]int{}}
+	e := &EndpointSpec{Tunnel: key == KeyTunnels, Line: n.Line, file: f, lines: map[string]int{},
+		place: fmt.Sprintf("%s[%d]", key, index)}
 	for i := 0; i < len(n.Content); i += 2 {
 		if n.Content[i].Value == "name" {
-			e.Name = resolveAlias(n.Content[i+1]).Value
+			e.Name = scalarText(resolveAlias(n.Content[i+1]))
 		}
 	}
+	var unusable error
 	if rule := brokenNameRule(e.Name); rule != "" {
-		return nil, f.errorAt(n, "%s[%d]: name %q: %s", key, index, account.Shorten(e.Name), rule)
+		unusable = f.errorAt(n, "%s: name %q: %s", e.place, account.Shorten(e.Name), rule)
+		e.Name = ""
 	}
 	for i := 0; i < len(n.Content); i += 2 {
 		name := n.Content[i].Value
@@ -117,7 +129,9 @@ func (f *file) parseSpec(key string, index int, n *yaml.Node) (*EndpointSpec, er
 			continue
 		}
 		e.lines[name] = n.Content[i].Line
-		e.parseField(name, resolveAlias(n.Content[i+1]))
+		if name != "name" {
+			e.parseField(name, resolveAlias(n.Content[i+1]))
+		}
 	}
 	if e.lines["traffic_policy"] != 0 && e.lines["traffic_policy_file"] != 0 {
 		e.addError("traffic_policy_file", "traffic_policy and traffic_policy_file exclude each other: give one of them")
@@ -125,7 +139,7 @@ func (f *file) parseSpec(key string, index int, n *yaml.Node) (*EndpointSpec, er
 	if !e.Tunnel && e.Binding == "" {
 		e.Binding = account.BindingKubernetes
 	}
-	return e, nil
+	return e, unusable
 }
 
 func (e *EndpointSpec) addError(field, format string, args ...any) {
@@ -199,7 +213,7 @@ func (e *EndpointSpec) parseField(field string, n *yaml.Node) {
 			return
 		}
 		*map[string]*string{
-			"name": &e.Name, "url": &e.URLText, "binding": &e.Binding, "description": &e.Description,
+			"url": &e.URLText, "binding": &e.Binding, "description": &e.Description,
 			"metadata": &e.Metadata, "upstream": &e.Target, "upstream_protocol": &e.Upstream.Protocol,
 			"upstream_ca_file": &e.UpstreamCAFile, "host_header": &e.HostMode,
 		}[field] = scalarText(n)

@@ -23,6 +23,7 @@ import (
 const (
 	KeyServerURL = "server_url"
 	KeyAuthtoken = "authtoken"
+	KeyAPIKey    = "api_key"
 	KeyCAFile    = "ca_file"
 	KeyCASHA256  = "ca_sha256"
 	KeyEndpoints = "endpoints"
@@ -30,7 +31,9 @@ const (
 )
 
 // scalarKeys are the keys with a text as value; the others have a list of endpoint specs.
-func scalarKeys() []string { return []string{KeyServerURL, KeyAuthtoken, KeyCAFile, KeyCASHA256} }
+func scalarKeys() []string {
+	return []string{KeyServerURL, KeyAuthtoken, KeyAPIKey, KeyCAFile, KeyCASHA256}
+}
 
 func knownKeys() []string { return append(scalarKeys(), KeyEndpoints, KeyTunnels) }
 
@@ -161,9 +164,18 @@ func (f *file) errorAt(n *yaml.Node, format string, args ...any) error {
 	return fmt.Errorf("config file %q line %d: %s", f.path, n.Line, fmt.Sprintf(format, args...))
 }
 
-// readableByOthers reports whether other users may read the authtoken in the file.
-func (f *file) readableByOthers() bool {
-	return runtime.GOOS != "windows" && f.values[KeyAuthtoken] != "" && f.mode.Perm()&0o044 != 0
+// readableByOthers returns the credentials in the file that other users may read, "" for none.
+func (f *file) readableByOthers() string {
+	var exposed []string
+	for _, c := range [][2]string{{KeyAuthtoken, "the authtoken"}, {KeyAPIKey, "the API key"}} {
+		if f.values[c[0]] != "" {
+			exposed = append(exposed, c[1])
+		}
+	}
+	if runtime.GOOS == "windows" || f.mode.Perm()&0o044 == 0 {
+		return ""
+	}
+	return strings.Join(exposed, " and ")
 }
 
 // source names a key of the file for messages.

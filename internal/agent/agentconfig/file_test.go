@@ -39,7 +39,7 @@ func TestLoad_ErrorsNameFileLineAndRemedy(t *testing.T) {
 		"far too large": {strings.Repeat("# filler\n", 200000), "is larger than 1024 KiB"},
 		"several mistakes": {"serve: a\nca_file: [a]\nca_file: b\n",
 			`line 1: unknown key "serve"; known keys are ` +
-				`server_url, authtoken, ca_file, ca_sha256, endpoints, tunnels`},
+				`server_url, authtoken, api_key, ca_file, ca_sha256, endpoints, tunnels`},
 		"and the next":     {"serve: a\nca_file: [a]\n", `line 2: the value of "ca_file" must be a text`},
 		"key is a mapping": {"? {a: b}\n: c\n", "unknown key"},
 	} {

@@ -12,11 +12,13 @@ import (
 )
 
 // Flags are the settings given on the command line; "" means not given. There is no flag for the
-// authtoken itself: process arguments are visible to every user of the machine.
+// authtoken or the API key itself: process arguments are visible to every user of the machine.
 type Flags struct {
 	Config        string
+	CreatesConfig bool // CreatesConfig is set when the command makes a config file that is not there.
 	ServerURL     string
 	AuthtokenFile string // a path, or "-" for standard input
+	APIKeyFile    string
 	CAFile        string
 	CASHA256      string
 }
@@ -36,6 +38,7 @@ type Settings struct {
 	Warnings  []string // sentences
 
 	file          *file
+	apiKey        Value
 	authtoken     Value
 	authtokenFile string // path of --authtoken-file, "" = none, or standard input
 	mu            sync.Mutex
@@ -55,7 +58,7 @@ func Load(flags Flags, env Getenv, stdin io.Reader) (*Settings, error) {
 	}
 	f := newFile("")
 	if path != "" {
-		if f, err = readFile(path, explicit); f == nil {
+		if f, err = readFile(path, explicit && !flags.CreatesConfig); f == nil {
 			return nil, err
 		}
 	}
@@ -63,10 +66,10 @@ func Load(flags Flags, env Getenv, stdin io.Reader) (*Settings, error) {
 		Value{flags.ServerURL, "--server"},
 		Value{env(EnvServerURL), EnvServerURL},
 		Value{f.values[KeyServerURL], f.source(KeyServerURL)})}
-	err = errors.Join(err, s.resolveTrust(flags, env, f), s.resolveToken(flags, env, f, stdin))
-	if f.readableByOthers() {
-		s.Warnings = append(s.Warnings, fmt.Sprintf("others can read the authtoken in %s; run: chmod 600 %s", path,
-			path))
+	err = errors.Join(err, s.resolveTrust(flags, env, f), s.resolveToken(flags, env, f, stdin),
+		s.resolveAPIKey(flags, env, f))
+	if exposed := f.readableByOthers(); exposed != "" {
+		s.Warnings = append(s.Warnings, fmt.Sprintf("others can read %s in %s; run: chmod 600 %[2]s", exposed, path))
 	}
 	return s, err
 }

@@ -74,6 +74,27 @@ func TestLoad_Precedence(t *testing.T) {
 	}
 }
 
+func TestLoad_APIKeyPrecedence(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := write(t, filepath.Join(dir, "config.yaml"), "api_key: flk_file\n", 0o600)
+	keyFile := write(t, filepath.Join(dir, "key"), "flk_flag\n", 0o600)
+	for want, c := range map[string]struct {
+		flags Flags
+		env   Getenv
+	}{
+		"flk_flag --api-key-file " + keyFile: {Flags{APIKeyFile: keyFile}, env(EnvConfig, path, EnvAPIKey, "flk_env")},
+		"flk_env FAIRLEAD_API_KEY":           {Flags{}, env(EnvConfig, path, EnvAPIKey, "flk_env")},
+		"flk_file api_key in " + path:        {Flags{}, env(EnvConfig, path, EnvAPIKey, " ")},
+		" ":                                  {Flags{}, env("HOME", dir)},
+	} {
+		s, err := Load(c.flags, c.env, nil)
+		if err != nil || s.APIKey()+" "+s.APIKeySource() != want || s.APIKeyStored() != strings.HasSuffix(want, path) {
+			t.Errorf("got %s %s, %v; want %s", s.APIKey(), s.APIKeySource(), err, want)
+		}
+	}
+}
+
 func TestPath_XDG(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

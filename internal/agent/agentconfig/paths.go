@@ -13,6 +13,7 @@ import (
 const (
 	EnvServerURL = "FAIRLEAD_SERVER_URL"
 	EnvAuthtoken = "FAIRLEAD_AUTHTOKEN"
+	EnvAPIKey    = "FAIRLEAD_API_KEY"
 	EnvCAFile    = "FAIRLEAD_CA_FILE"
 	EnvCASHA256  = "FAIRLEAD_CA_SHA256"
 	EnvConfig    = "FAIRLEAD_CONFIG"

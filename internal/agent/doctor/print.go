@@ -4,6 +4,7 @@
 package doctor
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -15,6 +16,8 @@ import (
 // PrintOptions are the options of Print.
 type PrintOptions struct {
 	Color bool
+	// AllGood is the verdict without broken and unknown hops; "" = "every hop is in order".
+	AllGood string
 	// Verbose shows the evidence under each hop.
 	Verbose bool
 }
@@ -33,7 +36,7 @@ func Print(out io.Writer, r path.Report, o PrintOptions) error {
 		p.hop(h, o.Verbose)
 	}
 	p.line("")
-	p.verdict(r)
+	p.verdict(r, cmp.Or(o.AllGood, "every hop is in order"))
 	_, err := io.WriteString(out, p.b.String())
 	return err
 }
@@ -98,7 +101,7 @@ func (p *printer) fix(h path.Hop, indent string) {
 	}
 }
 
-func (p *printer) verdict(r path.Report) {
+func (p *printer) verdict(r path.Report, allGood string) {
 	var unknown []string
 	for _, h := range r.Hops {
 		if h.Status == path.Unknown {
@@ -113,7 +116,7 @@ func (p *printer) verdict(r path.Report) {
 			p.line(p.paint(path.Unknown, text))
 		}
 	default:
-		p.line(p.paint(path.OK, "every hop is in order"))
+		p.line(p.paint(path.OK, allGood))
 	}
 }
 

@@ -53,7 +53,7 @@ func TestWrite_PacksTheProgramAndItsDocuments(t *testing.T) {
 		t.Errorf("files %v, want %v", got, want)
 	}
 	out, err := exec.CommandContext(t.Context(), filepath.Join(dir, "fairlead")).CombinedOutput()
-	if string(out) != "fairlead version 0.2.0\n" || err != nil {
+	if string(out) != "fairlead version 0.2.0 "+r.Commit+"\n" || err != nil {
 		t.Errorf("the program of the archive printed %q, %v", out, err)
 	}
 	got = zipNames(t, r.Path("fairlead_0.2.0_windows_arm64.zip"))

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package binaries builds the programs of a release for every platform into Release.Binary, with
-// the flags that make two builds equal: no paths, no version control, no C. Package archive and the
-// packages for Linux take them from there.
+// the flags that make two builds equal: no paths, no C, and of version control the commit alone, not
+// whether the tree is dirty. Package archive and the packages for Linux take them from there.
 package binaries
 
 import (
@@ -33,8 +33,9 @@ func build(ctx context.Context, r *release.Release, program string, p release.Pl
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
+	const setVersion = " -X github.com/fairlead-dev/fairlead/internal/version."
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false",
-		"-ldflags", "-s -w -X github.com/fairlead-dev/fairlead/internal/version.version="+r.Version,
+		"-ldflags", "-s -w"+setVersion+"version="+r.Version+setVersion+"revision="+r.Commit,
 		"-o", path, "./cmd/"+program)
 	cmd.Dir = r.Source
 	// What would change the bytes and is not in the commit: the caller's settings of Go.

@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package releasetest makes small git checkouts that can be released, for the tests of the steps of
-// a release: three programs that print their version and use one module, a licence, a README and a
-// changelog. The commit, its time and all that is built from it are the same in every checkout.
+// a release: three programs that print their version and revision, by this repository's package, and
+// use one module, a licence, a README and a changelog. The commit, its time and all that is built
+// from it are the same in every checkout.
 package releasetest
 
 import (
@@ -30,7 +31,12 @@ google.golang.org/protobuf v1.36.11/go.mod h1:HTf+CrKn2C3g5S8VImy6tdcUvCska2kB7j
 `
 
 // files returns the files of a checkout.
-func files() map[string]string {
+func files(t testing.TB) map[string]string {
+	t.Helper()
+	version, err := os.ReadFile("../../../internal/version/version.go") // the flags of builds must name its variables
+	if err != nil {
+		t.Fatal(err)
+	}
 	const module = "github.com/fairlead-dev/fairlead"
 	all := map[string]string{
 		"go.mod":    "module " + module + "\n\ngo 1.26.0\n\nrequire " + Module + "\n",
@@ -39,13 +45,12 @@ func files() map[string]string {
 		"README.md": "# Fairlead\n",
 		"CHANGELOG.md": "# Changelog\n\n## [Unreleased]\n\n* not yet\n\n" +
 			"## [0.2.0] - 2026-11-23\n\n* second\n\n## [0.1.0] - 2026-01-02\n\n* first\n",
-		"internal/version/version.go": "package version\n\nvar version = \"none\"\n\n" +
-			"func String() string { return version }\n",
+		"internal/version/version.go": string(version),
 	}
 	for _, program := range release.Programs() {
 		all["cmd/"+program+"/main.go"] = "package main\n\nimport (\n\t\"fmt\"\n\n\t\"" + module +
 			"/internal/version\"\n\t_ \"google.golang.org/protobuf/encoding/protowire\"\n)\n\n" +
-			"func main() { fmt.Println(\"" + program + " version\", version.String()) }\n"
+			"func main() { fmt.Println(\"" + program + " version\", version.String(), version.Revision()) }\n"
 	}
 	return all
 }
@@ -54,7 +59,7 @@ func files() map[string]string {
 func Checkout(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
-	all := files()
+	all := files(t)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		WriteFile(t, filepath.Join(dir, name), all[name])
 	}

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -96,7 +97,7 @@ func (c *check) checkVersions(ctx context.Context) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		if err := checkVersion(ctx, dir, name, p, match[2]); err != nil {
+		if err := c.checkVersion(ctx, dir, name, p); err != nil {
 			return "", err
 		}
 		said = append(said, p.Name)
@@ -104,10 +105,11 @@ func (c *check) checkVersions(ctx context.Context) (string, error) {
 	if len(said) == 0 {
 		return fmt.Sprintf("not checked: no archive is for this machine, %s", here), nil
 	}
-	return fmt.Sprintf("%s print %s on %s", strings.Join(said, ", "), c.source.Version[1:], here), nil
+	return fmt.Sprintf("%s print %s and the commit on %s", strings.Join(said, ", "), c.source.Version[1:], here), nil
 }
 
-func checkVersion(ctx context.Context, dir, archive string, p *artifact.Program, version string) error {
+// checkVersion runs a program, which has to print the version and the commit of the release.
+func (c *check) checkVersion(ctx context.Context, dir, archive string, p *artifact.Program) error {
 	file := filepath.Join(dir, p.Name)
 	if runtime.GOOS == "windows" {
 		file += ".exe"
@@ -123,12 +125,12 @@ func checkVersion(ctx context.Context, dir, archive string, p *artifact.Program,
 	if err != nil {
 		return fmt.Errorf("%s: %s --version: %w", archive, p.Name, err)
 	}
-	fields := strings.Fields(string(out))
-	for _, field := range fields {
-		if strings.Trim(field, ",;()") == version {
-			return nil
+	words := strings.FieldsFunc(string(out), func(r rune) bool { return strings.ContainsRune(" ,()\r\n", r) })
+	for _, want := range []string{c.source.Version[1:], c.source.Commit} {
+		if !slices.Contains(words, want) {
+			return fmt.Errorf("%s: %s --version prints %q, and the release is %s of commit %s",
+				archive, p.Name, strings.TrimSpace(string(out)), c.source.Version[1:], c.source.Commit)
 		}
 	}
-	return fmt.Errorf("%s: %s --version prints %q, and the release is %s",
-		archive, p.Name, strings.TrimSpace(string(out)), version)
+	return nil
 }

@@ -98,7 +98,7 @@ func TestRun_PrintsALineForEachCheck(t *testing.T) {
 		"archives   ok  6 archives hold the program and the platform of their names",
 		"images     ok  3 images hold the programs of the archives",
 		"sboms      ok  9 bills of materials list every module of their programs, 2 in all, with licences",
-		"versions   ok  fairlead-operator, fairlead-server, fairlead print 0.2.0 on ",
+		"versions   ok  fairlead-operator, fairlead-server, fairlead print 0.2.0 and the commit on ",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no line %q in\n%s", want, out)
@@ -226,7 +226,11 @@ func TestRun_RefusesBadlySignedRelease(t *testing.T) {
 		}, "fairlead_0.2.0_"},
 		{"program of another version", func(r *release.Release) error {
 			return copyFile(archive(older, 0), archive(r, 0))
-		}, `fairlead --version prints "fairlead version 0.1.0", and the release is 0.2.0`},
+		}, `fairlead --version prints "fairlead version 0.1.0 `},
+		{"programs of another commit", func(r *release.Release) error {
+			r.Commit = strings.Repeat("0", 40)
+			return nil
+		}, ", and the release is 0.2.0 of commit 0000"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -245,3 +245,25 @@ func TestMarkdown_PagesBeginWithReadersAndExample(t *testing.T) {
 		}
 	}
 }
+
+// packagePath is what a command gives to `go test`, with at most one list of folders in braces.
+var packagePath = regexp.MustCompile(`\./([a-z0-9/-]+)(?:\{([^}]+)\})?`)
+
+// TestTesting_RoomsExist checks that what docs/build/testing.md has to run for a change in one room
+// exists.
+func TestTesting_RoomsExist(t *testing.T) {
+	t.Parallel()
+	_, rooms, _ := strings.Cut(string(read(t, "docs/build/testing.md")), "\n## What to run for a change in one room\n")
+	rooms, _, _ = strings.Cut(rooms, "\n## ")
+	found := packagePath.FindAllStringSubmatch(rooms, -1)
+	if len(found) < 20 {
+		t.Fatalf("docs/build/testing.md has only %d packages to test", len(found))
+	}
+	for _, path := range found {
+		for _, folder := range strings.Split(path[2], ",") {
+			if _, err := os.Stat(filepath.Join("../..", path[1], folder)); err != nil {
+				t.Errorf("docs/build/testing.md: %v", err)
+			}
+		}
+	}
+}

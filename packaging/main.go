@@ -116,7 +116,7 @@ func runBuild(ctx context.Context, args []string) error {
 
 // build runs every step, signs what they wrote, and prints how long each took.
 func build(ctx context.Context, r *release.Release) error {
-	if _, err := notes.Section(r); err != nil {
+	if _, err := notes.Changes(r); err != nil {
 		return err
 	}
 	if err := r.Begin(); err != nil {

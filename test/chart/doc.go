@@ -6,7 +6,8 @@
 // testdata/server), which values they refuse and with which sentence, that the arguments they write
 // are those that the programs read, that the rights that the operator's grants are those that the
 // code asks for, and, on a real API server, that they can be installed, upgraded and removed, and
-// what the policies of docs/admission decide.
+// what the policies of docs/admission decide. The values of docs/start/cloud.md and the commands of
+// docs/start/compose.yaml are held to the chart and the programs, too.
 // Nothing comes in, and nothing is handed over.
 //
 // helm is found by FAIRLEAD_HELM, in PATH, or among what `cluster build` has built. `go test

@@ -40,7 +40,7 @@ func run(m *testing.M) int {
 	}
 	defer func() { _ = os.RemoveAll(programs) }()
 	build := exec.Command("go", "build", "-trimpath", "-o", programs+"/", // as make build does, whose cache it shares
-		"./cmd/fairlead-operator", "./cmd/fairlead-server")
+		"./cmd/fairlead", "./cmd/fairlead-operator", "./cmd/fairlead-server")
 	build.Dir, build.Env = "../..", append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "building the programs: %v\n%s", err, out)
@@ -49,7 +49,7 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// program returns the path of fairlead-operator or fairlead-server.
+// program returns the path of one of the three programs.
 func program(name string) string { return filepath.Join(programs, name) }
 
 // command prepares the program as the container would run it, with the pod's mounts below the

@@ -220,3 +220,50 @@ func TestContributing_FollowsOneField(t *testing.T) {
 		t.Errorf("CONTRIBUTING.md: the recipe names `%s`, which does not name UpstreamProtocol", file)
 	}
 }
+
+// screen is how many lines of a page a reader sees at once.
+const screen = 30
+
+// readers and example are what a page begins with: for whom it is, and a command, a snippet or a
+// sentence that shows a case.
+var (
+	readers = regexp.MustCompile(`^# .+\n\nFor [a-z]+[ .,]`)
+	example = regexp.MustCompile("(?m)^```|^    \\S|[Ff]or example,? ")
+)
+
+// TestMarkdown_PagesBeginWithReadersAndExample checks that the first lines of each page of docs say
+// for whom it is, and that a reader sees an example without scrolling.
+func TestMarkdown_PagesBeginWithReadersAndExample(t *testing.T) {
+	t.Parallel()
+	for file, page := range docPages(t) {
+		if !readers.Match(page) {
+			t.Errorf("%s: say below the title for whom it is: `For those who …`", file)
+		}
+		lines := bytes.SplitAfter(page, []byte("\n"))
+		if !example.Match(bytes.Join(lines[:min(screen, len(lines))], nil)) {
+			t.Errorf("%s: no example in the first %d lines: a command, a snippet, or a case", file, screen)
+		}
+	}
+}
+
+// packagePath is what a command gives to `go test`, with at most one list of folders in braces.
+var packagePath = regexp.MustCompile(`\./([a-z0-9/-]+)(?:\{([^}]+)\})?`)
+
+// TestTesting_RoomsExist checks that what docs/build/testing.md has to run for a change in one room
+// exists.
+func TestTesting_RoomsExist(t *testing.T) {
+	t.Parallel()
+	_, rooms, _ := strings.Cut(string(read(t, "docs/build/testing.md")), "\n## What to run for a change in one room\n")
+	rooms, _, _ = strings.Cut(rooms, "\n## ")
+	found := packagePath.FindAllStringSubmatch(rooms, -1)
+	if len(found) < 20 {
+		t.Fatalf("docs/build/testing.md has only %d packages to test", len(found))
+	}
+	for _, path := range found {
+		for _, folder := range strings.Split(path[2], ",") {
+			if _, err := os.Stat(filepath.Join("../..", path[1], folder)); err != nil {
+				t.Errorf("docs/build/testing.md: %v", err)
+			}
+		}
+	}
+}

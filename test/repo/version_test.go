@@ -19,6 +19,7 @@ func TestVersion_NamesTheImagesThatMakeImageWrites(t *testing.T) {
 	for file, pattern := range map[string]string{
 		"charts/fairlead-operator/Chart.yaml": `(?m)^(?:version|appVersion): (.+)$`,
 		"charts/fairlead-server/Chart.yaml":   `(?m)^(?:version|appVersion): (.+)$`,
+		"docs/start/compose.yaml":             `image: ghcr.io/fairlead-dev/fairlead-(?:server|agent):(\S+)`,
 		"docs/start/server.md":                `fairlead-server:(\d\S*)`,
 	} {
 		found := regexp.MustCompile(pattern).FindAllSubmatch(read(t, file), -1)

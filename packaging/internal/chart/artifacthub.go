@@ -34,12 +34,6 @@ type containerImage struct {
 	Platforms []string `json:"platforms"`
 }
 
-// change is an item of artifacthub.io/changes.
-type change struct {
-	Kind        string `json:"kind"`
-	Description string `json:"description"`
-}
-
 // customResource is an item of artifacthub.io/crds.
 type customResource struct {
 	Kind        string `json:"kind"`
@@ -55,7 +49,7 @@ func (c Chart) annotations(r *release.Release) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	section, err := notes.Section(r)
+	changes, err := notes.Changes(r)
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +58,7 @@ func (c Chart) annotations(r *release.Release) (map[string]string, error) {
 		return nil, err
 	}
 	all := map[string]string{artifactHub + "prerelease": strconv.FormatBool(strings.Contains(r.Version, "-"))}
-	for name, list := range map[string]any{"images": digests, "changes": changes(section), "crds": resources} {
+	for name, list := range map[string]any{"images": digests, "changes": changes, "crds": resources} {
 		text, err := yaml.Marshal(list)
 		if err != nil {
 			return nil, err
@@ -111,32 +105,6 @@ func digestOf(archive string) (v1.Hash, error) {
 		return v1.Hash{}, fmt.Errorf("%s holds %d items, want one", archive, len(items))
 	}
 	return items[0].Content.Digest()
-}
-
-// changeKinds are Artifact Hub's words for the headings of CHANGELOG.md. Other sections are left
-// out.
-var changeKinds = map[string]string{"Added": "added", "Changed": "changed", "Deprecated": "deprecated",
-	"Removed": "removed", "Fixed": "fixed", "Security": "security"}
-
-// changes returns the items of a section of the changelog: its bullets, each on one line.
-func changes(section string) []change {
-	list := []change{}
-	kind := ""
-	for line := range strings.Lines(section) {
-		line = strings.TrimRight(line, "\n")
-		heading, isHeading := strings.CutPrefix(line, "### ")
-		bullet, isBullet := strings.CutPrefix(line, "* ")
-		switch {
-		case isHeading:
-			kind = changeKinds[heading]
-		case kind == "":
-		case isBullet:
-			list = append(list, change{Kind: kind, Description: bullet})
-		case strings.HasPrefix(line, "  ") && len(list) > 0:
-			list[len(list)-1].Description += " " + strings.TrimSpace(line)
-		}
-	}
-	return list
 }
 
 // definition is what is read of a CustomResourceDefinition.

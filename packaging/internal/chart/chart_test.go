@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/fairlead-dev/fairlead/packaging/internal/images"
+	"github.com/fairlead-dev/fairlead/packaging/internal/notes"
 	"github.com/fairlead-dev/fairlead/packaging/internal/ociarchive"
 )
 
@@ -146,20 +147,10 @@ func TestWrite_Metadata(t *testing.T) {
 			t.Errorf("annotation %s lacks %q: %s", name, want, got)
 		}
 	}
-	var all []change
-	if err := yaml.Unmarshal([]byte(m.Annotations[artifactHub+"changes"]), &all); err != nil || len(all) == 0 {
-		t.Errorf("%d changes, %v", len(all), err)
-	}
-}
-
-func TestChanges(t *testing.T) {
-	t.Parallel()
-	got := changes("Foreword.\n\n* not below a heading\n\n" +
-		"### Added\n\n* One thing,\n  on two lines.\n* **Another**: x.\n\n" +
-		"### Fixed\n\nWhy:\n\n* A bug.\n\n### Tools\n\n* Not of the product.\n  Neither is this.\n")
-	want := []change{{"added", "One thing, on two lines."}, {"added", "**Another**: x."}, {"fixed", "A bug."}}
-	if !slices.Equal(got, want) {
-		t.Errorf("%+v, want %+v", got, want)
+	var changes []string
+	err = yaml.Unmarshal([]byte(m.Annotations[artifactHub+"changes"]), &changes)
+	if want, wrong := notes.Changes(r); !slices.Equal(changes, want) || errors.Join(err, wrong) != nil {
+		t.Errorf("the annotation changes is %q, %v; want %q, %v", changes, err, want, wrong)
 	}
 }
 

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package notes writes the notes of a release: the section of its version in CHANGELOG.md. A
-// version without a section is refused, before anything is built.
+// version without a section, or without a list of its changes in short, is refused before anything
+// is built.
 package notes
 
 import (
@@ -31,6 +32,31 @@ func Write(_ context.Context, r *release.Release) error {
 
 // released is the heading of a version's section, as Keep a Changelog has it.
 var released = regexp.MustCompile(`^## \[(\S+)\] - \d{4}-\d{2}-\d{2}$`)
+
+// Changes returns the release in short: the items of the list with which the version's section in
+// CHANGELOG.md begins, above the headings with every change, each on one line.
+func Changes(r *release.Release) ([]string, error) {
+	text, err := Section(r)
+	if err != nil {
+		return nil, err
+	}
+	var list []string
+	short, _, _ := strings.Cut("\n"+text, "\n#")
+	for line := range strings.Lines(short) {
+		item, begins := strings.CutPrefix(line, "* ")
+		switch {
+		case begins:
+			list = append(list, strings.TrimSpace(item))
+		case strings.HasPrefix(line, "  ") && len(list) > 0:
+			list[len(list)-1] += " " + strings.TrimSpace(line)
+		}
+	}
+	if len(list) > 0 {
+		return list, nil
+	}
+	return nil, fmt.Errorf("the section of version %s in CHANGELOG.md does not begin with a list of its changes in "+
+		"short, which Artifact Hub shows: give it one above its first heading, and commit", r.Version)
+}
 
 // Section returns the text of the version's section in CHANGELOG.md without its heading; that of
 // "Unreleased" when the release asks for it.

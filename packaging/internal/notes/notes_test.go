@@ -5,6 +5,8 @@ package notes_test
 
 import (
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -33,6 +35,36 @@ func TestSection_SelectsVersion(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "## ["+version+"] - YYYY-MM-DD") {
 			t.Errorf("version %s without a section: %v", version, err)
 		}
+	}
+}
+
+func TestChanges_AreTheListAboveTheHeadings(t *testing.T) {
+	t.Parallel()
+	checkout := t.TempDir()
+	r := &release.Release{Source: checkout, Version: "0.2.0"}
+	for section, want := range map[string][]string{
+		"Foreword.\n\n* One thing,\n  on two lines.\n* **Another**: x.\n\n### Added\n\n* a detail\n": {
+			"One thing, on two lines.", "**Another**: x."},
+		"* short":                   {"short"},
+		"### Added\n\n* a detail\n": nil,
+	} {
+		releasetest.WriteFile(t, filepath.Join(checkout, "CHANGELOG.md"), "## [0.2.0] - 2026-11-23\n\n"+section)
+		got, err := notes.Changes(r)
+		if !slices.Equal(got, want) || (err == nil) != (want != nil) {
+			t.Errorf("%q: %q, %v; want %q", section, got, err, want)
+		}
+		if want == nil && !strings.Contains(err.Error(), "above its first heading") {
+			t.Errorf("%q: %v", section, err)
+		}
+	}
+}
+
+// The charts show a release in a few lines, whatever the changelog counts up below them.
+func TestChanges_OfTheNextReleaseAreShort(t *testing.T) {
+	t.Parallel()
+	list, err := notes.Changes(&release.Release{Source: "../../..", Unreleased: true})
+	if err != nil || len(list) > 15 || len(strings.Join(list, "")) > 2000 {
+		t.Errorf("%d lines of %d bytes, %v; want at most 15, of 2000", len(list), len(strings.Join(list, "")), err)
 	}
 }
 

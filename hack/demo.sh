@@ -41,8 +41,16 @@ start_server() {
 	background server "$BIN/fairlead-server" --addr "$LISTEN:8443" --base-url "$SERVER" --data-dir "$STATE/server" --bootstrap-file "$STATE/bootstrap"
 	wait_for 20 "fairlead-server" run_in curl -fsS http://127.0.0.1:9090/readyz
 	"$BIN/fairlead-server" ca --data-dir "$STATE/server" >"$STATE/ca.crt"
-	API_KEY=$(grep -oE 'flk_[A-Za-z0-9_-]+' "$STATE/bootstrap" | head -1)
 	AUTHTOKEN=$(grep -oE 'flt_[A-Za-z0-9_-]+' "$STATE/bootstrap" | head -1)
+	API_KEY=$(operator_secret api-key --scope operator)
+	FORWARDER_TOKEN=$(operator_secret authtoken --connect '*')
+}
+
+# operator_secret KIND FLAGS... makes a credential of the operator once, and prints its secret.
+operator_secret() {
+	[ -s "$STATE/operator-$1" ] ||
+		"$BIN/fairlead-server" "$1" create "${@:2}" --data-dir "$STATE/server" >"$STATE/operator-$1" 2>>"$STATE/server.log" || return
+	cat "$STATE/operator-$1"
 }
 
 install_operator() {
@@ -50,7 +58,7 @@ install_operator() {
 	load_operator
 	helm upgrade --install fairlead-operator charts/fairlead-operator --namespace fairlead --create-namespace \
 		--set description="the demo's cluster" --set binding.enabled=true \
-		--set credentials.apiKey="$API_KEY" --set credentials.authtoken="$AUTHTOKEN" \
+		--set credentials.apiKey="$API_KEY" --set credentials.authtoken="$FORWARDER_TOKEN" \
 		--set api.url="$SERVER" --set-file api.caBundle="$STATE/ca.crt" \
 		--set image.repository="$IMAGE" --set image.tag="$VERSION" --wait --timeout 120s >"$STATE/helm.log" 2>&1 ||
 		{ cat "$STATE/helm.log" >&2; die "helm install did not finish"; }

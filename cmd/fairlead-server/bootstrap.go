@@ -20,8 +20,13 @@ func newBootstrap(c console, at *dataLocation) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bootstrap",
 		Short: "Print the secrets of the first start",
-		Long: `Print the secrets of the first start, and how to use them. A server without a terminal writes them to
-a file of the data directory. In a container, this command is the way to read that file.`,
+		Long: `Print the secrets of the first start, and how to use them: an API key for a person, which may do
+everything, and an authtoken for agents, which may bind URLs and no more. A server without a terminal
+writes them to DATA-DIR/bootstrap.txt, readable for its user only, where they stay until --remove. In a
+container, this command is the way to read that file.
+
+Clusters need neither of them: they prove themselves with tokens of their ServiceAccounts, or with an API
+key and an authtoken of their own. What is printed has the commands for both.`,
 		Example: `  fairlead-server bootstrap --remove
   kubectl exec deployment/fairlead-server -- /fairlead-server bootstrap`,
 		Args: arguments(),
@@ -31,8 +36,7 @@ a file of the data directory. In a container, this command is the way to read th
 			if errors.Is(err, fs.ErrNotExist) {
 				return fmt.Errorf(
 					"there is no %s: it was removed, or the first start printed its secrets elsewhere; make new ones "+
-						"with `fairlead-server api-key create` and `fairlead-server authtoken create --connect '*'`",
-					file)
+						"with `fairlead-server api-key create` and `fairlead-server authtoken create`", file)
 			}
 			if err != nil {
 				return fmt.Errorf("reading the secrets of the first start: %w", err)

@@ -22,7 +22,7 @@ and the edge that carries their traffic. All of it uses one TLS port. Its data i
 First time:
   fairlead-server quickstart           # all of Fairlead in one process, for a first look
   fairlead-server --base-url https://fairlead.example.net:8443
-                                       # shows an API key and an authtoken once, and how to use them
+                                       # makes an API key and an authtoken, and shows how to use them
   fairlead-server ca > ca.crt          # the authority for agents and operators to trust
 
 The other commands administer accounts and credentials in the same data directory. A running server

@@ -25,14 +25,16 @@ checks it with the cluster's public keys, which are given here once; it never co
 file with the keys holds nothing secret. Each subject is a ServiceAccount and what it may do: operator, forwarder
 or exporter.
 
-The token's issuer must be that of the cluster here; the cluster tells it with
+The token's issuer must be that of the cluster here. The cluster tells it with
   kubectl get --raw /.well-known/openid-configuration
+and it is taken from there when that stands before the keys, unless --issuer is given.
 
 When the cluster gets new keys, its manager hands them over, with a token of a key that is known. With
 --key-source issuer, the service reads them from the issuer's URL. With --key-source manual, add them before it
 signs with them, and remove the old ones an hour later.`
 
-const clustersExample = `  kubectl get --raw /openid/v1/jwks | fairlead api clusters create --name prod --jwks-file -
+const clustersExample = `  { kubectl get --raw /.well-known/openid-configuration &&
+    kubectl get --raw /openid/v1/jwks; } | fairlead api clusters create --name prod --jwks-file -
   fairlead api clusters create --name eu --issuer https://oidc.example.com/eu --key-source issuer
   kubectl get --raw /openid/v1/jwks | fairlead api clusters update cl-06hj… --add-jwks-file -
   fairlead api clusters update cl-06hj… --remove-key 9c31…
@@ -53,6 +55,7 @@ type clusterFlags struct {
 	jwksFile           string
 	subjects, acl      []string
 	namespace, release string // create
+	issuerAssumed      bool   // issuerAssumed is set when neither flag nor discovery document gave the issuer.
 
 	addJWKSFile                        string // update
 	removeKeys, addSubjects, resetUIDs []string
@@ -60,7 +63,7 @@ type clusterFlags struct {
 
 func (f *clusterFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.jwksFile, "jwks-file", "", "`FILE` with the cluster's public keys, as "+
-		"`kubectl get --raw /openid/v1/jwks` prints them; - for standard input")
+		"`kubectl get --raw /openid/v1/jwks` prints them, after its discovery document or alone; - for standard input")
 	cmd.Flags().StringArrayVar(&f.subjects, "subject", nil, "`ROLE=NAMESPACE/NAME` of a ServiceAccount, the role "+
 		"operator, forwarder or exporter; may be repeated; in place of those there are, or of the chart's")
 	cmd.Flags().StringArrayVar(&f.acl, "acl", nil, "`RULE` of the exporters among the subjects that are given, or "+
@@ -83,9 +86,9 @@ func apiCreateCluster(c console, r resource.Resource) *cobra.Command {
 			if err := a.print(made, err); err != nil || !a.isTable() {
 				return err
 			}
-			return a.printInstallCommand(made, own.namespace, own.release)
+			return a.printInstallCommand(made, &own)
 		})
-	cmd.Example = strings.Join(strings.Split(clustersExample, "\n")[:2], "\n")
+	cmd.Example = strings.Join(strings.Split(clustersExample, "\n")[:3], "\n")
 	in.add(cmd, r.Fields, true)
 	own.add(cmd)
 	cmd.Flags().StringVar(&own.namespace, "namespace", "fairlead", "`NAMESPACE` of the operator's release")
@@ -96,11 +99,9 @@ func apiCreateCluster(c console, r resource.Resource) *cobra.Command {
 // complete adds what the flags and their defaults say to the fields of a new cluster.
 func (f *clusterFlags) complete(in *fieldFlags, fields map[string]any) error {
 	if f.jwksFile != "" {
-		keys, err := in.readJWKS("--jwks-file", f.jwksFile)
-		if err != nil {
+		if err := in.readJWKS(fields, "jwks", "--jwks-file", f.jwksFile); err != nil {
 			return err
 		}
-		fields["jwks"] = keys
 	}
 	switch {
 	case fields["name"] == nil:
@@ -109,7 +110,7 @@ func (f *clusterFlags) complete(in *fieldFlags, fields map[string]any) error {
 		return cli.Usagef("--jwks-file is missing: kubectl get --raw /openid/v1/jwks | fairlead api clusters create " +
 			"--name NAME --jwks-file -; or --key-source issuer, where the issuer's URL publishes the keys")
 	case fields["issuer"] == nil:
-		fields["issuer"] = account.DefaultIssuer
+		fields["issuer"], f.issuerAssumed = account.DefaultIssuer, true
 	}
 	if len(f.subjects) > 0 {
 		subjects, err := parseSubjects(f.subjects, f.acl)
@@ -170,7 +171,7 @@ func parseSubjects(texts, exporterACL []string) ([]account.SubjectPatch, error) 
 }
 
 // printInstallCommand tells how the chart is installed in the cluster that was created.
-func (a *apiCall) printInstallCommand(made json.RawMessage, namespace, release string) error {
+func (a *apiCall) printInstallCommand(made json.RawMessage, f *clusterFlags) error {
 	var created account.Cluster
 	if err := json.Unmarshal(made, &created); err != nil {
 		return fmt.Errorf("reading the answer: %w", err)
@@ -183,6 +184,12 @@ func (a *apiCall) printInstallCommand(made json.RawMessage, namespace, release s
 	if s, err := loadSettings(a.settings, a.console); err == nil && s.CAFile.Text+s.CASHA256.Text != "" {
 		authority = " --set-file api.caBundle=ca.crt"
 	}
+	other := ""
+	if f.issuerAssumed {
+		other = ", the default. EKS, GKE and AKS have their own:\n" +
+			"  kubectl get --raw /.well-known/openid-configuration\n" +
+			`If "issuer" differs there: fairlead api clusters update ` + screen.Escape(created.ID) + " --issuer ISSUER"
+	}
 	_, err := fmt.Fprintf(a.console.err, `
 Install the operator in that cluster; no Secret is needed:
 
@@ -192,13 +199,11 @@ Install the operator in that cluster; no Secret is needed:
     --set binding.enabled=true
 
 Its tokens have the audience %s and must have the issuer
-%s. Is that what the cluster says? EKS, GKE and AKS have their own:
-  kubectl get --raw /.well-known/openid-configuration
-If "issuer" differs there: fairlead api clusters update %s --issuer ISSUER
+%s%s
 If the operator is refused, the reason is an event:
   fairlead api events list --type cluster.token_refused -o wide
-`, screen.Escape(release), screen.Escape(namespace), screen.Escape(base), authority, screen.Escape(accountID),
-		screen.Escape(created.Audience), screen.Escape(created.Issuer), screen.Escape(created.ID))
+`, screen.Escape(f.release), screen.Escape(f.namespace), screen.Escape(base), authority, screen.Escape(accountID),
+		screen.Escape(created.Audience), screen.Escape(created.Issuer), other)
 	return err
 }
 
@@ -218,7 +223,7 @@ func apiUpdateCluster(c console, r resource.Resource) *cobra.Command {
 			}
 			return a.print(api.UpdateObject(ctx, resource.ObjectPath(r.Path, id), fields))
 		})
-	cmd.Example = strings.Join(strings.Split(clustersExample, "\n")[2:5], "\n")
+	cmd.Example = strings.Join(strings.Split(clustersExample, "\n")[3:6], "\n")
 	in.add(cmd, r.Fields, false)
 	own.add(cmd)
 	cmd.Flags().StringVar(&own.addJWKSFile, "add-jwks-file", "",

@@ -79,6 +79,36 @@ func TestAPIClusters_CreateFromStandardInput(t *testing.T) {
 	a.api(1, "clusters", "get", id)
 }
 
+func TestAPIClusters_TakeIssuerFromDiscoveryDocument(t *testing.T) {
+	t.Parallel()
+	a := newAccountAPI(t)
+	const discovery, question = `{"issuer":"https://eks.example/id/1","jwks_uri":"https://10.0.0.1/openid/v1/jwks"}`,
+		"EKS, GKE and AKS have their own"
+	for name, c := range map[string]struct{ before, flag, want string }{
+		"keys-alone":        {"", "", account.DefaultIssuer},
+		"document-and-keys": {discovery, "", "https://eks.example/id/1"},
+		"separate-lines":    {discovery + "\n", "", "https://eks.example/id/1"},
+		"flag-wins":         {discovery, "https://other.example", "https://other.example"},
+	} {
+		keys, err := os.ReadFile(jwksFile(t, name))
+		storetest.Must(t, err)
+		args := []string{"api", "clusters", "create", "--name", name, "--jwks-file", "-"}
+		if c.flag != "" {
+			args = append(args, "--issuer", c.flag)
+		}
+		made := fairlead(t, a.env, c.before+string(keys), args...)
+		id := regexp.MustCompile(`cl-[0-9a-v]+`).FindString(made.out)
+		issuer, asked := a.cluster(id).Issuer, strings.Contains(made.err, question)
+		if issuer != c.want || asked != (c.before == "") {
+			t.Errorf("%s: issuer %q, want %q; it tells\n%s", name, issuer, c.want, made.err)
+		}
+		if name == "keys-alone" {
+			a.api(0, "clusters", "update", id, "--jwks-file", textFile(t, discovery+string(keys)))
+			storetest.Equal(t, "updated issuer", a.cluster(id).Issuer, "https://eks.example/id/1")
+		}
+	}
+}
+
 func TestAPIClusters_CreateForRelease(t *testing.T) {
 	t.Parallel()
 	a := newAccountAPI(t)

@@ -6,6 +6,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -16,46 +17,63 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/cli"
 )
 
-// readJWKS reads public keys from a file, or from standard input for "-". They are checked here, so
-// that a private key is not sent.
-func (f *fieldFlags) readJWKS(flag, path string) (account.KeySet, error) {
+// readJWKS sets field to the public keys of a file, or of standard input for "-", and the field issuer,
+// unless it is set, to that of a discovery document before the keys. They are checked here, so that a
+// private key is not sent.
+func (f *fieldFlags) readJWKS(fields map[string]any, field, flag, path string) error {
 	from := f.console.in
 	if path != "-" {
 		opened, err := os.Open(path)
 		if err != nil {
-			return account.KeySet{}, cli.Usagef("%s: %v", flag, err)
+			return cli.Usagef("%s: %v", flag, err)
 		}
 		defer func() { _ = opened.Close() }()
 		from = opened
 	} else if f.file == "-" {
-		return account.KeySet{}, cli.Usagef("--file and %s both read standard input; give a file to one of them", flag)
+		return cli.Usagef("--file and %s both read standard input; give a file to one of them", flag)
 	}
 	raw, err := io.ReadAll(io.LimitReader(from, account.MaxKeySet+1))
 	if err != nil {
-		return account.KeySet{}, fmt.Errorf("reading %s: %w", flag, err)
+		return fmt.Errorf("reading %s: %w", flag, err)
 	}
 	const remedy = "give what `kubectl get --raw /openid/v1/jwks` prints"
-	raw = bytes.TrimSpace(raw)
+	issuer, raw := cutDiscovery(raw)
 	switch {
 	case len(raw) == 0:
-		return account.KeySet{}, cli.Usagef("%s %q: is empty; %s, and look whether that command failed", flag, path,
-			remedy)
+		return cli.Usagef("%s %q: is empty; %s, and look whether that command failed", flag, path, remedy)
 	case len(raw) > account.MaxKeySet:
-		return account.KeySet{}, cli.Usagef("%s %q: has more than 64 KiB; %s", flag, path, remedy)
+		return cli.Usagef("%s %q: has more than 64 KiB; %s", flag, path, remedy)
 	case raw[0] == '<':
-		return account.KeySet{}, cli.Usagef("%s %q: is HTML or XML, such as the page of a proxy or a sign-in; %s", flag,
-			path, remedy)
+		return cli.Usagef("%s %q: is HTML or XML, such as the page of a proxy or a sign-in; %s", flag, path, remedy)
 	case bytes.HasPrefix(raw, []byte("-----BEGIN")):
-		return account.KeySet{}, cli.Usagef("%s %q: is PEM; %s", flag, path, remedy)
+		return cli.Usagef("%s %q: is PEM; %s", flag, path, remedy)
 	case bytes.Contains(raw, []byte(`"jwks_uri"`)):
-		return account.KeySet{}, cli.Usagef("%s %q: is the discovery document, which only names the keys' address; %s",
-			flag, path, remedy)
+		return cli.Usagef("%s %q: is the discovery document, which only names the keys' address; after it, %s", flag,
+			path, remedy)
 	}
 	keys, err := account.ParseKeySet(raw)
 	if err != nil {
-		return account.KeySet{}, cli.Usagef("%s %q: %v", flag, path, err)
+		return cli.Usagef("%s %q: %v", flag, path, err)
 	}
-	return keys, nil
+	fields[field] = keys
+	if issuer != "" && fields["issuer"] == nil {
+		fields["issuer"] = issuer
+	}
+	return nil
+}
+
+// cutDiscovery returns the issuer of a cluster's discovery document and what follows it; "" and all
+// of raw when nothing follows, or raw begins with something else.
+func cutDiscovery(raw []byte) (issuer string, rest []byte) {
+	var discovery struct {
+		Issuer string `json:"issuer"`
+	}
+	raw = bytes.TrimSpace(raw)
+	d := json.NewDecoder(bytes.NewReader(raw))
+	if d.Decode(&discovery) != nil || discovery.Issuer == "" || !d.More() {
+		return "", raw
+	}
+	return discovery.Issuer, bytes.TrimSpace(raw[d.InputOffset():])
 }
 
 // update adds to the fields of a change what the flags say about keys and subjects.
@@ -71,11 +89,9 @@ func (f *clusterFlags) update(
 		if given.path == "" {
 			continue
 		}
-		keys, err := in.readJWKS(given.flag, given.path)
-		if err != nil {
+		if err := in.readJWKS(fields, given.field, given.flag, given.path); err != nil {
 			return err
 		}
-		fields[given.field] = keys
 	}
 	if len(f.removeKeys) > 0 {
 		fields["remove_keys"] = f.removeKeys

@@ -28,7 +28,7 @@ type bootstrapMessage struct {
 	CAFingerprint         string // "" = the certificate comes from files
 	DataDir, AccountLabel string
 	Postgres              bool   // Postgres is set where the authority lies in the database.
-	Kept                  string // Kept is a sentence: what the service keeps of the secrets.
+	Kept                  string // Kept are sentences: where the secrets are kept, and how they are removed.
 }
 
 // bootstrap ensures the secrets of the bootstrap files, and gives an empty store its account, key
@@ -50,11 +50,11 @@ func bootstrap(ctx context.Context, st *store.Store, o *Options, w bootstrapMess
 		w.DataDir = dir // the commands may be run elsewhere
 	}
 	w.APIKey, w.Authtoken = made.APIKeySecret, made.AuthtokenSecret
-	w.AccountLabel, w.Kept = made.Account.Name+", "+made.Account.ID, out.kept()
+	w.AccountLabel, w.Kept = made.Account.Name+", "+made.Account.ID, out.kept(w.DataDir)
 	if err := out.write(w.text()); err != nil {
 		return fmt.Errorf(
 			"showing the first API key and authtoken (make new ones with `fairlead-server api-key create` and "+
-				"`fairlead-server authtoken create --connect '*'`): %w", err)
+				"`fairlead-server authtoken create`): %w", err)
 	}
 	o.Logger.Info("first start: made an account with an API key and an authtoken",
 		"account", made.Account.ID, "shown", out.where())
@@ -121,6 +121,9 @@ func openSecretOutput(o *Options) (*secretOutput, error) {
 		s.path = filepath.Join(o.DataDir, BootstrapFileName)
 	}
 	var err error
+	if s.path, err = filepath.Abs(s.path); err != nil {
+		return nil, fmt.Errorf("opening --bootstrap-file: %w", err)
+	}
 	s.tmp, err = os.CreateTemp(filepath.Dir(s.path), ".bootstrap-*") // mode 0600
 	if err != nil {
 		return nil, fmt.Errorf("opening --bootstrap-file %s: %w; name a file in a directory that this user may write",
@@ -136,12 +139,18 @@ func (s *secretOutput) where() string {
 	return s.path
 }
 
-// kept returns a sentence: what the service keeps of the secrets, and what is left to do.
-func (s *secretOutput) kept() string {
+// kept returns sentences: where the secrets are kept, and how they are removed.
+func (s *secretOutput) kept(dataDir string) string {
+	const hashes = "The service keeps only the hashes of both"
 	if s.terminal != nil {
-		return "The service keeps only their hashes: they are not shown again."
+		return hashes + ", and no file has the secrets: store them now. What records\nthis terminal has them, too, " +
+			"such as `docker logs` after `docker run -t`."
 	}
-	return "The service keeps only their hashes; remove this file once they are stored elsewhere."
+	remove := "rm " + s.path
+	if s.path == filepath.Join(dataDir, BootstrapFileName) {
+		remove = "fairlead-server bootstrap --remove --data-dir " + dataDir
+	}
+	return hashes + ". This text stays in a file until you remove that:\n" + remove
 }
 
 func (s *secretOutput) write(text []byte) error {
@@ -180,8 +189,8 @@ func (w bootstrapMessage) text() []byte {
 	trustFlag, helmCA := "", ""
 	p("Fairlead's first start: account %s.", w.AccountLabel)
 	p("")
-	p("  API key     %s    for you: it may do everything", w.APIKey)
-	p("  authtoken   %s    for agents and forwarders", w.Authtoken)
+	p("  API key     %s    for a person: it may do everything", w.APIKey)
+	p("  authtoken   %s    for agents: it may bind every URL, and do nothing else", w.Authtoken)
 	p("")
 	p("%s", w.Kept)
 	p("")
@@ -202,16 +211,16 @@ func (w bootstrapMessage) text() []byte {
 	p("fairlead config add-authtoken - --server %s%s", w.BaseURL, trustFlag)
 	p("fairlead http 8080 --url http://hello.demo --binding kubernetes")
 	p("")
-	p("# for every cluster: give the service its public keys, with the API key in FAIRLEAD_API_KEY; this prints")
-	p("# the `helm install` of the operator, which then needs no secret")
-	p("kubectl get --raw /openid/v1/jwks | fairlead api clusters create --name prod --jwks-file -")
+	p("# for every cluster: give the service its issuer and public keys, with the API key in FAIRLEAD_API_KEY; this")
+	p("# prints the `helm install` of the operator, which then needs no secret")
+	p("{ kubectl get --raw /.well-known/openid-configuration && kubectl get --raw /openid/v1/jwks; } |")
+	p("  fairlead api clusters create --name prod --jwks-file -")
 	p("")
-	p("# or with two secrets of its own, flk_… and flt_…, which may do no more than the operator needs")
-	p("fairlead-server api-key create --scope operator %s", at)
-	p("fairlead-server authtoken create --connect '*' %s", at)
+	p("# or, with two secrets of its own, which are made here and may do no more than the operator needs")
 	p("helm install fairlead-operator charts/fairlead-operator --namespace fairlead --create-namespace \\")
-	p("  --set binding.enabled=true --set credentials.apiKey=flk_… --set credentials.authtoken=flt_… \\")
-	p("  --set api.url=%s%s", w.BaseURL, helmCA)
+	p("  --set api.url=%s%s \\", w.BaseURL, helmCA)
+	p("  --set credentials.apiKey=\"$(fairlead api api-keys create --scope operator --description prod)\" \\")
+	p("  --set credentials.authtoken=\"$(fairlead api credentials create --acl 'connect:*' --description prod)\"")
 	p("")
 	p("# the dashboard, in a browser: sign in with the API key")
 	p("%s/ui/", w.BaseURL)

@@ -63,6 +63,8 @@ func refusedHellos(r *servicetest.Server) []refusedHello {
 		{"API key of another scope", agent(r.APIKey), tunnel.CodeForbidden, "with the scope admin"},
 		{"agent without bind rule", agent(*r.CreateAuthtoken("connect:*").Token), tunnel.CodeForbidden, "bind rule"},
 		{"forwarder without connect rule", forwarder("bind:*"), tunnel.CodeForbidden, "connect rule"},
+		{"forwarder with the first authtoken", tunnel.Hello{Role: tunnel.RoleForwarder, Token: r.Authtoken,
+			OperatorID: r.OperatorID}, tunnel.CodeForbidden, "connect rule"},
 		{"forwarder of another operator", forwarder("connect:" + account.NewID("op", time.Now())),
 			tunnel.CodeForbidden, r.OperatorID},
 	}
@@ -86,14 +88,14 @@ func TestHello_RefusesForwarderWithoutItsOperator(t *testing.T) {
 	t.Parallel()
 	r := servicetest.Start(t)
 	r.RegisterOperator()
+	token := *r.CreateAuthtoken("connect:*").Token
 	for name, c := range map[string]struct {
 		token, operator string
 		code            tunnel.Code
 		text            string
 	}{
-		"no operator": {r.Authtoken, "", tunnel.CodeInvalid, "operator"},
-		"unregistered operator": {r.Authtoken, account.NewID("op", time.Now()), tunnel.CodeUnavailable,
-			"operator"},
+		"no operator":           {token, "", tunnel.CodeInvalid, "operator"},
+		"unregistered operator": {token, account.NewID("op", time.Now()), tunnel.CodeUnavailable, "operator"},
 		"another account's operator": {r.CreateAccount().Authtoken, r.OperatorID, tunnel.CodeUnavailable,
 			"not registered"},
 	} {

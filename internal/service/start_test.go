@@ -138,9 +138,15 @@ func TestBootstrap_ShowsFirstSecretsOnce(t *testing.T) {
 	t.Run("file of the data directory", func(t *testing.T) {
 		t.Parallel()
 		r := servicetest.Start(t)
-		info, err := os.Stat(filepath.Join(r.Options.DataDir, service.BootstrapFileName))
+		file := filepath.Join(r.Options.DataDir, service.BootstrapFileName)
+		info, err := os.Stat(file)
 		if err != nil || info.Mode() != 0o600 {
 			t.Errorf("%v %v", info, err)
+		}
+		b, err := os.ReadFile(file)
+		remove := "\nfairlead-server bootstrap --remove --data-dir " + r.Options.DataDir + "\n"
+		if err != nil || !strings.Contains(string(b), remove) {
+			t.Errorf("it does not tell how to remove it: %q, %v", b, err)
 		}
 	})
 	t.Run("named file, even with a terminal", func(t *testing.T) {
@@ -149,7 +155,7 @@ func TestBootstrap_ShowsFirstSecretsOnce(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "secrets")
 		r := servicetest.Start(t, func(o *service.Options) { o.BootstrapFile, o.Terminal = file, &terminal })
 		b, err := os.ReadFile(file)
-		if err != nil || !strings.Contains(string(b), "flk_") || terminal.Len() > 0 {
+		if err != nil || !strings.Contains(string(b), "\nrm "+file+"\n") || terminal.Len() > 0 {
 			t.Errorf("file %q, terminal %q, %v", b, terminal.String(), err)
 		}
 		must.Succeed(t, r.StopAndWait())
@@ -163,8 +169,8 @@ func TestBootstrap_ShowsFirstSecretsOnce(t *testing.T) {
 		t.Parallel()
 		var terminal bytes.Buffer
 		r := servicetest.Start(t, func(o *service.Options) { o.Terminal = &terminal })
-		for _, text := range []string{"flk_", "flt_", "helm install", "fairlead-server ca", "fairlead http 8080",
-			r.Addrs.BaseURL, r.Addrs.CAFingerprint} {
+		for _, text := range []string{"flk_", "flt_", "no file has the secrets", "helm install", "fairlead-server ca",
+			"fairlead http 8080", r.Addrs.BaseURL, r.Addrs.CAFingerprint} {
 			if !strings.Contains(terminal.String(), text) {
 				t.Errorf("the terminal shows no %q:\n%s", text, terminal.String())
 			}

@@ -4,10 +4,10 @@
 package bench
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -44,7 +44,7 @@ const (
 type installation struct {
 	Server, CA, APIKey, Token, Operator string
 
-	TokenFile string // has the token; a forwarder reads it for every session
+	TokenFile string // has the forwarders' token, which they read for every session
 	TCP, HTTP string // the agent: upstreams; the forwarder: endpoint ids
 }
 
@@ -86,22 +86,28 @@ func runServer(ctx context.Context, _ keyring, next string) (string, error) {
 		APIKey:    regexp.MustCompile(`flk_[\w-]+`).FindString(string(secrets)),
 		Token:     regexp.MustCompile(`flt_[\w-]+`).FindString(string(secrets)),
 		TokenFile: filepath.Join(dir, "authtoken")}
-	if err := os.WriteFile(i.TokenFile, []byte(i.Token), 0o600); err != nil {
+	var operator struct{ ID string }
+	var forwarders struct{ Token string }
+	err = errors.Join(
+		i.create(ctx, "/kubernetes_operators", `{"description":"bench","enabled_features":["bindings"]}`, &operator),
+		i.create(ctx, "/credentials", `{"acl":["connect:*"]}`, &forwarders))
+	if err != nil {
 		return "", err
 	}
-	if err := i.register(ctx); err != nil {
-		return "", fmt.Errorf("registering an operator: %w", err)
+	if err := os.WriteFile(i.TokenFile, []byte(forwarders.Token), 0o600); err != nil {
+		return "", err
 	}
+	i.Operator = operator.ID
 	return i.Server + " " + i.String(), nil
 }
 
-func (i *installation) register(ctx context.Context) error {
+// create creates an object through the account's API; made gets the answer.
+func (i *installation) create(ctx context.Context, path, body string, made any) error {
 	config, err := trust.Options{CASHA256: i.CA}.ClientConfig()
 	if err != nil {
 		return err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+i.Server+"/kubernetes_operators",
-		bytes.NewReader([]byte(`{"description":"bench","enabled_features":["bindings"]}`)))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+i.Server+path, strings.NewReader(body))
 	if err != nil {
 		return err
 	}
@@ -114,16 +120,11 @@ func (i *installation) register(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = res.Body.Close() }()
-	body, err := io.ReadAll(res.Body)
+	answer, err := io.ReadAll(res.Body)
 	if err != nil || res.StatusCode != http.StatusCreated {
-		return fmt.Errorf("status %d: %s, %w", res.StatusCode, body, err)
+		return fmt.Errorf("creating %s: status %d: %s, %w", path, res.StatusCode, answer, err)
 	}
-	var operator struct {
-		ID string `json:"id"`
-	}
-	err = json.Unmarshal(body, &operator)
-	i.Operator = operator.ID
-	return err
+	return json.Unmarshal(answer, made)
 }
 
 // runAgent binds both endpoints. It returns "none" and the ids.

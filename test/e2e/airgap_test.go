@@ -43,10 +43,10 @@ func TestAirgap_InstallsWithoutNetwork(t *testing.T) {
 
 	c.volume(t, a.namespace, "fairlead-server-data")
 	a.install(t, "server", "--set-string", "persistence.storageClass=-", "--set", "resources.requests.cpu=10m")
-	apiKey, authtoken := a.credentials(t)
+	apiKey, authtoken, forwarderToken := a.credentials(t)
 	product.install.Lock() // the CRDs
 	a.install(t, "operator", "--set", "api.url="+a.serverURL, "--set-file", "api.caBundle="+a.caFile,
-		"--set", "credentials.apiKey="+apiKey, "--set", "credentials.authtoken="+authtoken)
+		"--set", "credentials.apiKey="+apiKey, "--set", "credentials.authtoken="+forwarderToken)
 	product.install.Unlock()
 	if out := c.Helm(t, "test", "fairlead-operator", "--namespace", a.namespace, "--timeout", "90s"); !regexp.
 		MustCompile(`Phase: +Succeeded`).MatchString(out) {
@@ -99,8 +99,9 @@ func (a *airgapped) install(t *testing.T, task string, more ...string) {
 	t.Logf("install.sh %s:\n%s", task, out)
 }
 
-// credentials reads the server's authority and its first credentials, as its notes say.
-func (a *airgapped) credentials(t *testing.T) (apiKey, authtoken string) {
+// credentials reads the server's authority and its first credentials, as its notes say, and makes an
+// authtoken of forwarders.
+func (a *airgapped) credentials(t *testing.T) (apiKey, authtoken, forwarderToken string) {
 	t.Helper()
 	exec := func(command ...string) string {
 		return a.c.Kubectl(t, append([]string{"--namespace", a.namespace, "exec", "deployment/fairlead-server", "--",
@@ -108,7 +109,8 @@ func (a *airgapped) credentials(t *testing.T) (apiKey, authtoken string) {
 	}
 	must.Succeed(t, os.WriteFile(a.caFile, []byte(exec("ca")), 0o600))
 	secrets := exec("bootstrap", "--remove")
-	return regexp.MustCompile(`flk_[\w-]+`).FindString(secrets), regexp.MustCompile(`flt_[\w-]+`).FindString(secrets)
+	return regexp.MustCompile(`flk_[\w-]+`).FindString(secrets), regexp.MustCompile(`flt_[\w-]+`).FindString(secrets),
+		strings.TrimSpace(exec("authtoken", "create", "--connect", "*"))
 }
 
 // startAgent runs the bundle's agent in a pod, for an upstream in the node.

@@ -59,10 +59,12 @@ spec: {url: "http://exported.%[1]s", upstream: {url: "http://api:8080"}}
 	c.CurlUntil(t, 10*time.Second, pod, "http://exported."+demo, 503)
 }
 
-// trustCluster makes the service trust the ServiceAccounts of a release in the namespace.
+// trustCluster makes the service trust the ServiceAccounts of a release in the namespace, as the
+// README does it.
 func (s *Service) trustCluster(t testing.TB, namespace string) (made account.Cluster) {
 	t.Helper()
-	keys := s.c.Kubectl(t, "get", "--raw", "/openid/v1/jwks")
+	keys := s.c.Kubectl(t, "get", "--raw", "/.well-known/openid-configuration") +
+		s.c.Kubectl(t, "get", "--raw", "/openid/v1/jwks")
 	out := s.fairlead(t, keys, "api", "clusters", "create", "--name", "prod", "--jwks-file", "-", "--namespace",
 		namespace, "-o", "json")
 	if err := json.Unmarshal([]byte(out), &made); err != nil || made.Audience == "" {

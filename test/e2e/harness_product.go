@@ -33,7 +33,8 @@ const (
 	firstPort     = 18443
 )
 
-// Service is a running fairlead-server with the first credentials of its account.
+// Service is a running fairlead-server with the first credentials of its account, and an authtoken
+// of forwarders.
 type Service struct {
 	c                 *Cluster
 	dir, addr, URL    string
@@ -41,6 +42,7 @@ type Service struct {
 	flags             []string
 	programs          string // folder of the programs that it starts next; empty for those of `make build`
 	APIKey, Authtoken string
+	ForwarderToken    string
 	CAFile            string
 	Process           *Process
 }
@@ -111,6 +113,10 @@ func (c *Cluster) startServiceOf(t testing.TB, programs, host string, flags ...s
 	must.Succeed(t, err)
 	s.APIKey = regexp.MustCompile(`flk_[\w-]+`).FindString(string(secrets))
 	s.Authtoken = regexp.MustCompile(`flt_[\w-]+`).FindString(string(secrets))
+	token, err := c.Exec(t.Context(), s.program(t, "fairlead-server"), "authtoken", "create", "--connect", "*",
+		"--data-dir", filepath.Join(dir, "data"))
+	must.Succeed(t, err)
+	s.ForwarderToken = strings.TrimSpace(token)
 	return s
 }
 
@@ -198,7 +204,7 @@ func (r *Release) args(verb string, more ...string) []string {
 	repository, tag, _ := strings.Cut(imageOperator, ":")
 	return append([]string{verb, r.Name, r.Chart, "--namespace", r.Namespace, "--wait", "--timeout", "120s",
 		"--set", "description=end-to-end", "--set", "binding.enabled=true",
-		"--set", "credentials.apiKey=" + r.Service.APIKey, "--set", "credentials.authtoken=" + r.Service.Authtoken,
+		"--set", "credentials.apiKey=" + r.Service.APIKey, "--set", "credentials.authtoken=" + r.Service.ForwarderToken,
 		"--set", "api.url=" + r.Service.URL, "--set-file", "api.caBundle=" + r.Service.CAFile,
 		"--set", "image.repository=" + repository, "--set", "image.tag=" + tag}, more...)
 }

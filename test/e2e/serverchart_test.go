@@ -171,6 +171,7 @@ func (r *serverRelease) readCredentials(t *testing.T) {
 	secrets := exec("bootstrap", "--remove")
 	r.APIKey = regexp.MustCompile(`flk_[\w-]+`).FindString(secrets)
 	r.Authtoken = regexp.MustCompile(`flt_[\w-]+`).FindString(secrets)
+	r.ForwarderToken = strings.TrimSpace(exec("authtoken", "create", "--connect", "*"))
 	if !strings.Contains(exec("api-key", "create"), "flk_") {
 		t.Error("no further API key can be made")
 	}

@@ -19,6 +19,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -64,10 +65,15 @@ func installOnPostgres(t *testing.T, c *Cluster) *serverRelease {
 	writeCertificate(t, dir, NodeIP)
 	r.createSecret(t, "tls", "tls", "--cert="+r.CAFile, "--key="+filepath.Join(dir, "tls.key"))
 	c.Helm(t, r.args("install")...)
-	secrets := c.Kubectl(t, "--namespace", r.namespace, "exec", "deployment/fairlead-fairlead-server", "--",
-		"/fairlead-server", "bootstrap", "--remove")
+	exec := func(command ...string) string {
+		return c.Kubectl(t, append([]string{"--namespace", r.namespace, "exec", "deployment/fairlead-fairlead-server",
+			"--", "/fairlead-server"}, command...)...)
+	}
+	secrets := exec("bootstrap", "--remove")
 	r.APIKey, r.Authtoken = regexp.MustCompile(`flk_[\w-]+`).FindString(secrets), regexp.MustCompile(`flt_[\w-]+`).
 		FindString(secrets)
+	r.ForwarderToken = strings.TrimSpace(exec("authtoken", "create", "--connect", "*", "--database-url-file",
+		"/etc/fairlead/database/url"))
 	return r
 }
 

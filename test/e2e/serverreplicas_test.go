@@ -76,6 +76,7 @@ func installReplicas(t *testing.T, c *Cluster) *serverRelease {
 	t.Helper()
 	r := newPostgresRelease(t, c, "replicas", serverReplicasPort)
 	r.APIKey, r.Authtoken = "flk_"+randomSecret(), "flt_"+randomSecret()
+	r.ForwarderToken = r.Authtoken // one of a Secret may bind and connect
 	r.createSecret(t, "generic", "first", "--from-literal=api-key="+r.APIKey, "--from-literal=authtoken="+r.Authtoken)
 	r.extraFlags = append(r.extraFlags, "--set", fmt.Sprintf("replicas=%d", serverReplicas), "--set",
 		"bootstrap.existingSecret=first", "--set", "shutdownDelay=5s", "--set", "networkPolicy.enabled=true")

@@ -60,7 +60,7 @@ func newWorld(t *testing.T) *world {
 	})
 	w.StartManager(w.Secret(w.Service.APIKey),
 		func(o *operator.ManagerOptions) { o.MetricsAddr = w.newMetrics() })
-	w.StartForwarder(w.Secret(w.Service.Authtoken),
+	w.StartForwarder(w.Secret(*w.Service.CreateAuthtoken("connect:*").Token),
 		func(o *operator.ForwarderOptions) { o.MetricsAddr = w.newMetrics() })
 	w.startExporter()
 	return w

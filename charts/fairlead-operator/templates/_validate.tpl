@@ -106,7 +106,7 @@ What the schema cannot say in a sentence. Each message names the value and the r
 {{- fail "credentials.apiKey holds an authtoken (flt_…): give the API key (flk_…) here and the authtoken in credentials.authtoken" -}}
 {{- end -}}
 {{- if and .Values.binding.enabled (not $c.authtoken) -}}
-{{- fail "credentials.authtoken is required while binding.enabled is true: make one with `fairlead-server authtoken create` that may connect, or name a Secret in credentials.existingSecret" -}}
+{{- fail "credentials.authtoken is required while binding.enabled is true: make one with `fairlead-server authtoken create --connect '*'`, or name a Secret in credentials.existingSecret" -}}
 {{- end -}}
 {{- if hasPrefix "flk_" $c.authtoken -}}
 {{- fail "credentials.authtoken holds an API key (flk_…): give the authtoken (flt_…) here and the API key in credentials.apiKey" -}}

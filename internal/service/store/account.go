@@ -82,15 +82,16 @@ func (as *Accounts) lock(t *tx, accountID string) error {
 // DefaultAccount is the name of the account that Bootstrap makes.
 const DefaultAccount = "default"
 
-// Bootstrapped holds the first rows of a store that was empty. The secrets are shown this once.
+// Bootstrapped holds the first rows of a store that was empty. The store keeps only hashes of the
+// secrets.
 type Bootstrapped struct {
 	Account         account.Account
-	APIKeySecret    string // scope admin
-	AuthtokenSecret string // all rights
+	APIKeySecret    string // scope admin, for a person
+	AuthtokenSecret string // bind:*, for agents
 }
 
-// Bootstrap gives an empty store one account with one admin API key and one authtoken with all
-// rights. created is false, and the result nil, when the store has an account already.
+// Bootstrap gives an empty store one account with one admin API key and one authtoken that may bind
+// and not connect. created is false, and the result nil, when the store has an account already.
 func (cr *Credentials) Bootstrap(ctx context.Context) (made *Bootstrapped, created bool, err error) {
 	made, err = writeResult(ctx, cr.db, "setting up the first account", func(t *tx) (*Bootstrapped, error) {
 		first, err := cr.accounts.first(t)
@@ -108,8 +109,7 @@ func (cr *Credentials) Bootstrap(ctx context.Context) (made *Bootstrapped, creat
 			made.APIKeySecret); err != nil {
 			return nil, err
 		}
-		_, err = cr.createAuthtoken(t, by, account.AuthtokenPatch{Description: &description, ACL: new(allRules())},
-			made.AuthtokenSecret)
+		_, err = cr.createAuthtoken(t, by, account.AuthtokenPatch{Description: &description}, made.AuthtokenSecret)
 		return made, err
 	})
 	return made, made != nil, err
@@ -135,7 +135,7 @@ func (cr *Credentials) EnsureAuthtoken(ctx context.Context, secret string) (crea
 	}
 	return cr.ensure(ctx, authtokens.name, secret, func(t *tx, by account.Caller) error {
 		_, err := cr.createAuthtoken(t, by,
-			account.AuthtokenPatch{Description: new("bootstrap file"), ACL: new(allRules())}, secret)
+			account.AuthtokenPatch{Description: new("bootstrap file"), ACL: &[]string{"bind:*", "connect:*"}}, secret)
 		return err
 	})
 }
@@ -163,5 +163,3 @@ func (cr *Credentials) ensure(
 		return true, create(t, account.Caller{AccountID: first})
 	})
 }
-
-func allRules() []string { return []string{"bind:*", "connect:*"} }

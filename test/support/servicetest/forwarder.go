@@ -25,10 +25,10 @@ type Forwarder struct {
 	Lines chan tunnel.RequestLine
 }
 
-// StartForwarder runs a forwarder of the registered operator.
+// StartForwarder runs a forwarder of the registered operator, with an authtoken of its own.
 func (r *Server) StartForwarder() *Forwarder {
 	r.T.Helper()
-	return r.StartForwarderAs(r.Authtoken, r.RegisterOperator())
+	return r.StartForwarderAs(*r.CreateAuthtoken("connect:*").Token, r.RegisterOperator())
 }
 
 // RegisterOperator returns the id of the service's operator, which it registers the first time.

@@ -54,7 +54,7 @@ type Server struct {
 	ForceStop chan struct{}      // of Options
 	Finished  chan error         // gets what Run returned
 
-	APIKey, Authtoken string // the first ones
+	APIKey, Authtoken string // the first ones, of a person and of agents
 	OperatorID        string // of RegisterOperator; "" before
 }
 

@@ -107,6 +107,9 @@ var credentials = map[string]func(*testing.T, Open){
 		found, err := f.Store.APIKeyBySecret(t.Context(), key)
 		Must(t, err)
 		Equal(t, "account", found.AccountID, f.AccountID)
+		both, err := f.Store.TunnelCredential(t.Context(), token)
+		Must(t, err)
+		Equal(t, "rules", fmt.Sprint(both.ACL), "[bind:* connect:*]")
 		for _, bad := range []string{"", "flk_short", token, "flk_" + strings.Repeat("ä", 40), key + "\n"} {
 			_, err := f.Store.EnsureAPIKey(t.Context(), bad)
 			MustCode(t, err, account.CodeInvalid)

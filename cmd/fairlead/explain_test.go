@@ -11,7 +11,7 @@ import (
 func TestExplain_PrintsMeaningAndRemedy(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string][]string{
-		"err_fl_3001":       {"ERR_FL_3001, HTTP status 503: endpoint offline\nThe endpoint's agent", "\nRemedy: Start"},
+		"err_fl_3001":       {"ERR_FL_3001, HTTP status 503: endpoint offline\nThe", "\nRemedy: Start"},
 		"NamespaceNotFound": {"BoundEndpoint, reason NamespaceNotFound:\n", "\nRemedy: create the namespace"},
 		"Ready": {"BoundEndpoint, condition Ready, is True while\nServicesReady", "AgentEndpoint, reason Ready:\n",
 			"\nRemedy: nothing."},

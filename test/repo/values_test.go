@@ -62,7 +62,8 @@ func (p *valuesPage) describe(prefix string, values, schema *yaml.Node) {
 			case what == "":
 				p.t.Errorf("%s%s has neither a comment in values.yaml nor a description", prefix, name.Value)
 			case member(p.resolve(property), "properties") == nil || len(value.Content) == 0:
-				table += reference.Row(reference.Code(prefix+name.Value), p.types(property), defaultOf(p.t, value), what)
+				table += reference.Row(reference.Code(prefix+name.Value), p.types(property), defaultOf(p.t, value),
+					what)
 			case prefix == "":
 				groups = append(groups, func() {
 					p.text.WriteString("\n## " + name.Value + "\n\n" + reference.Prose(what, proseColumns) + "\n")

@@ -31,7 +31,7 @@ func RegisterMetrics(registry prometheus.Registerer, set *Set, feed *Feed) error
 		gauge("account_readable", "1 while the account's endpoints can be read.", func() float64 {
 			return gaugeValue(feed.Status().Err == nil)
 		}),
-		gauge("account_polling", "1 while the server does not support watches, and is asked every 10 s.", func() float64 {
+		gauge("account_polling", "1 while the server has no watches, and is asked every 10 s.", func() float64 {
 			return gaugeValue(feed.Status().Polling)
 		}),
 		gauge("removals_held",

@@ -13,5 +13,5 @@ import (
 func TestReference_DescribesCommands(t *testing.T) {
 	t.Parallel()
 	root := newRoot(func(string) string { return "" }, io.Discard, io.Discard)
-	reference.Block(t, "../../docs/reference/cli/fairlead-operator.md", "commands", reference.Commands(root, ""))
+	reference.Block(t, "../../docs/reference/cli/fairlead-operator.md", "commands", reference.Commands(root))
 }

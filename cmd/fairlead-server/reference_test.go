@@ -13,5 +13,5 @@ import (
 func TestReference_DescribesCommands(t *testing.T) {
 	t.Parallel()
 	root := newRoot(console{out: io.Discard, err: io.Discard, env: func(string) string { return "" }})
-	reference.Block(t, "../../docs/reference/cli/fairlead-server.md", "commands", reference.Commands(root, ""))
+	reference.Block(t, "../../docs/reference/cli/fairlead-server.md", "commands", reference.Commands(root))
 }

@@ -15,15 +15,15 @@ func TestReference_DescribesCommands(t *testing.T) {
 	t.Parallel()
 	for page, c := range map[string]struct {
 		command []string
-		apart   string
+		apart   []string
 	}{
-		"fairlead":              {nil, "api"},
-		"fairlead-api":          {[]string{"api"}, "backends"},
-		"fairlead-api-backends": {[]string{"api", "backends"}, ""},
+		"fairlead":              {nil, []string{"api"}},
+		"fairlead-api":          {[]string{"api"}, []string{"backends"}},
+		"fairlead-api-backends": {[]string{"api", "backends"}, nil},
 	} {
 		root := newRoot(console{out: io.Discard, err: io.Discard, env: func(string) string { return "" }})
 		command, _, err := root.Find(c.command)
 		must.Succeed(t, err)
-		reference.Block(t, "../../docs/reference/cli/"+page+".md", "commands", reference.Commands(command, c.apart))
+		reference.Block(t, "../../docs/reference/cli/"+page+".md", "commands", reference.Commands(command, c.apart...))
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -24,7 +25,7 @@ var blankLines = regexp.MustCompile(`\n{3,}`)
 
 // cliPage is a page with commands.
 type cliPage struct {
-	apart    string // name of the command whose subcommands have another page
+	apart    []string // names of the commands whose subcommands have a page of their own
 	commands []*cobra.Command
 	leaves   int            // commands without subcommands
 	uses     map[string]int // by row of a table of flags: how many commands have the flag
@@ -32,8 +33,8 @@ type cliPage struct {
 }
 
 // Commands returns the help of cmd and of the commands below it that help lists as Markdown. Those
-// below the command that is named apart are left out, and so are those of completion.
-func Commands(cmd *cobra.Command, apart string) string {
+// below a command that is named apart are left out, and so are those of completion.
+func Commands(cmd *cobra.Command, apart ...string) string {
 	p := &cliPage{apart: apart, uses: map[string]int{}, first: map[string]bool{}}
 	p.add(cmd)
 	eachFlag(cmd, func(row, _ string) { p.first[row] = true })
@@ -59,7 +60,7 @@ func (p *cliPage) add(cmd *cobra.Command) {
 	if !cmd.HasAvailableSubCommands() {
 		p.leaves++
 	}
-	if cmd.Name() == p.apart || cmd.Name() == "completion" {
+	if slices.Contains(p.apart, cmd.Name()) || cmd.Name() == "completion" {
 		return
 	}
 	for _, sub := range cmd.Commands() {
@@ -78,7 +79,7 @@ func (p *cliPage) describe(b *strings.Builder, cmd *cobra.Command) {
 	if cmd.Example != "" {
 		fmt.Fprintf(b, "```sh\n%s\n```\n\n", unindent(cmd.Example))
 	}
-	if page := anchor(cmd) + ".md"; cmd.Name() == p.apart {
+	if page := anchor(cmd) + ".md"; slices.Contains(p.apart, cmd.Name()) {
 		fmt.Fprintf(b, "Its commands: [%s](%s)\n\n", page, page)
 	}
 	if cmd == p.commands[0] || !cmd.HasAvailableSubCommands() {

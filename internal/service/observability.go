@@ -235,8 +235,8 @@ func newStoreMetrics(r metricsRegistry) *storeMetrics {
 				"within a week; one that has expired counts for another day.",
 			[]string{"kind"}, nil),
 		oldestAudit: prometheus.NewDesc(ns+"_audit_oldest_event_timestamp_seconds",
-			"When the oldest audit event occurred that is still kept, by class (security, activity): they are kept for "+
-				"90 days, and 100,000 of each class an account.",
+			"When the oldest audit event occurred that is still kept, by class (security, activity): they are kept "+
+				"for 90 days, and 100,000 of each class an account.",
 			[]string{"class"}, nil)}
 	for _, kind := range []sqldb.CallKind{sqldb.CallRead, sqldb.CallWrite} {
 		m.seconds[kind], m.errors[kind] = seconds.WithLabelValues(string(kind)), errors.WithLabelValues(string(kind))

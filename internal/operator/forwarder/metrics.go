@@ -61,7 +61,8 @@ func newMetrics() *metrics {
 			append(label, "reason")),
 		denied: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "fairlead_forwarder_access_denied_total",
-			Help: "Connections that EndpointAccess objects denied or ended, by reason; no_peer is there from the start."},
+			Help: "Connections that EndpointAccess objects denied or ended, by reason; " +
+				"no_peer is there from the start."},
 			append(label, "reason")),
 		hosts: map[string]*hostStats{},
 	}

@@ -181,9 +181,12 @@ fuzz: ## Every fuzz target for FUZZTIME each
 	@hack/fuzz.sh $(FUZZTIME)
 
 ##@ Source
-.PHONY: generate manifests fmt lint verify
-generate: $(TOOLS)/controller-gen ## Write deepcopy methods
+.PHONY: generate reference manifests fmt lint verify
+generate: $(TOOLS)/controller-gen reference ## Write deepcopy methods, and what `make reference` writes
 	$(TOOLS)/controller-gen object:headerFile=hack/boilerplate.go.txt paths=./api/...
+
+reference: ## Write the generated parts of docs: commands, values, errors, conditions (metrics: go test ./test/monitoring -update)
+	go test -count=1 -run '^TestReference_' ./cmd/... ./test/repo -update
 
 manifests: $(TOOLS)/controller-gen ## Write CRDs and rules, and the charts' copies of them, of alerts and of dashboards
 	$(TOOLS)/controller-gen crd paths=./api/... output:crd:dir=config/crd/bases

@@ -45,7 +45,7 @@ const (
 	ConditionNetworkPoliciesWritten = "NetworkPoliciesWritten"
 )
 
-// Reasons of conditions. Each names the component that fails; docs/fix/conditions.md has a row for
+// Reasons of conditions. Each names the component that fails; internal/path/explanation.go explains
 // each.
 const (
 	ReasonReady                 = "Ready"

@@ -15,7 +15,7 @@ const (
 )
 
 // Reasons of the conditions of AgentEndpoints and CloudEndpoints, beside ReasonReady,
-// ReasonRejected, ReasonLimitReached and ReasonUnreachable. docs/fix/conditions.md explains each.
+// ReasonRejected, ReasonLimitReached and ReasonUnreachable. internal/path/explanation.go explains each.
 const (
 	ReasonAccepted           = "Accepted"
 	ReasonUpstreamNotFound   = "UpstreamNotFound"

@@ -3,10 +3,7 @@
 
 package path
 
-import (
-	"cmp"
-	"fmt"
-)
+import "fmt"
 
 // What is found, as formats: the doctor, the dashboard and conditions say it in the same words. The
 // operands are URLs, or the names of the objects, of Services with their namespaces.
@@ -30,65 +27,6 @@ const (
 	AdmitEndpoint = "change binding.endpointSelector so that it admits the endpoint"
 	SeePods       = "see why the Service's pods are not ready"
 )
-
-// remedies has the remedies of conditions by their reasons, that of all other ones for "".
-var remedies = map[string]map[string]string{
-	"BoundEndpoint": {
-		"":                     "look at the manager's log; it tries again",
-		"NamespaceNotFound":    "create the namespace, and the endpoint projects at that moment",
-		"NamespaceTerminating": "wait; it projects when a new one appears",
-		"NamespaceForbidden":   "give the operator the rights that the message names",
-		"NamespaceNotAllowed":  "choose another URL, or allow the namespace in the chart's values",
-		"Conflict": "delete or rename the other Service, or choose another URL; the name is taken over once it has " +
-			"been free for a minute",
-		"AnchorMissing": "run helm upgrade for the release: it puts back the Role or ClusterRole that the " +
-			"message names",
-		"ServiceTerminating": "remove what holds the Service that the message names, such as a finalizer",
-		"PortsExhausted":     "remove endpoints, or widen the forwarders' port range",
-		"InvalidEndpoint":    "change the URL",
-		"ClusterIPExhausted": "remove Services, or widen the cluster's service range",
-		"QuotaExceeded":      "raise the ResourceQuota that the message names",
-		"AdmissionDenied":    "ask the owner of the admission policy that the message names",
-	},
-	"KubernetesOperator": {
-		"":              "give the release an API key of the account that may register operators (credentials.apiKey)",
-		"SecondRelease": "install each release in a namespace of its own",
-		"LimitReached":  "delete the account's operators that are gone: fairlead api kubernetes-operators",
-		"Rejected":      "change the chart's value that the message names",
-	},
-	"AgentEndpoint": {
-		"":                 "look at the exporter's log; it tries again",
-		"UpstreamNotFound": "make the Service, or correct spec.upstream.url",
-		"UpstreamNotAllowed": "name a Service of the object's own namespace that has a selector, or set the chart's " +
-			"export.crossNamespace",
-		"UnsupportedService": "name a Service with a TCP port that is no ExternalName",
-		"PortNotFound":       "give a port of the Service in spec.upstream.url",
-		"PolicyInvalid":      "correct the traffic policy at the place that the message names",
-		"PolicyNotFound":     "make the ConfigMap with the key policy.yaml, or correct spec.trafficPolicy.targetRef",
-		"URLNotAllowed": "give a URL whose second part is the object's namespace, or add a pattern to the chart's " +
-			"export.urls",
-		"URLTaken":  "choose another URL, or set poolingEnabled on both endpoints",
-		"Forbidden": "give the exporter's API key the rule that the message names",
-		"Rejected":  "change what the message names",
-		"LimitReached": "delete endpoints of the account that are not needed, or raise the limit that the message " +
-			"names",
-		"Unreachable": "see that fairlead-server runs, that the exporters' pods reach it, and that it takes their " +
-			"API key",
-		"Pending":          "wait a moment, and look again",
-		"NoReadyEndpoints": SeePods,
-	},
-	"ServiceExport": {
-		"":                   "change what the message names; the exporter tries again",
-		"NoService":          "make the Service: it has the namespace and name of the ServiceExport",
-		"InvalidServiceType": "export a Service that is no ExternalName",
-		"Pending":            "wait a moment, and look again",
-	},
-}
-
-// Remedy returns the remedy for a reason of a condition of a kind of objects: of the condition
-// ServicesReady of a BoundEndpoint, of Registered of a KubernetesOperator, and of all conditions of
-// an AgentEndpoint and a ServiceExport. docs/fix/conditions.md has the same tables.
-func Remedy(kind, reason string) string { return cmp.Or(remedies[kind][reason], remedies[kind][""]) }
 
 // AgentCommand returns the command that starts an agent for a URL. The binding is empty where the
 // agent's own choice is right.

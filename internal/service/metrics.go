@@ -62,15 +62,16 @@ type metrics struct {
 
 func newMetrics() *metrics {
 	r := metricsRegistry{prometheus.NewRegistry()}
-	bytes := r.counters("bytes_total", "Bytes of endpoints' traffic, by direction (to_agent, from_agent).", "direction")
+	bytes := r.counters("bytes_total",
+		"Bytes to and from agents, headers included, by direction (to_agent, from_agent).", "direction")
 	m := &metrics{
 		registry: r,
 		requests: r.counters("requests_total", "HTTP requests to endpoints, by status; 499 = the client left first.",
 			"code"),
 		duration: r.histogram("request_duration_seconds", "Time from a request's header to the end of its answer.",
 			prometheus.ExponentialBuckets(0.001, 4, 9)...),
-		opens: r.counters("opens_total", "Streams opened, by hop (forwarder: to us, agent: by us) and outcome.", "hop",
-			"outcome"),
+		opens: r.counters("opens_total", "Streams opened, by hop (forwarder: to here, agent: from here) and outcome.",
+			"hop", "outcome"),
 		hellos: r.counters("hellos_total", "Sessions begun or refused, by role and outcome.", "role", "outcome"),
 		binds: r.counters("binds_total",
 			"Endpoints and labelled tunnels that agents asked for, by outcome: accepted, or the refusal's code.",
@@ -110,7 +111,7 @@ func (m *metrics) addPublicMetrics(stats func() public.Stats) {
 		"no_handshake":       func(s public.Stats) int64 { return s.HandshakeFailed },
 	} {
 		m.registry.counter("public_connections_total", "Connections to the public listeners: accepted, and of these "+
-			"no_handshake and too_many_of_client; too_many were not accepted.",
+			"no_handshake (TLS did not come about) and too_many_of_client; too_many were not accepted.",
 			prometheus.Labels{"outcome": outcome}, func() int64 { return of(stats()) })
 	}
 }

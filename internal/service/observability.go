@@ -231,10 +231,12 @@ func newStoreMetrics(r metricsRegistry) *storeMetrics {
 			"Operators of all accounts: active, silent (not seen for 3 minutes), gone (for a day).",
 			[]string{"state"}, nil),
 		expiry: prometheus.NewDesc(ns+"_credential_expiry_timestamp_seconds",
-			"When the next API key or authtoken expires, of those in use that live for two weeks or longer.",
+			"When the next API key or authtoken expires, of those that live for two weeks or longer and were used "+
+				"within a week; one that has expired counts for another day.",
 			[]string{"kind"}, nil),
 		oldestAudit: prometheus.NewDesc(ns+"_audit_oldest_event_timestamp_seconds",
-			"When the oldest audit event occurred that is still kept, by class (security, activity).",
+			"When the oldest audit event occurred that is still kept, by class (security, activity): they are kept "+
+				"for 90 days, and 100,000 of each class an account.",
 			[]string{"class"}, nil)}
 	for _, kind := range []sqldb.CallKind{sqldb.CallRead, sqldb.CallWrite} {
 		m.seconds[kind], m.errors[kind] = seconds.WithLabelValues(string(kind)), errors.WithLabelValues(string(kind))

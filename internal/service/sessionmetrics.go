@@ -34,12 +34,14 @@ func newSessionMetrics(r metricsRegistry) *sessionMetrics {
 		"Look-ups of sessions for requests: live, none, error.", "outcome")
 	m := &sessionMetrics{
 		revocationSeconds: r.histogram("session_revocation_seconds",
-			"Time from the call to the last cut of what was served.",
+			"Time from a revocation's call to the last cut of what was served.",
 			.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5),
 		ended: r.counters("application_sessions_ended_total",
-			"Sessions of people that were revoked; of those that expired, the ones with requests under way.", "reason"),
+			"Sessions of people that ended: revoked, logout, back-channel logout, or expired with requests under way.",
+			"reason"),
 		cutRequests: r.counters("application_requests_cut_total",
-			"Requests under way that were cut because their session had ended, or with the lease of a replica.",
+			"Requests under way that were cut because their session had ended, by its reason, on another replica "+
+				"(other server), or because the database has not answered this one (lease).",
 			"reason"),
 		loginSession: logins.WithLabelValues("session"), loginAgain: logins.WithLabelValues("again"),
 		loginError: logins.WithLabelValues("error"), checkLive: checks.WithLabelValues("live"),

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/go-logr/logr"
@@ -43,15 +44,17 @@ func TestMetrics_AreThoseOfRunningPrograms(t *testing.T) {
 	})
 	all := expressions(t)
 	var missing []string
-	found := scraped{}
+	found, text := scraped{}, ""
 	t.Cleanup(func() {
 		for _, m := range missing {
 			t.Error(m)
 		}
 	})
 	wait.Until(t, "every metric of rules and dashboards", func() bool {
-		found = w.scrape()
-		missing = found.missing(all, recorded)
+		text = w.scrape()
+		found = scraped{}
+		found.add(text)
+		missing = append(found.missing(all, recorded), undescribed(t, text)...)
 		return len(missing) == 0
 	})
 	wrong := map[string]string{"x": `rate(fairlead_server_requests_total{status="200"}[5m])`, "y": "fairlead_no_such"}
@@ -59,12 +62,13 @@ func TestMetrics_AreThoseOfRunningPrograms(t *testing.T) {
 		"x: fairlead_server_requests_total has no label status", "y: no program has fairlead_no_such"}) {
 		t.Errorf("a wrong label and a wrong name give %q, so this test proves nothing", got)
 	}
+	describeMetrics(t, text)
 }
 
-// scrape returns the series of all programs.
-func (w *world) scrape() scraped {
+// scrape returns what all programs serve.
+func (w *world) scrape() string {
 	w.Helper()
-	all := scraped{}
+	var all strings.Builder
 	for _, address := range w.metrics {
 		req, err := http.NewRequestWithContext(w.Context(), http.MethodGet, fmt.Sprintf("http://%s/metrics", address),
 			nil)
@@ -73,7 +77,7 @@ func (w *world) scrape() scraped {
 		if err != nil {
 			w.Fatalf("scraping %s: %v", address, err)
 		}
-		all.add(text)
+		all.WriteString(text)
 	}
-	return all
+	return all.String()
 }

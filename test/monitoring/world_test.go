@@ -151,13 +151,14 @@ func (w *world) callEverything() {
 	canned, closed := tenant.Answer(http.StatusOK, "hello"), tenant.Static(closedport.Reserve(w.T))
 	tenant.Cloud(account.BindingKubernetes, "http://cloud."+w.Target, "", tenant.Failover(closed, canned))
 	tenant.Cloud(account.BindingKubernetes, "http://broken."+w.Target, "", closed)
+	tenant.Cloud(account.BindingKubernetes, "tcp://static."+w.Target+":5432", "", tenant.Static(echo))
 	for name, want := range map[string]string{"agent": "hello", "cloud": "hello", "broken": "",
 		"exported-answers": "hello",
 		"exported-refuses": ""} {
 		w.waitAnswer(name, "/", want)
 	}
 	w.waitAnswer("agent", "/fails", "hello")
-	for name, answers := range map[string]bool{"db": true, "refused": false} {
+	for name, answers := range map[string]bool{"db": true, "static": true, "refused": false} {
 		wait.Until(w, fmt.Sprintf("%s echoing: %v", name, answers), func() bool { return w.echoes(name) == answers })
 	}
 }

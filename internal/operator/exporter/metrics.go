@@ -43,7 +43,7 @@ func (e *exporter) registerMetrics(registry prometheus.Registerer) error {
 				"ServiceExports that the account does not have as they should be; of the replica that leads.",
 				func() float64 { _, failed, _ := e.exports.Counts(); return float64(failed) }),
 			gauge("fairlead_exporter_service_exports_readable",
-				"1 while the cluster has ServiceExports, and lets them be read.",
+				"1 while the cluster has the kind ServiceExport, and lets it be read.",
 				func() float64 { _, _, read := e.exports.Counts(); return number(read) }))
 	}
 	for _, c := range all {
@@ -76,7 +76,7 @@ func newTrafficMetrics() *trafficMetrics {
 		bytes: counter("fairlead_exporter_bytes_total",
 			"Bytes of ended connections, to the upstream (in) and from it (out).", "direction"),
 		active: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "fairlead_exporter_connections_active",
-			Help: "Connections that are open."}, labels),
+			Help: "Connections to its Service that are open."}, labels),
 		objects: map[object]bool{},
 	}
 }

@@ -75,12 +75,12 @@ func (f *forwarder) registerGauges() {
 		}
 		return 0
 	})
-	const legs = "Replicas of the service that the session leads to and that take connections."
+	const legs = "Replicas of the service that the session leads to and that take connections; 1 with a single server."
 	f.metrics.gauge("fairlead_forwarder_legs", legs, func() float64 {
 		serving, _ := f.edge.legCounts()
 		return float64(serving)
 	})
-	const wanted = "Replicas of the service that the session should lead to."
+	const wanted = "Replicas of the service that the session should lead to; 1 with a single server."
 	f.metrics.gauge("fairlead_forwarder_legs_wanted", wanted, func() float64 {
 		_, wanted := f.edge.legCounts()
 		return float64(wanted)

@@ -49,7 +49,7 @@ func newMetrics() *metrics {
 	m := &metrics{
 		registry: prometheus.NewRegistry(),
 		connections: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "fairlead_forwarder_connections_total", Help: "Connections accepted."}, label),
+			Name: "fairlead_forwarder_connections_total", Help: "Connections of pods that were accepted."}, label),
 		active: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "fairlead_forwarder_connections_active", Help: "Connections being served."}, label),
 		bytes: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -61,7 +61,8 @@ func newMetrics() *metrics {
 			append(label, "reason")),
 		denied: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "fairlead_forwarder_access_denied_total",
-			Help: "Connections that EndpointAccess objects denied or ended, by reason."},
+			Help: "Connections that EndpointAccess objects denied or ended, by reason; " +
+				"no_peer is there from the start."},
 			append(label, "reason")),
 		hosts: map[string]*hostStats{},
 	}

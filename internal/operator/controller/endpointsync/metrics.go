@@ -21,16 +21,17 @@ func RegisterMetrics(registry prometheus.Registerer, set *Set, feed *Feed) error
 			return float64([]int{admitted, excluded, problems}[i])
 		}
 	}
+	const of = "Kubernetes-bound endpoints of the account, and ports of Services that clusters export, that "
 	return errors.Join(
-		gauge("endpoints_admitted", "Endpoints of the account that are to be projected.", count(0)),
-		gauge("endpoints_excluded", "Endpoints of the account that the selector excludes.", count(1)),
+		gauge("endpoints_admitted", of+"are to be projected.", count(0)),
+		gauge("endpoints_excluded", of+"the selector excludes.", count(1)),
 		gauge("endpoints_invalid",
-			"Endpoints of the account that cannot be projected: an impossible URL, or a selector that cannot be "+
+			of+"cannot be projected: an impossible URL, or a selector that cannot be "+
 				"evaluated for them.", count(2)),
 		gauge("account_readable", "1 while the account's endpoints can be read.", func() float64 {
 			return gaugeValue(feed.Status().Err == nil)
 		}),
-		gauge("account_polling", "1 while the server does not support watches and is polled.", func() float64 {
+		gauge("account_polling", "1 while the server has no watches, and is asked every 10 s.", func() float64 {
 			return gaugeValue(feed.Status().Polling)
 		}),
 		gauge("removals_held",

@@ -28,8 +28,9 @@ func New(clock clock.PassiveClock) *Tracker {
 	return &Tracker{
 		clock: clock, waiting: map[string]map[int32]time.Time{},
 		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: "fairlead_operator",
-			Name:    "projection_seconds",
-			Help:    "Time from the event of a new URL until both of its Services exist.",
+			Name: "projection_seconds",
+			Help: "Time from the event of a new URL until both of its Services exist; " +
+				"not of URLs that cannot be projected.",
 			Buckets: []float64{.01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30}}),
 	}
 }

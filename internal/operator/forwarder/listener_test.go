@@ -30,7 +30,8 @@ func (pipeConn) CloseWrite() error   { return nil }
 func (pipeConn) SetLinger(int) error { return nil }
 
 func newTestListeners(
-	listen func(context.Context, int) (net.Listener, error), serve func(forward.Connection, *portAssignment, *portStats),
+	listen func(context.Context, int) (net.Listener, error),
+	serve func(forward.Connection, *portAssignment, *portStats),
 ) *listeners {
 	return &listeners{
 		listen: listen, relayConn: serve, stats: newMetrics(), log: slog.New(slog.DiscardHandler),

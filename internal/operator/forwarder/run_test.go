@@ -45,9 +45,8 @@ type bubble struct {
 
 func startInBubble(t *testing.T, drain time.Duration) *bubble {
 	t.Helper()
-	b := &bubble{source: newFakeSource(), ln: pipelistener.New(), done: make(chan error, 1), serve: func(c forward.Connection) {
-		_ = c.Close()
-	}}
+	b := &bubble{source: newFakeSource(), ln: pipelistener.New(), done: make(chan error, 1)}
+	b.serve = func(c forward.Connection) { _ = c.Close() }
 	token := filepath.Join(t.TempDir(), "authtoken")
 	if err := os.WriteFile(token, []byte("flt_x"), 0o600); err != nil {
 		t.Fatal(err)
@@ -200,7 +199,11 @@ func TestShutdown_Timeouts(t *testing.T) {
 				b.source.listed = tt.listed
 				b.source.update(tcpObjects())
 				cut := make(chan struct{})
-				b.serve = func(c forward.Connection) { <-b.connCtx.Done(); close(cut); _ = c.Close() } // never ends by itself
+				b.serve = func(c forward.Connection) { // never ends by itself
+					<-b.connCtx.Done()
+					close(cut)
+					_ = c.Close()
+				}
 				b.connect()
 				begun := time.Now()
 				b.stop()

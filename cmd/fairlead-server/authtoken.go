@@ -29,17 +29,20 @@ func newAuthtoken(c console, at *dataLocation) *cobra.Command {
   bind:<label>=<value>     a labelled tunnel may have this label, for example bind:app=*;
                            each label of a tunnel needs a rule
   connect:<id pattern>     a forwarder may act for such operators
+  connect:<url pattern>    fairlead connect may call such endpoints, for example connect:http://*.demo
 "*" stands for any run of characters. Without --acl and --connect the token may bind every URL and
 label (bind:*) and not connect.`,
 		Example: `  fairlead-server authtoken create --description "alice's laptop"
   fairlead-server authtoken create --acl 'bind:http://*.staging' --acl 'bind:tcp://*.staging:*'
   fairlead-server authtoken create --connect '*' --description "operators"
+  fairlead-server authtoken create --connect 'http://*.demo' --description "alice, fairlead connect"
   fairlead-server authtoken create --expires 24h --description "a guest"`,
 	}
 	create.Flags().StringArrayVar(&tokens.acl, "acl", nil,
 		"`RULE` of the token; may be repeated; default bind:*, or none with --connect")
 	create.Flags().StringArrayVar(&tokens.connect, "connect", nil,
-		"operator id or `PATTERN` that a forwarder may act for, short for --acl connect:PATTERN; may be repeated")
+		"`PATTERN` of operator ids that a forwarder may act for, or of URLs that fairlead connect may call, short for "+
+			"--acl connect:PATTERN; may be repeated")
 	return newCredentialGroup(c, at, "authtoken", "Make, list and delete authtokens of agents and operators",
 		credentialKind{
 			title: "authtoken", noun: "token", headings: []string{"RULES"}, rightsPrefix: "with the rules",

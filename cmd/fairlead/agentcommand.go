@@ -33,21 +33,26 @@ type agentCommand struct {
 }
 
 func (a *agentCommand) addFlags(cmd *cobra.Command) {
-	addSettings(cmd, &a.settings)
+	a.addSessionFlags(cmd, ". Replaces the status screen")
 	flags := cmd.Flags()
-	flags.StringVar(&a.settings.AuthtokenFile, "authtoken-file", "",
-		"`FILE` that holds the authtoken, read again for each session; - for standard input")
-	flags.StringVar(&a.logFormat, "log-format", "text",
-		"text, or json: one JSON object a line. Replaces the status screen")
-	flags.StringVar(&a.logLevel, "log-level", "info",
-		"debug, info, warn (no request lines) or error. Replaces the status screen")
-	cli.CompleteValues(cmd, "log-format", "text", "json")
-	cli.CompleteValues(cmd, "log-level", "debug", "info", "warn", "error")
 	flags.BoolVar(&a.noScreen, "no-screen", false, "print lines instead of the status screen on a terminal")
 	cmd.PreRun = func(cmd *cobra.Command, _ []string) {
 		a.logFlagsGiven = cmd.Flags().Changed("log-format") || cmd.Flags().Changed("log-level")
 		a.inspect.onGiven = cmd.Flags().Changed("inspect")
 	}
+}
+
+// addSessionFlags adds the flags of the session with the service and of the log; effect ends the usage
+// of the latter.
+func (a *agentCommand) addSessionFlags(cmd *cobra.Command, effect string) {
+	addSettings(cmd, &a.settings)
+	flags := cmd.Flags()
+	flags.StringVar(&a.settings.AuthtokenFile, "authtoken-file", "",
+		"`FILE` that holds the authtoken, read again for each session; - for standard input")
+	flags.StringVar(&a.logFormat, "log-format", "text", "text, or json: one JSON object a line"+effect)
+	flags.StringVar(&a.logLevel, "log-level", "info", "debug, info, warn (no request lines) or error"+effect)
+	cli.CompleteValues(cmd, "log-format", "text", "json")
+	cli.CompleteValues(cmd, "log-level", "debug", "info", "warn", "error")
 }
 
 // serveOne serves the endpoint that parse makes of arguments and flags.
@@ -72,25 +77,49 @@ func (a *agentCommand) run(
 func (a *agentCommand) start(
 	ctx context.Context, selected func(*agentconfig.Settings) ([]agent.Endpoint, error),
 ) error {
-	level, err := a.parseLogFlags()
-	if err != nil {
-		return err
-	}
-	settings, err := loadSettings(a.settings, a.console)
+	level, settings, err := a.load()
 	if settings == nil {
 		return err
 	}
 	endpoints, notSelected := selected(settings)
-	o, missing := connectionOptions(settings)
-	if err := asUsageErrors(errors.Join(err, notSelected, missing)); err != nil {
+	o, err := a.options(level, settings, err, notSelected)
+	if err != nil {
 		return err
 	}
-	o.Endpoints, o.Logger = endpoints, a.logger(level)
+	o.Endpoints = endpoints
+	return a.serve(ctx, o, level, settings)
+}
+
+// load returns the level of the log and the settings, which it returns with their mistakes, too.
+func (a *agentCommand) load() (slog.Level, *agentconfig.Settings, error) {
+	level, err := a.parseLogFlags()
+	if err != nil {
+		return 0, nil, err
+	}
+	settings, err := loadSettings(a.settings, a.console)
+	return level, settings, err
+}
+
+// options returns the options of the connection to the server, and prints the settings' warnings.
+// What is missing for it is an error beside the mistakes that were found before.
+func (a *agentCommand) options(
+	level slog.Level, settings *agentconfig.Settings, mistakes ...error,
+) (agent.Options, error) {
+	o, missing := connectionOptions(settings)
+	err := asUsageErrors(errors.Join(append(mistakes, missing)...))
+	if err != nil {
+		return o, err
+	}
+	o.Logger = a.logger(level)
 	if o.DialServer, err = connectproxy.Dialer(a.console.env, o.Address, nil); err != nil {
-		return &cli.UsageError{Message: err.Error()}
+		return o, &cli.UsageError{Message: err.Error()}
+	}
+	o.RetryUntrusted = []trust.Problem{trust.UnknownAuthority, trust.WrongHost, trust.OutOfDate, trust.BadCertificate}
+	if !isTerminal(a.console) {
+		o.RetryUntrusted = append(o.RetryUntrusted, trust.WrongPin)
 	}
 	a.printWarnings(level, settings.Warnings)
-	return a.serve(ctx, o, level, settings)
+	return o, nil
 }
 
 // serve runs the agent with its screen and its instance id.
@@ -120,10 +149,6 @@ func (a *agentCommand) serve(
 		o.Observer = lines
 	}
 	o.Observer = &remedyObserver{o.Observer, settings}
-	o.RetryUntrusted = []trust.Problem{trust.UnknownAuthority, trust.WrongHost, trust.OutOfDate, trust.BadCertificate}
-	if !isTerminal(a.console) {
-		o.RetryUntrusted = append(o.RetryUntrusted, trust.WrongPin)
-	}
 	return withRemedy(listRefusal(agent.Run(ctx, o)), settings)
 }
 

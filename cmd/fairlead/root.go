@@ -61,8 +61,8 @@ func newRoot(c console) *cobra.Command {
 		SilenceErrors: true,
 	}
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(newHTTP(c), newTCP(c), newTunnel(c), newStart(c), newDoctor(c), newExplain(c), newAPI(c),
-		newPolicy(c), newConfig(c), newLogin(c), newLogout(c), newStatus(c))
+	root.AddCommand(newHTTP(c), newTCP(c), newTunnel(c), newStart(c), newConnect(c), newDoctor(c), newExplain(c),
+		newAPI(c), newPolicy(c), newConfig(c), newLogin(c), newLogout(c), newStatus(c))
 	cli.Setup(root, cli.TerminalColumns(c.out, c.env))
 	if c.plugin {
 		describePlugin(root)

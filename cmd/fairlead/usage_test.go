@@ -119,6 +119,21 @@ func wrongForAgents(empty string) map[string]wrong {
 	}
 }
 
+func wrongForConnect() map[string]wrong {
+	ok := func(args ...string) []string {
+		return append([]string{"connect", "http://a.b", "tcp://c.d:1"}, args...)
+	}
+	return map[string]wrong{
+		"connects to nothing": {[]string{"connect"}, "give the URL of an endpoint"},
+		"connects to a site":  {[]string{"connect", "https://a.b"}, `URL "https://a.b": the scheme must be http`},
+		"connects twice":      {ok("http://A.b:80"), "http://a.b is given twice"},
+		"no such port":        {ok("--port", "http://a.b=0"), `--port "http://a.b=0": must be PORT or URL=PORT`},
+		"port of which":       {ok("--port", "1"), `--port "1": must name one of the URLs, as URL=PORT`},
+		"port of another":     {ok("--port", "http://x.y=1"), `--port "http://x.y=1": must name one of the URLs`},
+		"port of a site":      {ok("--port", "ftp://x=1"), `--port: URL "ftp://x": the scheme`},
+	}
+}
+
 func wrongForTunnels() map[string]wrong {
 	return map[string]wrong{
 		"no label":            {[]string{"tunnel", "8080"}, "--label is missing: give at least one"},
@@ -178,6 +193,7 @@ func TestRun_WrongUsageExitsWith2(t *testing.T) {
 	must.Succeed(t, os.WriteFile(empty, nil, 0o600))
 	cases := wrongForAgents(empty)
 	maps.Copy(cases, wrongForTunnels())
+	maps.Copy(cases, wrongForConnect())
 	maps.Copy(cases, wrongForOthers(empty))
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

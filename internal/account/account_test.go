@@ -92,7 +92,24 @@ func TestACL_AdmitsURLs(t *testing.T) {
 	if !acl.MayConnect(op) || acl.MayConnect(op+"x") || acl.MayBind(op) {
 		t.Error("connect rule")
 	}
-	for _, bad := range []string{"", "bind", "bind:", "*", "dial:*", "bind:a b", "bind:ä*", "bind:https://a",
+	for _, c := range []struct {
+		rule, url string
+		want      bool
+	}{
+		{"connect:*", "http://a.b", true}, {"connect:http://*.b", "http://a.b", true},
+		{"connect:HTTP://A.b:80/", "http://a.b", true}, {"connect:http://*.b", "tcp://a.b:1", false},
+		{"connect:*.b", "http://a.b", false}, {"connect:" + op, "http://a.b", false}, {"bind:*", "http://a.b", false},
+	} {
+		acl, err := account.NormaliseACL([]string{c.rule})
+		if got := acl.MayCall(c.url); err != nil || got != c.want {
+			t.Errorf("%s admits calls of %s: %t, %v", c.rule, c.url, got, err)
+		}
+		if acl.MayConnect(op) != (c.rule == "connect:*" || c.rule == "connect:"+op) {
+			t.Errorf("%s admits operator %s: %t", c.rule, op, acl.MayConnect(op))
+		}
+	}
+	for _, bad := range []string{"", "bind", "bind:", "*", "dial:*", "connect:http://a", "connect:https://a.b",
+		"bind:a b", "bind:ä*", "bind:https://a",
 		"bind:tls://a.b", "bind:a.b", "connect:x", "bind:" + strings.Repeat("*", 600)} {
 		if got, err := account.NormaliseACL([]string{bad}); account.CodeOf(err) != account.CodeInvalid {
 			t.Errorf("%q: %v, %v", bad, got, err)

@@ -10,7 +10,7 @@ import (
 
 // ACL are the rules of a credential for tunnel sessions: what it may do. Each is a verb and a
 // pattern, in which "*" stands for any run of characters. An authtoken has rules "bind:<url>",
-// "bind:<label>=<value>" and "connect:<operator id>"; an API key of ScopeExporter has
+// "bind:<label>=<value>", "connect:<operator id>" and "connect:<url>"; an API key of ScopeExporter has
 // "export:<namespace>/<name>", "bind:<url>", "backend:<id>" and "internal:<host>".
 type ACL []string
 
@@ -19,6 +19,18 @@ func (a ACL) MayBind(url string) bool { return a.admits("bind:", url) }
 
 // MayConnect reports whether a rule lets a forwarder act for the operator.
 func (a ACL) MayConnect(operatorID string) bool { return a.admits("connect:", operatorID) }
+
+// MayCall reports whether a rule admits calls of the endpoint URL without an operator: one with a
+// pattern of URLs, or connect:*.
+func (a ACL) MayCall(url string) bool {
+	return slices.ContainsFunc(a, func(rule string) bool {
+		pattern, ok := strings.CutPrefix(rule, "connect:")
+		return ok && (pattern == "*" || isURLPattern(pattern)) && MatchPattern(pattern, url)
+	})
+}
+
+// isURLPattern tells a pattern of URLs from one of operator ids.
+func isURLPattern(pattern string) bool { return strings.Contains(pattern, "://") }
 
 // MayExport reports whether a rule admits endpoints of the object.
 func (a ACL) MayExport(namespace, name string) bool { return a.admits("export:", namespace+"/"+name) }

@@ -175,7 +175,7 @@ func (p SubjectPatch) apply(s *ClusterSubject, field string, r *rules) {
 // normaliseForwarderACL is NormaliseACL for rules connect:<operator id> alone.
 func normaliseForwarderACL(acl []string) (ACL, error) {
 	return normaliseACL(acl, func(verb, pattern string) (normal, problem string) {
-		if verb != "connect" {
+		if verb != "connect" || isURLPattern(pattern) {
 			return "", "must be connect:<operator id pattern>, for example connect:*"
 		}
 		return normaliseRule(verb, pattern)

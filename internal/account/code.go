@@ -94,14 +94,15 @@ func (c Code) Status() int { return cmp.Or(c.Info().Status, 500) }
 var codes = []CodeInfo{
 	{CodeNoCredential, 401, "no API key",
 		"The request has no `Authorization: Bearer <API_KEY>`, or the agent has no authtoken.",
-		"Send the key, or the token of a ServiceAccount of one of the account's clusters " +
-			"(docs/reference/api/clusters.md); give agents their authtoken with `fairlead config add-authtoken`."},
+		"Send the key (`fairlead login` stores one for `fairlead api`), or the token of a ServiceAccount of one of " +
+			"the account's clusters (docs/reference/api/clusters.md); give agents their authtoken with `fairlead " +
+			"config add-authtoken`."},
 	{CodeUnknownCredential, 401, "unknown API key or authtoken",
 		"The API key or authtoken is not known here: mistyped, deleted, or of another server. Or a " +
 			"ServiceAccount's token is not accepted: its audience, key, issuer, ServiceAccount, UID or life.",
 		"Check the secret and the server's address; make a new one with `fairlead-server api-key create` or " +
 			"`authtoken create`. Of a token the message names what to change; `fairlead api events list --type " +
-			"cluster.token_refused` has it, too."},
+			"cluster.token_refused -o wide` has it, too."},
 	{CodeWrongKind, 401, "authtoken where an API key belongs, or the reverse",
 		"An authtoken (`flt_…`) was given where an API key (`flk_…`) belongs, or the reverse.",
 		"Swap them: agents and forwarders take authtokens, API calls take API keys. An exporter is told so by a " +
@@ -201,9 +202,10 @@ var codes = []CodeInfo{
 			"`--upstream-ca-file`."},
 	{CodeEndpointUnknown, 404, "endpoint unknown to the edge",
 		"The edge knows no endpoint with this id and URL: it was just deleted or re-made. At the public edge: no " +
-			"endpoint has the request's host and port, whatever the reason.",
-		"Try again in a moment; if it stays, look at the BoundEndpoint's conditions. For a public URL: is its " +
-			"agent running, its domain granted, its port the endpoint's?"},
+			"endpoint has the scheme, host and port of the request, which the page names, whatever the reason.",
+		"Try again in a moment; if it stays, look at the BoundEndpoint's conditions. For a public URL: " +
+			"`fairlead doctor URL` tells whether its agent runs, its domain is granted and its scheme and port are " +
+			"the endpoint's (mapped ports: docs/run/public-edge.md)."},
 	{CodeNoEdge, 503, "forwarder has no connection to the service",
 		"The forwarder in the cluster has no connection to the service, or the service does not respond to it.",
 		"Check the forwarder's log, the service's address and the way there."},

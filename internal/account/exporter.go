@@ -209,7 +209,7 @@ func normaliseExporterRule(verb, pattern string) (normal, problem string) {
 			return "", "names no NAMESPACE/NAME; for all objects of a namespace: export:" + Shorten(pattern) + "/*"
 		}
 	case "bind":
-		return normaliseURLPattern(pattern)
+		return normaliseURLPattern(pattern, parseRuleURL)
 	case "backend":
 		if fixed && !isBackendID(pattern) {
 			return "", "names no backend id; use backend:* or such as backend:bkdfo-…"

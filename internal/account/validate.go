@@ -200,8 +200,8 @@ func brokenRule(rule, pattern string) string {
 func normaliseRule(verb, pattern string) (normal, problem string) {
 	if pattern == "" || verb != "bind" && verb != "connect" {
 		return "",
-			"must be bind:<url pattern>, bind:<label>=<value> or connect:<operator id pattern>, for example " +
-				"bind:http://*.demo"
+			"must be bind:<url pattern>, bind:<label>=<value>, connect:<operator id pattern> or " +
+				"connect:<url pattern>, for example bind:http://*.demo"
 	}
 	if key, value, ok := cutLabelRule(pattern); ok && verb == "bind" {
 		return pattern, brokenLabelRule(key, value)
@@ -209,20 +209,22 @@ func normaliseRule(verb, pattern string) (normal, problem string) {
 	pattern = strings.ToLower(pattern)
 	switch {
 	case verb == "bind":
-		return normaliseURLPattern(pattern)
+		return normaliseURLPattern(pattern, parseRuleURL)
+	case isURLPattern(pattern):
+		return normaliseURLPattern(pattern, ParseEndpointURL)
 	case !strings.Contains(pattern, "*") && !ValidID(PrefixOperator, pattern):
-		return "", "names no operator id; use connect:* or connect:op-…"
+		return "", "names no operator id and no URL; use connect:*, connect:op-… or connect:http://…"
 	}
 	return pattern, ""
 }
 
 // normaliseURLPattern returns the normal form of a pattern of URLs in lower case, or why it could
-// never match.
-func normaliseURLPattern(pattern string) (normal, problem string) {
+// never match. parse reads a URL that rules of the verb are about.
+func normaliseURLPattern(pattern string, parse func(string) (EndpointURL, error)) (normal, problem string) {
 	if strings.Contains(pattern, "*") {
 		return pattern, ""
 	}
-	u, err := parseRuleURL(pattern)
+	u, err := parse(pattern)
 	if err != nil {
 		return "", "could never match: " + FirstRule(err)
 	}

@@ -20,7 +20,7 @@ type Agent struct {
 	opt       *Options
 	giveUp    context.CancelCauseFunc // ends the client's run with a *Failure
 	endpoints *endpointSet
-	outages   *outages
+	outages   *Outages
 	upstreams *upstreamWatch
 	streams   *streamServer
 	binder    *binder
@@ -33,7 +33,8 @@ type Agent struct {
 func New(o Options) *Agent {
 	o.setDefaults()
 	set := newEndpointSet(&o)
-	a := &Agent{opt: &o, endpoints: set, outages: &outages{opt: &o}, upstreams: &upstreamWatch{opt: &o, endpoints: set}}
+	a := &Agent{opt: &o, endpoints: set, outages: NewOutages(&o, "serve"),
+		upstreams: &upstreamWatch{opt: &o, endpoints: set}}
 	a.streams = &streamServer{opt: &o, endpoints: set, upstreams: a.upstreams, inspection: inspection{&o}}
 	a.binder = &binder{opt: &o, endpoints: set, outages: a.outages, upstreams: a.upstreams, inspection: inspection{&o},
 		background: &a.background}
@@ -106,7 +107,7 @@ func (a *Agent) connect(run context.Context) error {
 		case !losesOne:
 			wait = a.opt.pause(failures, maxRebind)
 		}
-		a.outages.report(err, wait)
+		a.outages.Report(err, wait)
 		if !timer.Sleep(run, wait) {
 			return nil
 		}
@@ -119,7 +120,7 @@ func (a *Agent) finalError(run context.Context, err error) error {
 	if cause := context.Cause(run); cause != nil {
 		return cause
 	}
-	if f := a.outages.failureOf(err, a.endpointsName()); f != nil {
+	if f := a.outages.FailureOf(err, a.endpointsName()); f != nil {
 		return f
 	}
 	return err
@@ -148,7 +149,7 @@ func (a *Agent) onSessionUp(ctx context.Context, s *tunnel.Session) error {
 	h := newSessionBinds(s)
 	endpoints := a.endpoints.trackSession(h)
 	if a.opt.KeepRunning {
-		a.outages.end(false)
+		a.outages.End(false)
 	}
 	w := s.Welcome()
 	a.opt.Observer.Observe(Connected{SessionID: w.SessionID, Server: a.opt.Server, ServerVersion: w.ServerVersion,
@@ -182,11 +183,11 @@ func (a *Agent) onSessionUp(ctx context.Context, s *tunnel.Session) error {
 // onSessionDown is called when a session is lost or the server drains it, and after each failed
 // attempt.
 func (a *Agent) onSessionDown(err error, retryIn time.Duration) {
-	if f := a.outages.failureOf(err, a.endpointsName()); f != nil && !a.opt.KeepRunning {
+	if f := a.outages.FailureOf(err, a.endpointsName()); f != nil && !a.opt.KeepRunning {
 		a.giveUp(f)
 		return
 	}
-	a.outages.report(err, retryIn)
+	a.outages.Report(err, retryIn)
 }
 
 func (a *Agent) requestLine(l tunnel.RequestLine) {

@@ -45,7 +45,7 @@ func (o *Options) longestPause(err error) time.Duration {
 type binder struct {
 	opt        *Options
 	endpoints  *endpointSet
-	outages    *outages
+	outages    *Outages
 	upstreams  *upstreamWatch
 	inspection inspection
 	background *sync.WaitGroup
@@ -62,7 +62,7 @@ func (b *binder) firstProblem(results map[*endpoint]error, endpoints []*endpoint
 			hopeless = false
 			continue
 		}
-		f := b.outages.failureOf(err, e.spec.info.DisplayName())
+		f := b.outages.FailureOf(err, e.spec.info.DisplayName())
 		if f != nil {
 			f.Endpoint = &e.spec.Endpoint
 		}
@@ -149,7 +149,7 @@ func (b *binder) bind(ctx context.Context, h *sessionBinds, e *endpoint, s *spec
 		return err
 	}
 	again := b.endpoints.setBound(h, e, s, bound)
-	b.outages.end(true)
+	b.outages.End(true)
 	b.inspection.setEndpoint(s, bound.EndpointID)
 	w := h.session.Welcome()
 	b.opt.Observer.Observe(Online{EndpointInfo: s.info, Reconnected: again, EndpointID: bound.EndpointID,

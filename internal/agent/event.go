@@ -23,6 +23,13 @@ type Starting struct {
 // Inspecting reports, after Starting, the URL of the inspector in a browser.
 type Inspecting struct{ URL string }
 
+// Listening reports, after Starting, where a client that calls an endpoint listens for it.
+type Listening struct{ URL, Address string }
+
+// CallFailed reports why a connection to a Listening address did not reach the endpoint, once for each
+// cause until one does. An http endpoint's caller got a page.
+type CallFailed struct{ URL, Cause string }
+
 // Connected reports a new session; the endpoints it binds follow. AccountID and Region may be
 // empty.
 type Connected struct {
@@ -139,6 +146,8 @@ type Stopped struct{ ServerTold bool }
 
 func (Starting) event()     {}
 func (Inspecting) event()   {}
+func (Listening) event()    {}
+func (CallFailed) event()   {}
 func (Connected) event()    {}
 func (Replicas) event()     {}
 func (Online) event()       {}

@@ -47,26 +47,31 @@ func (f *Failure) Error() string { return f.Msg }
 // Unwrap returns the cause.
 func (f *Failure) Unwrap() error { return f.Cause }
 
-// outages reports why there is no session, once for each cause, and decides which errors end the
-// agent. It is safe for concurrent use.
-type outages struct {
-	opt *Options
+// Outages reports why there is no session, once for each cause, and decides which errors end the
+// client. It is safe for concurrent use.
+type Outages struct {
+	opt  *Options
+	verb string // what the authtoken has to admit
 
 	mu         sync.Mutex
-	everOnline bool   // everOnline is true once an endpoint was bound.
-	lastCause  string // lastCause is the last Retrying's cause; "" after end.
+	everOnline bool   // everOnline is true once an endpoint was bound, or End was told so.
+	lastCause  string // lastCause is the last Retrying's cause; "" after End.
 }
 
-// end makes the next outage be reported, whatever its cause; bound reports whether an endpoint was
+// NewOutages returns the Outages of a client that does what the verb says: "serve", "call". Of the
+// options it uses those of the server, and the Observer.
+func NewOutages(o *Options, verb string) *Outages { return &Outages{opt: o, verb: verb} }
+
+// End makes the next outage be reported, whatever its cause; bound reports whether an endpoint was
 // bound.
-func (o *outages) end(bound bool) {
+func (o *Outages) End(bound bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.everOnline, o.lastCause = o.everOnline || bound, ""
 }
 
-// report reports why there is no session, once for each cause.
-func (o *outages) report(err error, retryIn time.Duration) {
+// Report reports why there is no session, once for each cause.
+func (o *Outages) Report(err error, retryIn time.Duration) {
 	cause, code := causeOf(err, o.opt.Server), codeOf(err)
 	o.mu.Lock()
 	news, was := cause != o.lastCause, o.everOnline
@@ -91,10 +96,10 @@ func codeOf(err error) tunnel.Code {
 	return ""
 }
 
-// failureOf returns the failure when err ends the agent or, when what is one of several endpoints,
+// FailureOf returns the failure when err ends the agent or, when what is one of several endpoints,
 // that endpoint; nil when a retry may help. Until an endpoint was bound for the first time, errors
 // that need a decision are final, while a running agent retries.
-func (o *outages) failureOf(err error, what string) *Failure {
+func (o *Outages) FailureOf(err error, what string) *Failure {
 	o.mu.Lock()
 	server, atStart := o.opt.Server, !o.everOnline
 	o.mu.Unlock()
@@ -115,7 +120,7 @@ func (o *outages) failureOf(err error, what string) *Failure {
 	case refused.Code == tunnel.CodeTokenRevoked:
 		return fail(ReasonCredentials, "the authtoken was revoked: %s", refused)
 	case refused.Code == tunnel.CodeForbidden:
-		return fail(ReasonCredentials, "the authtoken may not serve %s: %s", what, refused)
+		return fail(ReasonCredentials, "the authtoken may not %s %s: %s", o.verb, what, refused)
 	case refused.Code == tunnel.CodeVersion:
 		return fail(ReasonStopped, "cannot work with %s: %s", server, refused)
 	case refused.Code.Final():

@@ -28,22 +28,24 @@ const (
 // accessLine is one line of the access log. It has no header, no query and no body: those hold
 // secrets.
 type accessLine struct {
-	Time     time.Time    `json:"time"`
-	Endpoint string       `json:"endpoint"`
-	Account  string       `json:"account"`
-	ClientIP string       `json:"client_ip,omitempty"`
-	Operator string       `json:"operator,omitempty"`
-	Pod      string       `json:"pod,omitempty"` // namespace/name
-	Method   string       `json:"method,omitempty"`
-	Host     string       `json:"host,omitempty"`
-	Path     string       `json:"path,omitempty"`
-	Status   int          `json:"status,omitempty"`
-	Code     account.Code `json:"code,omitempty"`
-	BytesIn  int64        `json:"bytes_in"`
-	BytesOut int64        `json:"bytes_out"`
-	Millis   float64      `json:"duration_ms"`
-	Backend  string       `json:"backend,omitempty"`
-	TraceID  string       `json:"trace_id,omitempty"`
+	Time     time.Time `json:"time"`
+	Endpoint string    `json:"endpoint"`
+	Account  string    `json:"account"`
+	ClientIP string    `json:"client_ip,omitempty"`
+	Operator string    `json:"operator,omitempty"`
+	// Credential is that of a client of `fairlead connect`.
+	Credential string       `json:"credential,omitempty"`
+	Pod        string       `json:"pod,omitempty"` // namespace/name
+	Method     string       `json:"method,omitempty"`
+	Host       string       `json:"host,omitempty"`
+	Path       string       `json:"path,omitempty"`
+	Status     int          `json:"status,omitempty"`
+	Code       account.Code `json:"code,omitempty"`
+	BytesIn    int64        `json:"bytes_in"`
+	BytesOut   int64        `json:"bytes_out"`
+	Millis     float64      `json:"duration_ms"`
+	Backend    string       `json:"backend,omitempty"`
+	TraceID    string       `json:"trace_id,omitempty"`
 }
 
 // accessLog writes a line of JSON for every request and connection, or for a share of them. Nothing
@@ -150,7 +152,7 @@ func (l *accessLog) record(s *edge.RequestRecord) {
 	in, out := s.Traffic.Totals()
 	line := accessLine{
 		Time: s.StartedAt.UTC(), Endpoint: s.Endpoint.ID, Account: s.Endpoint.AccountID, Operator: s.Client.OperatorID,
-		Status: s.Status, Code: s.Code,
+		Credential: s.Client.CredentialID, Status: s.Status, Code: s.Code,
 		BytesIn: in, BytesOut: out, Millis: float64(s.Duration.Microseconds()) / 1000, Backend: s.BackendID,
 		TraceID: truncate(s.Client.TraceID, 64),
 	}

@@ -63,11 +63,11 @@ func (e *edgeServer) ServeStream(ctx context.Context, in tunnelserver.Incoming) 
 		_ = in.Stream.Refuse(tunnel.RefusedDraining) // the forwarder tries another replica
 		return
 	}
-	client, _ := netip.ParseAddrPort(h.ClientAddr) // the zero AddrPort for an invalid address
+	client, _ := netip.ParseAddrPort(in.ClientAddr) // the zero AddrPort for an invalid address
 	e.edge.Serve(ctx, in.Stream, in.Endpoint, edge.ClientInfo{
-		OperatorID: in.OperatorID, Cluster: in.Cluster, ClientAddr: h.ClientAddr, ClientIP: client.Addr().Unmap(),
-		StatedPod: h.Pod, TraceID: h.TraceID, MaxWait: h.Deadline, Draining: in.Draining, Forwarder: in.Forwarder,
-		Locator: (*locator)(e.geo),
+		OperatorID: in.OperatorID, Cluster: in.Cluster, CredentialID: in.CredentialID, ClientAddr: in.ClientAddr,
+		ClientIP: client.Addr().Unmap(), StatedPod: in.Pod, TraceID: h.TraceID, MaxWait: h.Deadline,
+		Draining: in.Draining, Forwarder: in.Forwarder, Locator: (*locator)(e.geo),
 	})
 }
 

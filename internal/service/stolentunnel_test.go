@@ -68,11 +68,29 @@ func (s *stolen) binds(token, cluster string, b tunnel.Bind) string {
 // opens tries to open a stream to the endpoint as a forwarder of the operator.
 func (s *stolen) opens(token string, to tunnel.Bound) string {
 	s.T.Helper()
-	session := s.connect(tunnel.Hello{Role: tunnel.RoleForwarder, Token: token, OperatorID: s.operatorID})
+	return s.opensAs(tunnel.Hello{Role: tunnel.RoleForwarder, Token: token, OperatorID: s.operatorID},
+		servicetest.OpenHeader(s.T, to))
+}
+
+// What a client of fairlead connect claims about itself.
+const claimedAddr, claimedPod = "10.9.9.9:1", "trusted"
+
+// calls tries to open a stream to the URL as `fairlead connect` does, with what a thief may claim.
+func (s *stolen) calls(token string, url account.EndpointURL) string {
+	s.T.Helper()
+	return s.opensAs(tunnel.Hello{Role: tunnel.RoleForwarder, Token: token, URLs: []string{url.String()}},
+		tunnel.OpenHeader{Scheme: url.Scheme, Host: url.Host, Port: url.Port, ClientAddr: claimedAddr,
+			Pod: &tunnel.PodIdentity{Namespace: "team-a", Name: claimedPod}})
+}
+
+// opensAs tries to open a stream with the header as the client of the hello.
+func (s *stolen) opensAs(hello tunnel.Hello, h tunnel.OpenHeader) string {
+	s.T.Helper()
+	session := s.connect(hello)
 	if session == nil {
 		return "no"
 	}
-	st, err := session.Open(servicetest.Context(s.T), servicetest.OpenHeader(s.T, to))
+	st, err := session.Open(servicetest.Context(s.T), h)
 	must.Succeed(s.T, err)
 	defer func() { _ = st.Close() }()
 	err = st.WaitOpened(servicetest.Context(s.T))
@@ -100,9 +118,19 @@ func (s *stolen) attempts() map[string]func(token string) string {
 	t := s.T
 	t.Helper()
 	echo := servicetest.ServeTCP(t, servicetest.Echo)
-	private := servicetest.Receive(t, s.StartAgent(tunnel.Bind{URL: "tcp://private.demo:1"}, echo).Bound, "bind")
+	agent := s.StartAgentWith(s.Authtoken, tunnel.Bind{URL: "tcp://private.demo:1"}, func(ctx context.Context,
+		st *tunnel.Stream,
+	) {
+		if h := st.Header(); h.ClientAddr == claimedAddr || h.Pod != nil && h.Pod.Name == claimedPod {
+			t.Errorf("what fairlead connect claims is believed: %+v", h)
+		}
+		servicetest.RelayTo(echo)(ctx, st)
+	})
+	private := servicetest.Receive(t, agent.Bound, "bind")
 	other := s.CreateAccount()
 	foreign := servicetest.Receive(t, s.StartAgentWith(other.Authtoken, tunnel.Bind{URL: "tcp://private.demo:1"},
+		servicetest.RelayTo(echo)).Bound, "bind")
+	theirs := servicetest.Receive(t, s.StartAgentWith(other.Authtoken, tunnel.Bind{URL: "tcp://theirs.demo:1"},
 		servicetest.RelayTo(echo)).Bound, "bind")
 	othersOperator := s.make(other.APIKey, "/kubernetes_operators", newOperator)
 	owner := &tunnel.Owner{Kind: account.KindAgentEndpoint, Namespace: "team-a", Name: "web", UID: "u"}
@@ -138,7 +166,22 @@ func (s *stolen) attempts() map[string]func(token string) string {
 			return s.opens(token, private)
 		},
 		"stream to an endpoint of another account": func(token string) string { return s.opens(token, foreign) },
+		"fairlead connect, to a kubernetes endpoint of the account by its URL, without an operator": func(
+			token string,
+		) string {
+			return s.calls(token, mustParse(t, private.URL))
+		},
+		"fairlead connect, to an endpoint of another account": func(token string) string {
+			return s.calls(token, mustParse(t, theirs.URL))
+		},
 	}
+}
+
+func mustParse(t testing.TB, url string) account.EndpointURL {
+	t.Helper()
+	u, err := account.ParseEndpointURL(url)
+	must.Succeed(t, err)
+	return u
 }
 
 func (s *stolen) checkTunnels() {

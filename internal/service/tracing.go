@@ -135,6 +135,9 @@ func clientAttributes(s *edge.RequestRecord, attributes ...attribute.KeyValue) [
 	if s.Client.OperatorID != "" {
 		attributes = append(attributes, attribute.String("fairlead.operator.id", s.Client.OperatorID))
 	}
+	if s.Client.CredentialID != "" {
+		attributes = append(attributes, attribute.String("fairlead.credential.id", s.Client.CredentialID))
+	}
 	return attributes
 }
 

@@ -36,6 +36,7 @@ var classes = byCode(
 	Class{
 		Code: account.CodeEndpointUnknown, Refusal: tunnel.RefusedInternal, Reason: "unknown",
 		message: "The service has no endpoint %s with the id that this cluster knows.",
+		byURL:   "The account of this authtoken has no endpoint %s with the binding kubernetes.",
 		page:    "%s was deleted.",
 	},
 	Class{
@@ -45,6 +46,7 @@ var classes = byCode(
 	Class{
 		Code: account.CodeScope, Refusal: tunnel.RefusedForbidden, Reason: "forbidden",
 		message: "The authtoken of this cluster's forwarders may not connect to %s.",
+		byURL:   "This authtoken has no connect rule for %s.",
 	},
 	Class{
 		Code: account.CodeInternal, Refusal: tunnel.RefusedInternal, Reason: "edge_broken",

@@ -9,6 +9,7 @@
 package trafficerror
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -31,11 +32,18 @@ type Class struct {
 	Reason  string            // label of fairlead_forwarder_errors_total; "" = no forwarder counts it
 	Stream  string            // outcome of a stream to an agent, as a metric's label
 	message string            // for clients of a forwarder; %s is the endpoint's URL
+	byURL   string            // message where the client's stream named no endpoint but a URL; "" = message
 	page    string            // for clients of the edge; %s is the endpoint's URL
 }
 
 // Message returns the sentence for clients of a forwarder.
 func (c Class) Message(url string) string { return fmt.Sprintf(c.message, url) }
+
+// ByURL returns the class with the sentence for clients of `fairlead connect`, which knows URLs only.
+func (c Class) ByURL() Class {
+	c.message = cmp.Or(c.byURL, c.message)
+	return c
+}
 
 // Page returns the sentence of the edge's error page for the endpoint.
 func (c Class) Page(ep *account.Endpoint) string {

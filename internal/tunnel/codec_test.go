@@ -188,11 +188,23 @@ func TestHeader_CompatibleWithPreviousVersion(t *testing.T) {
 	}
 }
 
+func TestHeader_NamesEndpointByURL(t *testing.T) {
+	t.Parallel()
+	h := OpenHeader{Scheme: "http", Host: "api.demo", Port: 80}
+	b, err := h.encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := readHeader(bytes.NewReader(b), func(int) {}); err != nil || !cmp.Equal(h, got) {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
 func TestHeader_EncodeRefusesInvalidFields(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 300)
 	for want, h := range map[string]OpenHeader{
-		"endpoint id is empty":      {},
+		"endpoint id is empty":      {Scheme: "http", Host: "api.demo"}, // and the URL is not whole
 		"endpoint id has 300 bytes": {EndpointID: long},
 		"host has 300 bytes":        {EndpointID: "e", Host: long},
 		"client address has":        {EndpointID: "e", ClientAddr: long},

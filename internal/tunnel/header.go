@@ -17,7 +17,7 @@ import (
 
 // OpenHeader is sent first on every data stream. Encoded it is at most 4 KiB.
 type OpenHeader struct {
-	EndpointID string        // required, at most 128 bytes
+	EndpointID string        // at most 128 bytes; "" = the endpoint at the URL, which is whole then
 	Host       string        // the host of the endpoint's URL, at most 255 bytes
 	Port       int           // the port of the endpoint's URL
 	Scheme     string        // the scheme of the endpoint's URL, at most 16 bytes; "" = unknown
@@ -119,7 +119,7 @@ func (h *OpenHeader) textField(tag byte) textField {
 
 // encode returns the wire format of h.
 func (h OpenHeader) encode() ([]byte, error) {
-	if h.EndpointID == "" {
+	if !h.namesEndpoint() {
 		return nil, errors.New("stream header: the endpoint id is empty")
 	}
 	if h.Port < 0 || h.Port > math.MaxUint16 {
@@ -165,6 +165,11 @@ func (h OpenHeader) encode() ([]byte, error) {
 	b[0], b[1] = headerVersion, flags
 	binary.BigEndian.PutUint16(b[2:], uint16(len(b)-headerPrefix))
 	return b, nil
+}
+
+// namesEndpoint reports whether the header has an endpoint's id, or a whole URL.
+func (h *OpenHeader) namesEndpoint() bool {
+	return h.EndpointID != "" || h.Scheme != "" && h.Host != "" && h.Port != 0
 }
 
 func (f textField) check(v string) error {
@@ -252,7 +257,7 @@ func parseFields(b []byte, flags byte) (OpenHeader, error) {
 			return OpenHeader{}, err
 		}
 	}
-	if h.EndpointID == "" {
+	if !h.namesEndpoint() {
 		return OpenHeader{}, errors.New("stream header: the endpoint id is missing")
 	}
 	if known&(1<<tagPodNamespace|1<<tagPodName|1<<tagPodServiceAccount) == 0 {

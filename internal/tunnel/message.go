@@ -29,6 +29,8 @@ type Hello struct {
 	InstanceID    string `json:"instance_id,omitempty"`
 	OperatorID    string `json:"operator_id,omitempty"`
 	Metadata      string `json:"metadata,omitempty"`
+	// URLs are the endpoints that a forwarder without an operator calls, in their normal form.
+	URLs []string `json:"urls,omitempty"`
 	// ClusterUID is the UID of the cluster's namespace kube-system, of an agent whose token is an
 	// API key
 	ClusterUID string `json:"cluster_uid,omitempty"`

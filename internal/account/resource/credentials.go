@@ -44,7 +44,7 @@ var credentials = Resource{Path: Credentials, Noun: "authtoken", IDPrefix: accou
 	Fields: common(expiry, ignored("owner_id"),
 		Field{Name: "acl", Type: ListOf, Max: account.MaxACLRules,
 			Items: &Field{Max: account.MaxACLRule, Pattern: "^(bind|connect):."}, Help: "`RULE`: bind:<url pattern>, " +
-				"bind:<label>=<value> or connect:<operator id pattern>; may be repeated"}),
+				"bind:<label>=<value>, connect:<operator id pattern> or connect:<url pattern>; may be repeated"}),
 }.with(
 	op("GET", "", "listCredentials", "List authtokens", paging...),
 	op("POST", "", "createCredential", "Make an authtoken; token is its secret, this once"),

@@ -52,6 +52,7 @@ type record struct {
 	Lost          []string  `json:"replicas_lost,omitempty"`
 	Told          *bool     `json:"server_told,omitempty"`
 	Inspector     string    `json:"inspector,omitempty"`
+	Address       string    `json:"address,omitempty"`
 	Dropped       int       `json:"dropped,omitempty"`
 	Endpoints     []target  `json:"endpoints,omitempty"`
 }
@@ -110,6 +111,10 @@ func recordOf(event agent.Event) record {
 		return starting(e)
 	case agent.Inspecting:
 		return record{Event: "inspecting", Inspector: e.URL}
+	case agent.Listening:
+		return record{Event: "listening", URL: e.URL, Address: e.Address}
+	case agent.CallFailed:
+		return record{Event: "call_failed", URL: e.URL, Cause: e.Cause}
 	case agent.Connected:
 		return record{Event: "connected", SessionID: e.SessionID, Server: e.Server, ServerVersion: e.ServerVersion,
 			Account: e.AccountID, Region: e.Region}

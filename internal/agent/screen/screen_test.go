@@ -143,13 +143,27 @@ var lossAndStopEvents = []eventOutput{
 		`"level":"warn","event":"stopped","server_told":false`},
 }
 
+// callEvents are those of `fairlead connect`.
+var callEvents = []eventOutput{
+	{agent.Listening{URL: "http://api.demo", Address: "http://127.0.0.1:8080"},
+		"Listening   http://127.0.0.1:8080 -> http://api.demo\n",
+		`"level":"info","event":"listening","url":"http://api.demo","address":"http://127.0.0.1:8080"`},
+	{agent.Connected{SessionID: "ts-1", Server: "https://s:8443"},
+		"12:00:00  connected to https://s:8443, session ts-1\n",
+		`"level":"info","event":"connected","server":"https://s:8443","session_id":"ts-1"`},
+	{agent.CallFailed{URL: "tcp://db.demo:1", Cause: "The endpoint tcp://db.demo:1 is offline."},
+		"12:00:00  call failed: The endpoint tcp://db.demo:1 is offline.\n",
+		`"level":"warn","event":"call_failed","url":"tcp://db.demo:1",` +
+			`"cause":"The endpoint tcp://db.demo:1 is offline."`},
+}
+
 func TestScreen_RendersEveryEvent(t *testing.T) {
 	t.Parallel()
 	var wantText, wantJSON string
 	var asText, asJSON bytes.Buffer
 	text := New(&asText, Options{Now: noon})
 	lines := New(&asJSON, Options{JSON: true, Now: noon})
-	for _, s := range slices.Concat(startEvents, replicaEvents, trafficEvents, lossAndStopEvents) {
+	for _, s := range slices.Concat(startEvents, replicaEvents, trafficEvents, lossAndStopEvents, callEvents) {
 		text.Observe(s.event)
 		lines.Observe(s.event)
 		wantText += s.text

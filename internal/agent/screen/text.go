@@ -27,6 +27,7 @@ const (
 type text struct {
 	color    bool
 	multiple bool // there are several endpoints: lines name theirs
+	calls    bool // endpoints are called, and not served: none has a line of its own after Connected
 }
 
 func (t *text) line(s timedEvent) []byte {
@@ -41,8 +42,11 @@ func (t *text) line(s timedEvent) []byte {
 		return fmt.Appendf(nil, "fairlead %s\n", e.Version)
 	case agent.Inspecting:
 		return []byte("Inspector   " + Escape(e.URL) + "\n")
+	case agent.Listening:
+		t.calls = true
+		return []byte("Listening   " + Escape(e.Address) + " -> " + Escape(e.URL) + "\n")
 	case agent.Connected:
-		if !t.multiple {
+		if !t.multiple && !t.calls {
 			return nil // the endpoint's own line comes next, and names the session
 		}
 		return []byte(stamp + t.paint(green, "connected") + " to " + Escape(e.Server) + ", session " +
@@ -104,6 +108,8 @@ func (t *text) sentence(event agent.Event) string {
 			in = " in " + seconds(e.RetryIn)
 		}
 		return t.paint(yellow, "reconnecting") + in + ": " + Escape(e.Cause)
+	case agent.CallFailed:
+		return t.paint(yellow, "call failed") + ": " + Escape(e.Cause)
 	case agent.Replicas:
 		return t.replicas(e)
 	case agent.BindRefused:

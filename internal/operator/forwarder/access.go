@@ -21,6 +21,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
 	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/caller"
 	"github.com/fairlead-dev/fairlead/internal/trafficerror"
+	"github.com/fairlead-dev/fairlead/internal/tunnel/forward"
 )
 
 // Pods are the pods of the cluster; *podidentity.Pods implements it.
@@ -83,7 +84,7 @@ func newAccessControl(o *Options, t timing, changed *broadcaster) *accessControl
 // admit identifies the caller of a connection and returns nil if it may call the connection's
 // target, which is then live until remove. Rules that are not known yet are waited for as long as
 // a session with the edge.
-func (a *accessControl) admit(ctx context.Context, c *clientConn) *failure {
+func (a *accessControl) admit(ctx context.Context, c *clientConn) *forward.Failure {
 	if !a.awaitRules(ctx, c) {
 		return a.deny(c, reasonRulesUnknown)
 	}
@@ -108,7 +109,7 @@ func (a *accessControl) admit(ctx context.Context, c *clientConn) *failure {
 // decide decides about a connection that is live already, so that no change of rules or labels
 // falls in between. It waits until the session deadline for the labels of the caller's namespace.
 func (a *accessControl) decide(ctx context.Context, c *clientConn) endpointaccess.Decision {
-	ctx, cancel := context.WithDeadline(ctx, c.sessionDeadline)
+	ctx, cancel := context.WithDeadline(ctx, c.SessionDeadline)
 	defer cancel()
 	for {
 		updated := a.updated.next()
@@ -176,7 +177,7 @@ func (a *accessControl) awaitRules(ctx context.Context, c *clientConn) bool {
 	if known() {
 		return true
 	}
-	ctx, cancel := context.WithDeadline(ctx, c.sessionDeadline)
+	ctx, cancel := context.WithDeadline(ctx, c.SessionDeadline)
 	defer cancel()
 	for {
 		updated := a.updated.next()
@@ -275,7 +276,7 @@ func (a *accessControl) revoke() (later bool) {
 		}
 		a.record(c, reasonRevoked)
 		c.revoked.Store(true)
-		reset(c.connection)
+		forward.Reset(c)
 	}
 	return later
 }
@@ -298,11 +299,11 @@ func (a *accessControl) forbidden(s *caller.Snapshot, c *clientConn) (forbidden,
 }
 
 // deny records a denied connection and returns its failure.
-func (a *accessControl) deny(c *clientConn, why endpointaccess.Reason) *failure {
+func (a *accessControl) deny(c *clientConn, why endpointaccess.Reason) *forward.Failure {
 	a.record(c, why)
 	class := trafficerror.AccessDenied()
-	return &failure{reason: reason(class.Reason), code: account.CodeAccessDenied,
-		msg: class.Message(c.target.String()) + denialDetail(c, why)}
+	return &forward.Failure{Reason: forward.Reason(class.Reason), Code: account.CodeAccessDenied,
+		Msg: class.Message(c.target.String()) + denialDetail(c, why)}
 }
 
 func (a *accessControl) record(c *clientConn, why endpointaccess.Reason) {

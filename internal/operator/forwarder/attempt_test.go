@@ -19,9 +19,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
-	"github.com/fairlead-dev/fairlead/internal/tunnel/relay"
+	"github.com/fairlead-dev/fairlead/internal/tunnel/forward"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
@@ -32,7 +31,7 @@ func TestAttempt_HeaderStatesRemainingTime(t *testing.T) {
 	const held = 200 * time.Millisecond
 	e := startEdge(t, respond)
 	timing := shortTiming()
-	timing.sessionWait, timing.openTimeout = testTimeout, 2*testTimeout
+	timing.SessionWait, timing.OpenTimeout = testTimeout, 2*testTimeout
 	r := start(t, e, timing)
 	unregistered := testObjects()
 	unregistered.OperatorID = ""
@@ -45,8 +44,8 @@ func TestAttempt_HeaderStatesRemainingTime(t *testing.T) {
 	came := time.Now() // or before
 	wait.Until(t, "the connection to be held for some time", func() bool { return time.Since(came) > held })
 	r.source.update(testObjects())
-	if h := wait.Receive(t, "a stream", e.streams); h.Deadline > timing.openTimeout-held {
-		t.Errorf("the edge is given %v of %v after %v", h.Deadline, timing.openTimeout, held)
+	if h := wait.Receive(t, "a stream", e.streams); h.Deadline > timing.OpenTimeout-held {
+		t.Errorf("the edge is given %v of %v after %v", h.Deadline, timing.OpenTimeout, held)
 	}
 	if res, _ := response(t, c); res.StatusCode != http.StatusOK {
 		t.Error(res.Status)
@@ -69,11 +68,11 @@ func TestAttempt_SendsEveryByteOnce(t *testing.T) {
 		got <- b
 	})
 	r := connected(t, e, shortTiming())
-	for _, size := range []int{0, 1, requestBufferSize, requestBufferLimit - 1, 2 * requestBufferLimit, 1 << 20} {
+	for _, size := range []int{0, 1, forward.BufferSize, forward.BufferLimit - 1, 2 * forward.BufferLimit, 1 << 20} {
 		sent := make([]byte, size)
 		_, _ = rand.Read(sent)
 		for i := range trials - 1 { // the later, the more has come
-			reads <- min(size, requestBufferLimit) * i / (trials - 2)
+			reads <- min(size, forward.BufferLimit) * i / (trials - 2)
 		}
 		reads <- -1
 		c := r.dial(15432)
@@ -105,7 +104,7 @@ func TestAttempt_AbortIsNoEOF(t *testing.T) {
 		sent := append([]byte(kind), make([]byte, size)...)
 		_, writing := c.Write(sent)
 		if kind[0] == 'r' {
-			reset(c)
+			forward.Reset(c)
 			return
 		}
 		_ = c.CloseWrite()
@@ -123,7 +122,7 @@ func TestAttempt_AbortIsNoEOF(t *testing.T) {
 	for _, client := range []string{"h", "r"} {
 		for _, edge := range []string{"a", "A", "o", "d", "u"} {
 			calls.Go(func() {
-				for _, size := range []int{0, 10, 3 * requestBufferLimit, 0, 100, 10 * requestBufferLimit} {
+				for _, size := range []int{0, 10, 3 * forward.BufferLimit, 0, 100, 10 * forward.BufferLimit} {
 					call(client+edge, size)
 				}
 			})
@@ -175,7 +174,7 @@ func TestAttempt_CutBeforeOpen(t *testing.T) {
 	t.Parallel()
 	e := startEdge(t, neverAnswer)
 	timing := shortTiming()
-	timing.openTimeout = 2 * testTimeout
+	timing.OpenTimeout = 2 * testTimeout
 	r := connected(t, e, timing)
 	web, db := r.dial(10080), r.dial(15432)
 	_, _ = io.WriteString(web, "GET / HTTP/1.1\r\nHost: api.demo\r\n\r\n")
@@ -187,59 +186,6 @@ func TestAttempt_CutBeforeOpen(t *testing.T) {
 		t.Errorf("got %s %s", res.Status, body)
 	}
 	wantReset(t, db)
-}
-
-// TestAttempt_LateAbortHasNoEffect checks an abort of a relay's context that is concurrent with the
-// relay's end.
-func TestAttempt_LateAbortHasNoEffect(t *testing.T) {
-	t.Parallel()
-	near, far := tcpPair(t)
-	late := newAttempt(&clientConn{connection: near, source: relay.NewSource(near)}, nil)
-	_ = late.finish()
-	_ = late.Abort()
-	_, _ = io.WriteString(far, "x")
-	if p, err := late.source.Next(); string(p) != "x" || err != nil {
-		t.Errorf("read %q, %v", p, err)
-	}
-	if late.markOpened() {
-		t.Error("a trial that is over was opened")
-	}
-}
-
-func TestAttempt_BuffersNothingOnceOpen(t *testing.T) {
-	t.Parallel()
-	e := startEdge(t, func(_ context.Context, st *tunnel.Stream) {
-		defer st.Close()
-		_, _ = io.ReadFull(st, make([]byte, 5)) // which are kept by then
-		_ = st.Accept()
-		_, _ = io.WriteString(st, "220")
-		_ = st.CloseWrite()
-		_, _ = io.Copy(io.Discard, st)
-	})
-	r := connected(t, e, shortTiming())
-	near, far := tcpPair(t)
-	go func() {
-		_, _ = io.WriteString(far, "hello")
-		_, _ = io.ReadFull(far, make([]byte, 3))
-		_, _ = io.WriteString(far, "more") // which need not be kept
-		_ = far.CloseWrite()
-	}()
-	c := r.newClientConn(near, &portAssignment{account.EndpointURL{Scheme: "tcp", Host: "db.demo", Port: 5432},
-		"ep-tcp"},
-		&portStats{hostStats: r.metrics.statsOf("db.demo")})
-	open := r.openStream(c)
-	if open == nil {
-		t.Fatal(c.failure)
-	}
-	if _, err := relay.Join(t.Context(), open, open.stream, relay.Options{}); err != nil {
-		t.Fatal(err)
-	}
-	if c.buffered.buf != nil || c.buffered.pooled != nil {
-		t.Errorf("%q is kept", c.buffered.buf)
-	}
-	if p, err := c.source.Next(); len(p) > 0 || err == nil {
-		t.Errorf("read %q, %v from a connection that has ended", p, err)
-	}
 }
 
 // TestAttempt_OpenConnectionOutlivesDeadline checks that the deadline for opening ends when the
@@ -260,12 +206,12 @@ func TestAttempt_OpenConnectionOutlivesDeadline(t *testing.T) {
 	})
 	for open := 250 * time.Millisecond; ; open *= 4 {
 		timing := shortTiming()
-		timing.openTimeout = open
+		timing.OpenTimeout = open
 		r := connected(t, e, timing)
 		c := r.dial(15432)
 		dialled := time.Now()
 		wait.Until(t, "the time to be over", func() bool { return time.Since(dialled) > open+open/4 })
-		if testutil.ToFloat64(r.metrics.errors.WithLabelValues("db.demo", string(reasonSilent))) > 0 &&
+		if testutil.ToFloat64(r.metrics.errors.WithLabelValues("db.demo", string(forward.ReasonSilent))) > 0 &&
 			open < testTimeout {
 			continue // a slow machine
 		}
@@ -312,7 +258,7 @@ func TestMetrics_CountsAbortsOfOpenStreams(t *testing.T) {
 		_ = st.Abort()
 	}), shortTiming())
 	for i, abort := range []func(*net.TCPConn){
-		func(c *net.TCPConn) { reset(c) },
+		func(c *net.TCPConn) { forward.Reset(c) },
 		func(c *net.TCPConn) { _, _ = io.WriteString(c, "x"); wantReset(t, c) },
 	} {
 		c := r.dial(15432)
@@ -328,20 +274,4 @@ func TestMetrics_CountsAbortsOfOpenStreams(t *testing.T) {
 	if out := testutil.ToFloat64(r.metrics.statsOf("db.demo").toClient); out != 6 {
 		t.Errorf("%v bytes counted", out)
 	}
-}
-
-func tcpPair(t *testing.T) (near, far *net.TCPConn) {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = ln.Close() }()
-	far = dial(t, ln.Addr().String())
-	c, err := ln.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Close() })
-	return c.(*net.TCPConn), far
 }

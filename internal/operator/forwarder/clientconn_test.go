@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/internal/tunnel/forward"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
@@ -39,7 +40,7 @@ func TestClientConn_AbortBeforeOpen(t *testing.T) {
 		t.Error("the edge read an ordinary end")
 	}
 	wait.Until(t, "the error to be counted as the client's", func() bool {
-		return testutil.ToFloat64(r.metrics.errors.WithLabelValues("db.demo", string(reasonClient))) == 1
+		return testutil.ToFloat64(r.metrics.errors.WithLabelValues("db.demo", string(forward.ReasonClient))) == 1
 	})
 	for _, l := range r.status().Listeners {
 		if l.LastFailure != nil || l.LastSuccess != nil {
@@ -67,13 +68,13 @@ func TestClientConn_HalfClosedClientGetsErrorPage(t *testing.T) {
 // its bytes arrive.
 func TestClientConn_LargeInputBeforeOpen(t *testing.T) {
 	t.Parallel()
-	const size, kept = 16 << 20, 2 * requestBufferLimit // at most
+	const size, kept = 16 << 20, 2 * forward.BufferLimit // at most
 	var arrived int64
 	open, done := make(chan struct{}), make(chan struct{})
 	e := startEdge(t, func(_ context.Context, st *tunnel.Stream) {
 		defer close(done)
 		defer st.Close()
-		n, _ := io.CopyN(io.Discard, st, requestBufferLimit)
+		n, _ := io.CopyN(io.Discard, st, forward.BufferLimit)
 		_ = st.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
 		more, err := io.CopyN(io.Discard, st, kept-n) // what was under way
 		if !errors.Is(err, os.ErrDeadlineExceeded) {
@@ -100,22 +101,4 @@ func TestClientConn_LargeInputBeforeOpen(t *testing.T) {
 	if wait.Receive(t, "the edge to have all", done); arrived != size {
 		t.Errorf("%d of %d bytes arrived", arrived, size)
 	}
-}
-
-func TestRequestBuffer_Limit(t *testing.T) {
-	t.Parallel()
-	var kept requestBuffer
-	for len(kept.buf) < requestBufferLimit {
-		if kept.full() {
-			t.Fatalf("full after %d bytes", len(kept.buf))
-		}
-		kept.add(make([]byte, 3000))
-	}
-	if !kept.full() {
-		t.Errorf("not full after %d bytes", len(kept.buf))
-	}
-	if kept.free(); kept.buf != nil {
-		t.Error("it keeps what it was told to forget")
-	}
-	kept.free() // for good
 }

@@ -7,11 +7,11 @@
 //
 // Inputs: BoundEndpoints (the ports and their URLs), the KubernetesOperator (the operator id for
 // the session with the edge), the forwarder's own EndpointSlices (whether pods still connect to
-// it), and connections. internal/tunnel carries the streams, internal/tunnel/relay copies the
-// bytes; the edge decides what to do with a stream. The package writes nothing to the cluster and
-// works without a running manager.
+// it), and connections. internal/tunnel/forward relays them, and answers those that no stream opened
+// for; the edge decides what to do with a stream. The package writes nothing to the cluster and works
+// without a running manager.
 //
-//	BoundEndpoints -> assignPorts -> listeners -> accept -> openStream -> relay.Join
+//	BoundEndpoints -> assignPorts -> listeners -> accept -> forward.Relay.Serve -> stream
 //	                                                     '-> no edge, refused: 503 page
 //	                                                         for http, reset for tcp
 //

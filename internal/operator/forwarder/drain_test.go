@@ -13,6 +13,8 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/fairlead-dev/fairlead/internal/tunnel/forward"
 )
 
 // shutdownTest is a case of when a stopping forwarder learns that its installation is being
@@ -97,7 +99,11 @@ func TestUninstall_ShortensShutdown(t *testing.T) {
 				b.source.listed = tt.listed
 				b.source.update(tcpObjects())
 				cut := make(chan struct{})
-				b.serve = func(c connection) { <-b.connCtx.Done(); close(cut); _ = c.Close() } // never ends by itself
+				b.serve = func(c forward.Connection) { // never ends by itself
+					<-b.connCtx.Done()
+					close(cut)
+					_ = c.Close()
+				}
 				if !b.connect() {
 					t.Fatal("not accepting")
 				}

@@ -63,8 +63,8 @@ func newEdgeClient(
 	return e
 }
 
-// session waits for a session that accepts streams and whose edge responds.
-func (e *edgeClient) session(ctx context.Context) (*tunnel.Session, error) {
+// Session implements forward.Sessions: it waits for a session whose edge responds.
+func (e *edgeClient) Session(ctx context.Context) (*tunnel.Session, error) {
 	for {
 		changed := e.responsivenessChanged.next()
 		session, err := e.connectedSession(ctx)
@@ -114,8 +114,8 @@ func (e *edgeClient) connectedSession(ctx context.Context) (*tunnel.Session, err
 	}
 }
 
-// liveSession returns the established session, or nil.
-func (e *edgeClient) liveSession() *tunnel.Session {
+// Live returns the established session, or nil.
+func (e *edgeClient) Live() *tunnel.Session {
 	client, _ := e.currentClient()
 	return client.Session()
 }
@@ -170,7 +170,7 @@ func (e *edgeClient) trackSessions(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		}
-		for e.liveSession() == session { // the client notices it shortly afterwards
+		for e.Live() == session { // the client notices it shortly afterwards
 			if !timer.Sleep(ctx, time.Millisecond) {
 				return nil
 			}
@@ -252,7 +252,7 @@ func (e *edgeClient) setOperatorID(id string) {
 	e.statusChanged.broadcast()
 	e.operatorChanged.broadcast()
 	e.mu.Unlock()
-	if s := e.liveSession(); old != "" && s != nil {
+	if s := e.Live(); old != "" && s != nil {
 		e.log.Info("the operator's id changed", "from", old, "to", id)
 		_ = s.Close()
 	}
@@ -264,7 +264,7 @@ func (e *edgeClient) drain(d time.Duration) {
 	e.mu.Lock()
 	e.drainUntil = time.Now().Add(d)
 	e.mu.Unlock()
-	if s := e.liveSession(); s != nil {
+	if s := e.Live(); s != nil {
 		if err := s.Drain(d); err != nil {
 			e.recordError(err)
 		}

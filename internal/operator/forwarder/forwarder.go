@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/fairlead-dev/fairlead/internal/tunnel/forward"
 )
 
 // forwarder is a running forwarder: its parts and their shared state.
@@ -21,6 +23,7 @@ type forwarder struct {
 	metrics   *metrics
 	edge      *edgeClient
 	listeners *listeners
+	relay     *forward.Relay
 	access    *accessControl
 
 	connCtx  context.Context // connCtx ends the connections after the drain.
@@ -62,6 +65,7 @@ func newForwarder(o Options, t timing) (*forwarder, error) {
 	f.access = newAccessControl(&f.options, t, &f.statusChanged)
 	f.edge = newEdgeClient(&o, t.edgeRetry, &f.statusChanged, f.listeners.recordRequestLine)
 	f.connCtx, f.cutConns = context.WithCancel(context.Background())
+	f.relay = &forward.Relay{Sessions: f.edge, Timing: t.Timing, Context: f.connCtx}
 	f.registerGauges()
 	return f, nil
 }

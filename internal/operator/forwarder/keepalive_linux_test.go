@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/internal/tunnel/forward"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
@@ -76,7 +77,7 @@ func TestKeepAlive_CloseIsResetBetweenAttempts(t *testing.T) {
 		}
 	})
 	timing := shortTiming()
-	timing.sessionWait, timing.openTimeout = testTimeout, testTimeout
+	timing.SessionWait, timing.OpenTimeout = testTimeout, testTimeout
 	r := start(t, e, timing)
 	accepted := say(t, r)
 	_ = r.dial(15432)
@@ -100,7 +101,7 @@ func TestKeepAlive_CloseIsResetBetweenAttempts(t *testing.T) {
 func TestErrorResponse_IsNotTruncated(t *testing.T) {
 	t.Parallel()
 	timing := shortTiming()
-	timing.linger = testTimeout
+	timing.Linger = testTimeout
 	r := start(t, startEdge(t, refuseWith(tunnel.RefusedOffline)), timing)
 	accepted := say(t, r)
 	c := r.dial(10080)
@@ -116,7 +117,7 @@ func TestErrorResponse_IsNotTruncated(t *testing.T) {
 func say(t *testing.T, r *runningForwarder) <-chan *net.TCPConn {
 	t.Helper()
 	accepted := make(chan *net.TCPConn, 1)
-	r.listeners.relayConn = func(c connection, to *portAssignment, stats *portStats) {
+	r.listeners.relayConn = func(c forward.Connection, to *portAssignment, stats *portStats) {
 		accepted <- c.(*net.TCPConn)
 		r.relayConn(c, to, stats)
 	}

@@ -19,33 +19,18 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
-)
-
-// connection is what a listener accepts: *net.TCPConn.
-type connection interface {
-	net.Conn
-	CloseWrite() error
-	SetLinger(sec int) error
-}
-
-// TCP keep-alive of clients: a lost one is detected after a minute and a half.
-const (
-	keepAliveIdle     = 30 * time.Second
-	keepAliveInterval = 15 * time.Second
-	keepAliveProbes   = 4
+	"github.com/fairlead-dev/fairlead/internal/tunnel/forward"
 )
 
 // listen opens a port at Host, or on all IPv4 and IPv6 addresses.
 func (o ListenOptions) listen(ctx context.Context, port int) (net.Listener, error) {
-	var config net.ListenConfig
-	keepAlive(&config)
-	return config.Listen(ctx, "tcp", net.JoinHostPort(o.Host, strconv.Itoa(port)))
+	return forward.Listen(ctx, net.JoinHostPort(o.Host, strconv.Itoa(port)))
 }
 
 // listeners are the open ports. All methods are safe for concurrent use.
 type listeners struct {
 	listen    func(ctx context.Context, port int) (net.Listener, error)
-	relayConn func(c connection, to *portAssignment, stats *portStats) // blocks until the connection has ended
+	relayConn func(c forward.Connection, to *portAssignment, stats *portStats) // blocks until the connection has ended
 	stats     *metrics
 	log       *slog.Logger
 	timing    timing
@@ -223,13 +208,13 @@ func (l *listener) accept(ln net.Listener) {
 
 // handle relays an accepted connection, unless the port was assigned anew meanwhile.
 func (l *listener) handle(accepted net.Conn) {
-	c, ok := accepted.(connection)
+	c, ok := accepted.(forward.Connection)
 	switch {
 	case !ok:
 		_ = accepted.Close()
 		return
 	case l.ctx.Err() != nil:
-		reset(c)
+		forward.Reset(c)
 		return
 	}
 	to := l.assignment.Load()

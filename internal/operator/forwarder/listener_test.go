@@ -18,6 +18,7 @@ import (
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/internal/tunnel/forward"
 	"github.com/fairlead-dev/fairlead/test/support/pipelistener"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
@@ -29,7 +30,8 @@ func (pipeConn) CloseWrite() error   { return nil }
 func (pipeConn) SetLinger(int) error { return nil }
 
 func newTestListeners(
-	listen func(context.Context, int) (net.Listener, error), serve func(connection, *portAssignment, *portStats),
+	listen func(context.Context, int) (net.Listener, error),
+	serve func(forward.Connection, *portAssignment, *portStats),
 ) *listeners {
 	return &listeners{
 		listen: listen, relayConn: serve, stats: newMetrics(), log: slog.New(slog.DiscardHandler),
@@ -50,7 +52,7 @@ func TestListener_RetriesListenAndAccept(t *testing.T) {
 				}
 				return ln, nil
 			},
-			func(c connection, to *portAssignment, _ *portStats) { _ = c.Close(); served <- *to })
+			func(c forward.Connection, to *portAssignment, _ *portStats) { _ = c.Close(); served <- *to })
 		want := portAssignment{account.EndpointURL{Scheme: "tcp", Host: "db.demo", Port: 5432}, "ep-1"}
 		set.apply(map[int]portAssignment{15432: want})
 		if st := set.status(); len(st) != 1 || st[0].Listening || st[0].Error == "" ||
@@ -185,7 +187,7 @@ func TestListener_ResetsConnectionAcceptedAfterClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ln := pipelistener.New()
 		set := newTestListeners(func(context.Context, int) (net.Listener, error) { return ln, nil },
-			func(connection, *portAssignment, *portStats) { t.Error("served") })
+			func(forward.Connection, *portAssignment, *portStats) { t.Error("served") })
 		set.apply(map[int]portAssignment{15432: {account.EndpointURL{Scheme: "tcp", Host: "old.demo", Port: 5432},
 			"ep-old"}})
 		l := set.byPort[15432]

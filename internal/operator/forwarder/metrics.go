@@ -16,19 +16,13 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/endpointaccess"
 	"github.com/fairlead-dev/fairlead/internal/trafficerror"
+	"github.com/fairlead-dev/fairlead/internal/tunnel/forward"
 )
 
-// reason is why a connection failed: the label of a metric. Those that the edge reports are the
-// Reasons of package trafficerror.
-type reason string
-
+// Reasons why connections failed, besides those of package forward: labels of a metric.
 const (
-	reasonAccept  reason = "accept"         // it could not be accepted: no descriptors
-	reasonNoEdge  reason = "no_edge"        // no session with the edge came up in time
-	reasonSilent  reason = "edge_silent"    // the edge did not answer the stream in time
-	reasonBroken  reason = "edge_broken"    // the session broke before the stream was open, or the edge failed
-	reasonClient  reason = "client_aborted" // the client aborted before the stream was open
-	reasonAborted reason = "aborted"        // either side aborted an open connection
+	reasonAccept  forward.Reason = "accept"  // it could not be accepted: no descriptors
+	reasonAborted forward.Reason = "aborted" // either side aborted an open connection
 )
 
 // metrics are the forwarder's metrics by hostname. A hostname's series are deleted with it.
@@ -134,7 +128,7 @@ func (h *hostStats) addBytes(fromClient, toClient int64) {
 }
 
 // countFailure counts a failure, unless the hostname is gone: that would recreate its series.
-func (h *hostStats) countFailure(label reason) {
+func (h *hostStats) countFailure(label forward.Reason) {
 	if !h.removed.Load() {
 		h.metrics.errors.WithLabelValues(h.name, string(label)).Inc()
 	}
@@ -182,9 +176,9 @@ func (p *portStats) recordSuccess(at time.Time) { p.success.Store(at.UnixNano())
 
 // recordFailure counts a connection that failed and records the cause, unless the client itself
 // aborted.
-func (p *portStats) recordFailure(label reason, message string) {
+func (p *portStats) recordFailure(label forward.Reason, message string) {
 	p.countFailure(label)
-	if label != reasonClient {
+	if label != forward.ReasonClient {
 		p.failure.Store(&Failure{At: time.Now().UTC(), Reason: string(label), Message: message})
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/tunnel/forward"
 )
 
 // Options configure a forwarder. All are required unless stated otherwise.
@@ -108,12 +109,8 @@ type Source interface {
 
 // timing holds the durations that the design fixes. Tests shorten them.
 type timing struct {
-	sessionWait time.Duration // how long a connection waits for a session with the edge
-	// how long a connection waits for the edge to open its stream, including the wait for a
-	// session; together with headTimeout 5 s
-	openTimeout    time.Duration
-	headTimeout    time.Duration // how long a request's head may take before an error response is sent
-	linger         time.Duration // how long input is read and dropped after that response
+	forward.Timing
+
 	readyTimeout   time.Duration // how long the forwarder waits for the edge before it can be ready without it
 	readyPoll      time.Duration // pause between two later decisions about readiness
 	listenRetry    time.Duration // first pause after a failed listen; doubles up to listenRetryMax
@@ -140,8 +137,7 @@ type timing struct {
 
 func defaultTiming() timing {
 	return timing{
-		sessionWait: 3 * time.Second, openTimeout: 4 * time.Second, headTimeout: time.Second, linger: time.Second,
-		readyTimeout: 20 * time.Second, readyPoll: time.Second,
+		Timing: forward.DefaultTiming(), readyTimeout: 20 * time.Second, readyPoll: time.Second,
 		listenRetry: 100 * time.Millisecond, listenRetryMax: 10 * time.Second, edgeRetry: 10 * time.Second,
 		slicePoll: 2 * time.Second, sliceReadGrace: 30 * time.Second, kubeProxyDelay: 10 * time.Second,
 		deregistrationTimeout: DeregistrationTimeout,

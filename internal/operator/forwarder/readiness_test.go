@@ -83,7 +83,7 @@ func TestReady_NotWhileRefused(t *testing.T) {
 		r := refused(t, e)
 		_ = e.ln.Close()
 		wait.Until(t, "readiness", r.ready.Load)
-		if r.edge.liveSession() != nil {
+		if r.edge.Live() != nil {
 			t.Error("there is a session")
 		}
 	})

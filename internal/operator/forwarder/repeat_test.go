@@ -127,34 +127,3 @@ func TestAttempt_DrainingReplicaIsLeft(t *testing.T) {
 		t.Errorf("%d streams served", served.Load())
 	}
 }
-
-func TestRequestBuffer_CanRepeat(t *testing.T) {
-	t.Parallel()
-	const head = "Host: api.demo\r\n"
-	for input, want := range map[string]bool{
-		"":                                       true,
-		"GE":                                     true,
-		"POST / HTTP/1.1\r\n" + head:             true, // incomplete: the edge has not acted on it
-		"GET / HTTP/1.1\r\n" + head + "\r\n":     true,
-		"HEAD / HTTP/1.1\r\n" + head + "\r\n":    true,
-		"OPTIONS * HTTP/1.1\r\n" + head + "\r\n": true,
-		"GET / HTTP/1.1\r\n" + head + "Content-Length: 1\r\n\r\n":               false,
-		"GET / HTTP/1.1\r\n" + head + "Transfer-Encoding: chunked\r\n\r\n":      false,
-		"POST / HTTP/1.1\r\n" + head + "Content-Length: 0\r\n\r\n":              false,
-		"DELETE / HTTP/1.1\r\n" + head + "\r\n":                                 false,
-		"GET / HTTP/1.1\r\n" + head + "\r\nPOST / HTTP/1.1\r\n\r\n":             false,
-		"GET /" + strings.Repeat("x", 5<<10) + " HTTP/1.1\r\n" + head + "\r\nx": false,
-		"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n":                                      false,
-		"PRI *":                                                                 false,
-		"\x16\x03\x01\r\n\r\n":                                                  false,
-		strings.Repeat("x", requestBufferLimit):                                 false,
-	} {
-		b := requestBuffer{buf: []byte(input)}
-		if got := b.canRepeat("http"); got != want {
-			t.Errorf("%.80q: %v", input, got)
-		}
-		if got := b.canRepeat("tcp"); got != (input == "") {
-			t.Errorf("%.80q of tcp: %v", input, got)
-		}
-	}
-}

@@ -108,7 +108,7 @@ func TestEdgeClient_FindsAndLosesReplicas(t *testing.T) {
 	t.Parallel()
 	all := startReplicas(t, 3, func(_ *fakeReplica, st *tunnel.Stream) { respond(t.Context(), st) })
 	r := connectedTo(t, all, shortTiming())
-	session := r.edge.liveSession()
+	session := r.edge.Live()
 	wait.Until(t, "no missing leg in the status", func() bool { return r.edge.status().LegsMissingSince == nil })
 	if s := r.edge.status(); len(s.Legs) != 3 || s.Legs[0].Replica != "rp-1" {
 		t.Errorf("the status is %+v", s)
@@ -126,7 +126,7 @@ func TestEdgeClient_FindsAndLosesReplicas(t *testing.T) {
 	}
 	all.all[2].kill()
 	r.awaitLegs(1, 2)
-	if s := r.edge.status(); !s.Up || r.edge.liveSession() != session || session.Err() != nil || !r.ready.Load() {
+	if s := r.edge.status(); !s.Up || r.edge.Live() != session || session.Err() != nil || !r.ready.Load() {
 		t.Errorf("another session, or not ready: %+v", s)
 	}
 }
@@ -135,7 +135,7 @@ func TestEdgeClient_ReplicaDrains(t *testing.T) {
 	t.Parallel()
 	all := startReplicas(t, 2, func(_ *fakeReplica, st *tunnel.Stream) { respond(t.Context(), st) })
 	r := connectedTo(t, all, shortTiming())
-	session := r.edge.liveSession()
+	session := r.edge.Live()
 	kept := r.dial(10080)
 	if res, _ := get(t, kept, "/"); res.StatusCode != 200 {
 		t.Fatal(res.Status)
@@ -153,7 +153,7 @@ func TestEdgeClient_ReplicaDrains(t *testing.T) {
 			t.Error(res.Status)
 		}
 	}
-	if s := r.edge.status(); !s.Up || s.Error != "" || r.edge.liveSession() != session {
+	if s := r.edge.status(); !s.Up || s.Error != "" || r.edge.Live() != session {
 		t.Errorf("another session, or %+v", s)
 	}
 }

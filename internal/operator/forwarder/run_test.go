@@ -26,6 +26,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/internal/tunnel/forward"
 	"github.com/fairlead-dev/fairlead/test/support/pipelistener"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
@@ -36,7 +37,7 @@ type bubble struct {
 	*forwarder
 	source *fakeSource
 	ln     *pipelistener.Listener
-	serve  func(connection)
+	serve  func(forward.Connection)
 	stop   context.CancelFunc
 	done   chan error
 	logged bytes.Buffer // complete once done
@@ -44,9 +45,8 @@ type bubble struct {
 
 func startInBubble(t *testing.T, drain time.Duration) *bubble {
 	t.Helper()
-	b := &bubble{source: newFakeSource(), ln: pipelistener.New(), done: make(chan error, 1), serve: func(c connection) {
-		_ = c.Close()
-	}}
+	b := &bubble{source: newFakeSource(), ln: pipelistener.New(), done: make(chan error, 1)}
+	b.serve = func(c forward.Connection) { _ = c.Close() }
 	token := filepath.Join(t.TempDir(), "authtoken")
 	if err := os.WriteFile(token, []byte("flt_x"), 0o600); err != nil {
 		t.Fatal(err)
@@ -61,7 +61,7 @@ func startInBubble(t *testing.T, drain time.Duration) *bubble {
 		t.Fatal(err)
 	}
 	b.listeners.listen = func(context.Context, int) (net.Listener, error) { return b.ln, nil }
-	b.listeners.relayConn = func(c connection, _ *portAssignment, _ *portStats) { b.serve(c) }
+	b.listeners.relayConn = func(c forward.Connection, _ *portAssignment, _ *portStats) { b.serve(c) }
 	ctx, cancel := context.WithCancel(context.Background())
 	b.stop = cancel
 	go func() { b.done <- b.run(ctx) }()
@@ -122,7 +122,7 @@ func TestShutdown_Order(t *testing.T) {
 		b.source.update(tcpObjects())
 		time.Sleep(time.Minute)
 		release := make(chan struct{})
-		b.serve = func(c connection) { <-release; _ = c.Close() }
+		b.serve = func(c forward.Connection) { <-release; _ = c.Close() }
 		if !b.connect() {
 			t.Fatal("not accepting")
 		}
@@ -199,7 +199,11 @@ func TestShutdown_Timeouts(t *testing.T) {
 				b.source.listed = tt.listed
 				b.source.update(tcpObjects())
 				cut := make(chan struct{})
-				b.serve = func(c connection) { <-b.connCtx.Done(); close(cut); _ = c.Close() } // never ends by itself
+				b.serve = func(c forward.Connection) { // never ends by itself
+					<-b.connCtx.Done()
+					close(cut)
+					_ = c.Close()
+				}
 				b.connect()
 				begun := time.Now()
 				b.stop()
@@ -293,7 +297,7 @@ func TestEdgeClient_ReconnectsForNewOperatorID(t *testing.T) {
 	r := connected(t, e, shortTiming())
 	wait.Receive(t, "the first hello", e.hellos)
 	wait.Receive(t, "the first session", e.up)
-	wait.Until(t, "the forwarder's session", func() bool { return r.edge.liveSession() != nil })
+	wait.Until(t, "the forwarder's session", func() bool { return r.edge.Live() != nil })
 	o := testObjects()
 	o.OperatorID = "ko-2"
 	r.source.update(o)

@@ -23,6 +23,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/internal/tunnel/forward"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
@@ -154,8 +155,8 @@ func TestRelay_HalfCloseKeepsReply(t *testing.T) {
 		}
 	})
 	r := connected(t, e, shortTiming())
-	for _, size := range []int{0, 1, 3000, requestBufferSize, requestBufferLimit - 1, requestBufferLimit,
-		requestBufferLimit + 1, 1 << 20} {
+	for _, size := range []int{0, 1, 3000, forward.BufferSize, forward.BufferLimit - 1, forward.BufferLimit,
+		forward.BufferLimit + 1, 1 << 20} {
 		c := r.dial(15432)
 		sent := make([]byte, size)
 		_, _ = rand.Read(sent)
@@ -203,7 +204,7 @@ func TestOpenStream_WaitsForSession(t *testing.T) {
 	t.Parallel()
 	e := startEdge(t, respond)
 	timing := shortTiming()
-	timing.sessionWait = testTimeout
+	timing.SessionWait = testTimeout
 	r := start(t, e, timing)
 	unregistered := testObjects()
 	unregistered.OperatorID = ""
@@ -224,7 +225,7 @@ func TestOpenStream_WaitsForSession(t *testing.T) {
 func TestOpenStream_FailsWithoutSession(t *testing.T) {
 	t.Parallel()
 	timing := shortTiming()
-	timing.sessionWait = 30 * time.Millisecond
+	timing.SessionWait = 30 * time.Millisecond
 	r := start(t, startEdge(t, respond), timing)
 	unregistered := testObjects()
 	unregistered.OperatorID = ""
@@ -300,7 +301,7 @@ func TestErrorResponse_SurvivesUnreadInput(t *testing.T) {
 func TestOpenStream_EdgeTimeout(t *testing.T) {
 	t.Parallel()
 	timing := shortTiming()
-	timing.openTimeout = 50 * time.Millisecond
+	timing.OpenTimeout = 50 * time.Millisecond
 	r := connected(t, startEdge(t, neverAnswer), timing)
 	wantErrorPage(t, r.dial(10080), 503, "ERR_FL_3004")
 	wantRefused(r, 15432)
@@ -311,11 +312,11 @@ func TestOpenStream_EdgeTimeout(t *testing.T) {
 func TestOpenStream_TimeoutIncludesSessionWait(t *testing.T) {
 	t.Parallel()
 	timing := shortTiming()
-	if whole := timing.openTimeout + timing.headTimeout; timing.sessionWait >= timing.openTimeout ||
+	if whole := timing.OpenTimeout + timing.HeadTimeout; timing.SessionWait >= timing.OpenTimeout ||
 		whole > 5*time.Second {
-		t.Errorf("a client may hold on to its head for %v and waits %v in all, promised 5s", timing.headTimeout, whole)
+		t.Errorf("a client may hold on to its head for %v and waits %v in all, promised 5s", timing.HeadTimeout, whole)
 	}
-	timing.sessionWait, timing.openTimeout = time.Hour, 50*time.Millisecond
+	timing.SessionWait, timing.OpenTimeout = time.Hour, 50*time.Millisecond
 	e := startEdge(t, refuseWith(tunnel.RefusedDraining))
 	wantErrorPage(t, connected(t, e, timing).dial(10080), 503, "ERR_FL_3004")
 }

@@ -72,7 +72,7 @@ func (l *sessionLegs) fill(st *SessionStatus, s *tunnel.Session) {
 // legCounts returns how many replicas of the service take connections, and how many should. A
 // service without replicas counts as one.
 func (e *edgeClient) legCounts() (serving, wanted int) {
-	s := e.liveSession()
+	s := e.Live()
 	if s == nil {
 		return 0, 1
 	}

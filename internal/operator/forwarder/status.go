@@ -230,7 +230,7 @@ type LegStatus struct {
 }
 
 func (e *edgeClient) status() SessionStatus {
-	session := e.liveSession()
+	session := e.Live()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	st := SessionStatus{Up: session != nil, Since: e.since.UTC().Truncate(time.Millisecond), Address: e.config.Address,

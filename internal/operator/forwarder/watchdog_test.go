@@ -27,7 +27,7 @@ func TestWatchdog_UnresponsiveEdge(t *testing.T) {
 			t.Fatal(res.Status)
 		}
 	}
-	session := r.edge.liveSession()
+	session := r.edge.Live()
 	_, _ = io.WriteString(db, request)
 	_, _ = io.ReadFull(db, make([]byte, 10))
 	process.Stop()
@@ -53,7 +53,7 @@ func TestWatchdog_UnresponsiveEdge(t *testing.T) {
 	if _, err := io.WriteString(db, "x"); err != nil {
 		t.Error(err)
 	}
-	if r.edge.liveSession() != session || !r.edge.status().Up {
+	if r.edge.Live() != session || !r.edge.status().Up {
 		t.Errorf("another session, or %+v", r.edge.status())
 	}
 }

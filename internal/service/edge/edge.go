@@ -38,10 +38,13 @@ type LineReporter interface{ ReportLine(line tunnel.RequestLine) }
 
 // ClientInfo describes a client.
 type ClientInfo struct {
-	OperatorID string     // authenticated operator of the forwarder that relays the client
-	Cluster    string     // cluster of that operator, as registered
-	ClientAddr string     // host:port of the client, as the forwarder states it
-	ClientIP   netip.Addr // address in ClientAddr; the zero Addr = unknown
+	OperatorID string // authenticated operator of the forwarder that relays the client
+	Cluster    string // cluster of that operator, as registered
+	// CredentialID is the credential of a client that is a forwarder without an operator; "" = another
+	// client.
+	CredentialID string
+	ClientAddr   string     // host:port of the client, as the forwarder states it
+	ClientIP     netip.Addr // address in ClientAddr; the zero Addr = unknown
 	// TLS reports whether the client speaks TLS with the listener or with a trusted proxy before
 	// it.
 	TLS        bool

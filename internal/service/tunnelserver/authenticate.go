@@ -48,6 +48,11 @@ func (a *authenticator) authenticate(ctx context.Context, h tunnel.Hello) (*sess
 			return nil, account.Errorf(account.CodeScope,
 				"%s has no bind rule: an agent needs one, such as bind:*", token)
 		}
+	case h.Role == tunnel.RoleForwarder && h.OperatorID == "" && len(h.URLs) > 0:
+		if err := checkURLs(token, h.URLs); err != nil {
+			return nil, err
+		}
+		t.urls = h.URLs
 	case h.Role == tunnel.RoleForwarder:
 		o, err := a.findOperator(ctx, token, h.OperatorID)
 		if err != nil {
@@ -83,6 +88,27 @@ func (a *authenticator) findOperator(
 		return nil, errUnregistered(operatorID)
 	}
 	return o, err
+}
+
+// checkURLs returns an error unless the token may call each of the endpoints.
+func checkURLs(token *account.TunnelCredential, urls []string) error {
+	for _, url := range urls {
+		u, err := account.ParseEndpointURL(url)
+		switch {
+		case err != nil:
+			return err
+		case u.String() != url:
+			return account.Invalid("urls", account.Shorten(url), "must be in its normal form, "+u.String())
+		case !token.ACL.MayCall(url):
+			return errMayNotCall(token, url)
+		}
+	}
+	return nil
+}
+
+func errMayNotCall(token *account.TunnelCredential, url string) *account.Error {
+	return account.Errorf(account.CodeScope,
+		"%s has no connect rule for %s: make one with `fairlead-server authtoken create --connect %s`", token, url, url)
 }
 
 func errNoConnectRule(token *account.TunnelCredential, operatorID string) *account.Error {

@@ -6,6 +6,8 @@ package tunnelserver
 import (
 	"context"
 	"log/slog"
+	"net"
+	"slices"
 	"strings"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -27,7 +29,8 @@ type streams struct {
 
 // Stream checks a stream that a forwarder opened and passes it to the edge. The stream names
 // its endpoint and the endpoint's URL, which must match, so a listener that outlived its endpoint
-// never reaches another upstream. The serving member is chosen by the URL.
+// never reaches another upstream. The serving member is chosen by the URL. A forwarder without an
+// operator names one of the URLs of its hello only.
 func (s *streams) Stream(ctx context.Context, ts *tunnel.Session, st *tunnel.Stream) {
 	t := s.registry.session(ts.ID())
 	if t == nil || t.hello.Role != tunnel.RoleForwarder {
@@ -39,7 +42,16 @@ func (s *streams) Stream(ctx context.Context, ts *tunnel.Session, st *tunnel.Str
 		return
 	}
 	h := st.Header()
-	ep, err := s.endpoint(ctx, t.accountID, h)
+	url := account.EndpointURL{Scheme: h.Scheme, Host: h.Host, Port: h.Port}
+	find := s.endpoint
+	if t.operatorID == "" {
+		if !slices.Contains(t.urls, url.String()) {
+			s.refuse(st, tunnel.RefusedForbidden)
+			return
+		}
+		find = s.endpointByURL
+	}
+	ep, err := find(ctx, t.accountID, h)
 	switch {
 	case err == nil && !servesForwarders(ep):
 		s.refuse(st, tunnel.RefusedUnknownEndpoint)
@@ -52,9 +64,21 @@ func (s *streams) Stream(ctx context.Context, ts *tunnel.Session, st *tunnel.Str
 		s.refuse(st, tunnel.RefusedMismatch)
 	default:
 		s.meter.CountIncomingStream("accepted")
-		s.edge.ServeStream(ctx, Incoming{Stream: st, Endpoint: ep, OperatorID: t.operatorID, Cluster: t.cluster,
-			Draining: ts.PeerDraining(), Forwarder: Forwarder{ts, h.EndpointID}})
+		s.edge.ServeStream(ctx, Incoming{Stream: st, Endpoint: ep, Origin: t.originOf(h), Draining: ts.PeerDraining(),
+			Forwarder: Forwarder{ts, h.EndpointID}})
 	}
+}
+
+// originOf returns whence a stream with the header came.
+func (t *session) originOf(h tunnel.OpenHeader) Origin {
+	if t.operatorID != "" {
+		return Origin{OperatorID: t.operatorID, Cluster: t.cluster, ClientAddr: h.ClientAddr, Pod: h.Pod}
+	}
+	o := Origin{CredentialID: t.credentialID}
+	if t.ip != "" {
+		o.ClientAddr = net.JoinHostPort(t.ip, "0")
+	}
+	return o
 }
 
 // Forwarder is the forwarder that has opened a stream.
@@ -94,13 +118,19 @@ func forwardedBinding(host string) string {
 // maxCachedEndpoints bounds the endpoints that are kept for outages of the store.
 const maxCachedEndpoints = 10_000
 
-// endpointKey is an account's endpoint.
-type endpointKey struct{ accountID, id string }
+// endpointKey is an account's endpoint, by its id or by its URL.
+type endpointKey struct {
+	accountID, id string
+	url           string // "" = by the id
+}
 
 // newEndpointCache makes a cache that asks the store each time and uses its answers during outages.
 func newEndpointCache(store account.Endpoints) *storecache.Cache[endpointKey, *account.Endpoint] {
 	return storecache.New(storecache.Options[endpointKey, *account.Endpoint]{
 		Read: func(ctx context.Context, key endpointKey) (*account.Endpoint, error) {
+			if key.url != "" {
+				return endpointAt(ctx, store, key.accountID, account.BindingKubernetes, key.url)
+			}
 			return store.Endpoint(ctx, key.accountID, key.id)
 		},
 		MaxEntries: maxCachedEndpoints,
@@ -115,7 +145,7 @@ func (s *streams) endpoint(ctx context.Context, accountID string, header tunnel.
 	if ep := s.members.endpoint(accountID, header.EndpointID); ep != nil {
 		return ep, nil
 	}
-	ep, err := s.cache.Get(ctx, endpointKey{accountID, header.EndpointID})
+	ep, err := s.cache.Get(ctx, endpointKey{accountID: accountID, id: header.EndpointID})
 	code := account.CodeOf(err)
 	if code == account.CodeNotFound || code == account.CodeUnavailable {
 		if other := s.members.Online(peers.Pool{AccountID: accountID, Binding: forwardedBinding(header.Host),
@@ -141,18 +171,46 @@ func (s *streams) storedEndpoint(
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	page, err := s.store.ListEndpoints(ctx, accountID,
-		account.EndpointFilter{Bindings: []string{forwardedBinding(header.Host)}, URL: url.String()},
+	ep, err := endpointAt(ctx, s.store, accountID, forwardedBinding(header.Host), url.String())
+	if account.CodeOf(err) == account.CodeNotFound || err == nil && !isUp(ep) {
+		return nil, missing
+	}
+	return ep, err
+}
+
+// endpointByURL returns the account's endpoint of the kubernetes binding at the header's URL: one that
+// is online, if there is one.
+func (s *streams) endpointByURL(
+	ctx context.Context, accountID string, header tunnel.OpenHeader,
+) (*account.Endpoint, error) {
+	if ep := s.members.Online(peers.Pool{AccountID: accountID, Binding: account.BindingKubernetes,
+		Scheme: header.Scheme, Host: header.Host, Port: header.Port}); ep != nil {
+		return ep, nil
+	}
+	url := account.EndpointURL{Scheme: header.Scheme, Host: header.Host, Port: header.Port}
+	return s.cache.Get(ctx, endpointKey{accountID: accountID, url: url.String()})
+}
+
+// endpointAt returns the account's endpoint at the URL: one that is up, else any. The error is
+// CodeNotFound when there is none.
+func endpointAt(
+	ctx context.Context, store account.Endpoints, accountID, binding, url string,
+) (*account.Endpoint, error) {
+	page, err := store.ListEndpoints(ctx, accountID, account.EndpointFilter{Bindings: []string{binding}, URL: url},
 		account.Page{Limit: account.MaxPageLimit})
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, err
+	case len(page.Endpoints) == 0:
+		return nil, account.Errorf(account.CodeNotFound, "there is no endpoint %s", url)
 	}
-	for _, ep := range page.Endpoints {
-		if ep.Type == account.TypeCloud || ep.Status == account.StatusOnline {
-			return s.store.Endpoint(ctx, accountID, ep.ID) // a list has no policies
-		}
-	}
-	return nil, missing
+	at := slices.IndexFunc(page.Endpoints, func(ep account.Endpoint) bool { return isUp(&ep) })
+	return store.Endpoint(ctx, accountID, page.Endpoints[max(at, 0)].ID) // a list has no policies
+}
+
+// isUp reports whether the endpoint is a cloud endpoint, or its agent is connected.
+func isUp(ep *account.Endpoint) bool {
+	return ep.Type == account.TypeCloud || ep.Status == account.StatusOnline
 }
 
 // unknownEndpointCode returns the refusal of an unknown endpoint: offline for one whose URL is

@@ -203,7 +203,8 @@ func TestJoin_Refuses(t *testing.T) {
 	}
 }
 
-// TestJoin_AdmitsForwarders holds that a forwarder joins with its authtoken and operator.
+// TestJoin_AdmitsForwarders holds that a forwarder joins with its authtoken and operator, or with the
+// URLs that it calls.
 func TestJoin_AdmitsForwarders(t *testing.T) {
 	t.Parallel()
 	r := newReplicas(t, 1)
@@ -224,6 +225,12 @@ func TestJoin_AdmitsForwarders(t *testing.T) {
 	if !errors.As(err, &refused) || refused.Code != tunnel.CodeUnavailable {
 		t.Errorf("an unknown operator: %v", err)
 	}
+	hello.SessionID, hello.OperatorID, hello.URLs = "ts-"+r.accountID[3:], "", []string{"http://web.demo"}
+	_, err = s.Join(t.Context(), hello, nil)
+	storetest.Must(t, err)
+	hello.URLs = []string{"http://WEB.demo:80"}
+	_, err = s.Join(t.Context(), hello, nil)
+	mustRefuse(t, "another form of a URL", err, tunnel.CodeInvalid, "normal form, http://web.demo")
 }
 
 // TestJoin_KeepsClusterOfExporter holds that an exporter's session is of its cluster on each server,

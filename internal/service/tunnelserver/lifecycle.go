@@ -17,7 +17,7 @@ const storeTimeout = 10 * time.Second
 
 // Hello authenticates a session's first connection. An agent's token needs a bind rule, or is an
 // API key of its cluster's exporter; a forwarder's needs a connect rule for its operator, which
-// must be registered in the token's account.
+// must be registered in the token's account, or for each URL that it calls without one.
 func (s *Server) Hello(ctx context.Context, h tunnel.Hello, remote net.Addr) (tunnel.Welcome, error) {
 	t, err := s.authenticator.authenticate(ctx, h)
 	if err == nil {

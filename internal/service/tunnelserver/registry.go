@@ -39,7 +39,8 @@ func newRegistry(replicated bool) *registry {
 // session is a tunnel session with its account and credential.
 type session struct {
 	id, accountID, operatorID string
-	cluster                   string // the operator's cluster name
+	cluster                   string   // the operator's cluster name
+	urls                      []string // URLs that a forwarder without an operator calls
 	credentialID              string
 	clusterUID                string // cluster of the exporter that the credential is for; "" = no exporter's
 	hello                     tunnel.Hello

@@ -216,11 +216,16 @@ func (r *rights) Renew(ctx context.Context, ts *tunnel.Session, token string) (t
 	return time.Unix(r.registry.renew(t, fresh.ServiceAccount).Expires, 0).UTC(), nil
 }
 
-// problem returns an error when the credential does not admit the operator of the session, or what
-// it has bound.
+// problem returns an error when the credential does not admit the operator of the session, a URL that
+// it calls, or what it has bound.
 func (b *sessionBinds) problem() *account.Error {
 	if b.operatorID != "" && !b.token.ACL.MayConnect(b.operatorID) {
 		return errNoConnectRule(b.token, b.operatorID)
+	}
+	for _, url := range b.urls {
+		if !b.token.ACL.MayCall(url) {
+			return errMayNotCall(b.token, url)
+		}
 	}
 	for _, h := range b.members {
 		var problem *account.Error

@@ -56,12 +56,21 @@ type Replicas interface {
 // Incoming is a forwarder's stream that passed the checks. The receiver must accept or refuse
 // Stream, and end it.
 type Incoming struct {
-	Stream     *tunnel.Stream
-	Endpoint   *account.Endpoint
-	OperatorID string          // the forwarder's operator
-	Cluster    string          // the operator's cluster name when the forwarder connected
-	Draining   <-chan struct{} // Draining is closed when the forwarder is about to stop.
-	Forwarder  Forwarder       // receiver of lines about the requests of this stream
+	Stream   *tunnel.Stream
+	Endpoint *account.Endpoint
+	Origin
+	Draining  <-chan struct{} // Draining is closed when the forwarder is about to stop.
+	Forwarder Forwarder       // receiver of lines about the requests of this stream
+}
+
+// Origin is whence a stream came. What a forwarder of an operator states about its client is taken over;
+// a forwarder without one is the client itself.
+type Origin struct {
+	OperatorID   string // the forwarder's operator; "" = it has none
+	Cluster      string // the operator's cluster name when the forwarder connected
+	CredentialID string // credential of a forwarder without an operator
+	ClientAddr   string // host:port of the client; "" = unknown
+	Pod          *tunnel.PodIdentity
 }
 
 // Options configure a Server; those without a default are required.

@@ -5,17 +5,19 @@ package tunnelserver
 
 import "github.com/fairlead-dev/fairlead/internal/account"
 
-// sessionBinds are what a session has bound, with its credential and operator, at one moment.
+// sessionBinds are what a session has bound, with its credential, and its operator or the URLs that it
+// calls, at one moment.
 type sessionBinds struct {
 	token      *account.TunnelCredential
 	operatorID string
+	urls       []string
 	members    []*Member
 }
 
 func (r *registry) bindsOf(t *session) *sessionBinds {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return &sessionBinds{t.token, t.operatorID, r.members.boundBy(t)}
+	return &sessionBinds{t.token, t.operatorID, t.urls, r.members.boundBy(t)}
 }
 
 // applyHoldings makes the session's members those of a reading of the store, and returns what it
@@ -28,7 +30,7 @@ func (r *registry) applyHoldings(t *session, held *account.SessionHoldings) (now
 		return nil, false
 	}
 	lost = r.members.apply(t, held)
-	return &sessionBinds{t.token, t.operatorID, r.members.boundBy(t)}, lost
+	return &sessionBinds{t.token, t.operatorID, t.urls, r.members.boundBy(t)}, lost
 }
 
 // publicMembers returns the members with public endpoints by account; of all if accountID is "".

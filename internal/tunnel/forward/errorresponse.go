@@ -1,7 +1,7 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package forwarder
+package forward
 
 import (
 	"bufio"
@@ -28,16 +28,16 @@ const (
 	http2PrefaceHead  = "PRI * HTTP/2.0\r\n\r\n" // the part of http2.ClientPreface that ends like a request's head
 )
 
-// endFailed ends a connection whose stream never opened: with an error response where the client
-// speaks HTTP, otherwise with a reset, so that the client cannot take it for a regular end. It owns
-// c.
-func (f *forwarder) endFailed(c connection, to portAssignment, input *requestBuffer, failure *failure) {
-	if to.Scheme != "http" || failure.code == "" {
-		reset(c)
+// Fail ends a connection whose stream never opened: with an error response where the client speaks
+// HTTP, otherwise with a reset, so that the client cannot take it for a regular end. It owns c.
+func (r *Relay) Fail(c *Conn, failure *Failure) {
+	if c.URL.Scheme != "http" || failure.Code == "" {
+		Reset(c)
 		return
 	}
+	input := &c.buffered
 	_ = c.SetLinger(-1) // listeners set SO_LINGER to 0, which makes a close a reset
-	input.readHead(c, f.timing.headTimeout)
+	input.readHead(c, r.Timing.HeadTimeout)
 	if len(input.buf) == 0 && input.eof { // the client sent no request
 		_ = c.Close()
 		return
@@ -48,16 +48,16 @@ func (f *forwarder) endFailed(c connection, to portAssignment, input *requestBuf
 	}
 	_ = c.SetWriteDeadline(time.Now().Add(errorWriteTimeout))
 	if _, err := c.Write(http1Response(input.buf, failure)); err != nil {
-		reset(c)
+		Reset(c)
 		return
 	}
-	closeLingering(c, f.timing.linger)
+	closeLingering(c, r.Timing.Linger)
 }
 
 // closeLingering closes c after reading and dropping input for at most the linger time. Closing a
 // connection with unread input makes the kernel send a reset, which discards a response that the
 // client has not read yet.
-func closeLingering(c connection, linger time.Duration) {
+func closeLingering(c Connection, linger time.Duration) {
 	if c.CloseWrite() == nil {
 		_ = c.SetReadDeadline(time.Now().Add(linger))
 		_, _ = io.Copy(io.Discard, c)
@@ -65,8 +65,8 @@ func closeLingering(c connection, linger time.Duration) {
 	_ = c.Close()
 }
 
-// reset closes c with a TCP reset.
-func reset(c connection) {
+// Reset closes c with a TCP reset.
+func Reset(c Connection) {
 	_ = c.SetLinger(0)
 	_ = c.Close()
 }
@@ -93,7 +93,7 @@ func headComplete(b []byte) bool {
 
 // answerHTTP2 answers the requests of an HTTP/2 connection that has begun with the given input, and
 // asks the client to open another one. It owns c.
-func answerHTTP2(c connection, begun []byte, failure *failure) {
+func answerHTTP2(c Connection, begun []byte, failure *Failure) {
 	_ = c.SetDeadline(time.Now().Add(errorWriteTimeout))
 	//nolint:staticcheck // http.Server takes listeners only; this is one connection
 	new(http2.Server).ServeConn(&startedConn{c, begun}, &http2.ServeConnOpts{
@@ -109,7 +109,7 @@ func answerHTTP2(c connection, begun []byte, failure *failure) {
 
 // startedConn is a connection whose beginning was read already. Its deadline stays as it is.
 type startedConn struct {
-	connection
+	Connection
 	begun []byte
 }
 
@@ -119,17 +119,17 @@ func (c *startedConn) Read(p []byte) (int, error) {
 		c.begun = c.begun[n:]
 		return n, nil
 	}
-	return c.connection.Read(p)
+	return c.Connection.Read(p)
 }
 
 // answer sets the header of an answer and returns its status and body: none for gRPC, HTML if the
 // request accepts it, otherwise JSON in the shape of the API's errors.
-func (f *failure) answer(h, request http.Header) (status int, body []byte) {
-	status = f.code.Status()
-	h.Set(account.CodeHeader, string(f.code))
+func (f *Failure) answer(h, request http.Header) (status int, body []byte) {
+	status = f.Code.Status()
+	h.Set(account.CodeHeader, string(f.Code))
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
-	if trafficerror.SetGRPC(h, request, status, f.code, f.msg) {
+	if trafficerror.SetGRPC(h, request, status, f.Code, f.Msg) {
 		return http.StatusOK, nil
 	}
 	h.Set("Content-Security-Policy", "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
@@ -138,14 +138,14 @@ func (f *failure) answer(h, request http.Header) (status int, body []byte) {
 		body = htmlBody(status, f)
 	} else {
 		h.Set("Content-Type", "application/json")
-		body = account.ErrorBody{Code: f.code, Status: status, Msg: f.msg}.JSON()
+		body = account.ErrorBody{Code: f.Code, Status: status, Msg: f.Msg}.JSON()
 	}
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	return status, body
 }
 
 // http1Response returns an HTTP/1 response to a request of which head is known.
-func http1Response(head []byte, failure *failure) []byte {
+func http1Response(head []byte, failure *Failure) []byte {
 	r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(head)))
 	if err != nil {
 		r = &http.Request{}
@@ -162,10 +162,10 @@ func http1Response(head []byte, failure *failure) []byte {
 	return b.Bytes()
 }
 
-func htmlBody(status int, failure *failure) []byte {
+func htmlBody(status int, failure *Failure) []byte {
 	title := fmt.Sprintf("%d %s", status, http.StatusText(status))
 	return fmt.Appendf(nil,
 		"<!doctype html>\n<html lang=\"en\"><head><meta "+
 			"charset=\"utf-8\"><title>%s</title></head>\n<body><h1>%s</h1><p>%s</p><p>%s</p></body></html>\n",
-		title, title, html.EscapeString(failure.msg), failure.code)
+		title, title, html.EscapeString(failure.Msg), failure.Code)
 }

@@ -3,7 +3,7 @@
 
 //go:build !linux
 
-package forwarder
+package forward
 
 import "net"
 

@@ -1,7 +1,7 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package forwarder
+package forward
 
 import (
 	"sync"
@@ -56,7 +56,7 @@ func (u *watchdog) stop() {
 
 // onUnresponsive must not wait for mu: arm may be calling it.
 func (u *watchdog) onUnresponsive() {
-	if u.attempt.giveUp() || u.attempt.setOpenDeadline(u.attempt.clientConn.sessionDeadline) {
+	if u.attempt.giveUp() || u.attempt.setOpenDeadline(u.attempt.SessionDeadline) {
 		return
 	}
 	since, _ := u.attempt.stream.Unresponsive()

@@ -1,7 +1,7 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package forwarder
+package forward
 
 import (
 	"bufio"
@@ -21,7 +21,7 @@ import (
 
 func TestHTTP1Response(t *testing.T) {
 	t.Parallel()
-	why := &failure{reasonNoEdge, account.CodeNoEdge, "No <edge> for http://api.demo."}
+	why := &Failure{ReasonNoEdge, account.CodeNoEdge, "No <edge> for http://api.demo."}
 	for name, tt := range map[string]struct {
 		head, method, contentType string
 	}{
@@ -70,7 +70,7 @@ func TestHTTP1Response(t *testing.T) {
 					Msg    string `json:"msg"`
 				}
 				if err := json.Unmarshal(body, &got); err != nil || got.Code != "ERR_FL_3004" || got.Status != 503 ||
-					got.Msg != why.msg {
+					got.Msg != why.Msg {
 					t.Errorf("body %s: %v", body, err)
 				}
 			}
@@ -78,36 +78,17 @@ func TestHTTP1Response(t *testing.T) {
 	}
 }
 
-// tcpPipe returns both ends of a connection of the loopback.
-func tcpPipe(t *testing.T) (client net.Conn, server connection) {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	if client, err = net.Dial("tcp", l.Addr().String()); err != nil {
-		t.Fatal(err)
-	}
-	c, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = client.Close() })
-	return client, c.(*net.TCPConn)
-}
-
 // TestAnswerHTTP2 checks that gRPC clients get a status of gRPC without a body, others a page, and
 // that the connection ends.
 func TestAnswerHTTP2(t *testing.T) {
 	t.Parallel()
-	why := &failure{"offline", account.CodeEndpointOffline, "Off % line."}
+	why := &Failure{"offline", account.CodeEndpointOffline, "Off % line."}
 	for contentType, want := range map[string]string{
 		"application/grpc": "200 application/grpc 14 ERR_FL_3001: Off %25 line. ",
 		"text/plain": "503 application/json   " +
-			string(account.ErrorBody{Code: account.CodeEndpointOffline, Status: 503, Msg: why.msg}.JSON()),
+			string(account.ErrorBody{Code: account.CodeEndpointOffline, Status: 503, Msg: why.Msg}.JSON()),
 	} {
-		client, server := tcpPipe(t)
+		server, client := tcpPair(t)
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)

@@ -1,7 +1,7 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package forwarder
+package forward
 
 import (
 	"bytes"
@@ -9,13 +9,12 @@ import (
 	"errors"
 	"io"
 	"net"
-	"net/netip"
 	"os"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/caller"
+	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/internal/tunnel/relay"
 )
@@ -23,41 +22,23 @@ import (
 // errClientGone reports that the client aborted its connection before the stream was open.
 var errClientGone = errors.New("client gone")
 
-// clientConn is an accepted connection and the input that was read before its stream was open.
-type clientConn struct {
-	connection
-	target          *portAssignment
-	stats           *portStats
-	source          *relay.Source
-	buffered        requestBuffer
-	acceptedAt      time.Time
-	sessionDeadline time.Time         // end of the wait for a session
-	header          tunnel.OpenHeader // header of the connection's streams
-	pod             *caller.Pod       // pod that opened the connection; nil: unknown
-	revoked         atomic.Bool       // revoked is set when a change of rules or labels ended the connection.
-	failure         *failure          // reason why no stream opened; nil while one may
-	refusedBy       string            // replica of the edge that refused the last stream as it drains
+// Conn is an accepted connection and the input that was read before its stream was open.
+type Conn struct {
+	Connection
+
+	URL             account.EndpointURL // URL of the endpoint that is called
+	Header          tunnel.OpenHeader   // header of the connection's streams
+	Stats           Stats
+	SessionDeadline time.Time // end of the wait for a session
+
+	acceptedAt time.Time
+	source     *relay.Source
+	buffered   requestBuffer
+	refusedBy  string // replica of the edge that refused the last stream as it drains
 }
 
-// clientIP returns the client's address; it is invalid for a connection without one.
-func (c *clientConn) clientIP() netip.Addr {
-	from, ok := c.RemoteAddr().(*net.TCPAddr)
-	if !ok {
-		return netip.Addr{}
-	}
-	return from.AddrPort().Addr().Unmap()
-}
-
-// caller returns NAMESPACE/NAME of the pod, or the address of an unknown caller.
-func (c *clientConn) caller() string {
-	if c.pod == nil {
-		return c.clientIP().String()
-	}
-	return c.pod.Namespace + "/" + c.pod.Name
-}
-
-// release frees the buffers. The connection has ended or belongs to another owner.
-func (c *clientConn) release() {
+// Release frees the buffers. The connection has ended or belongs to another owner.
+func (c *Conn) Release() {
 	c.source.Release()
 	c.buffered.free()
 }
@@ -66,7 +47,7 @@ func (c *clientConn) release() {
 // runs it. Until the edge opens the stream, the client's input is also buffered, and an abort ends
 // only the attempt: the client's connection continues with another attempt or an error response.
 type attempt struct {
-	*clientConn
+	*Conn
 	stream   *attemptStream
 	watchdog watchdog
 	replay   []byte // copy of the input that earlier attempts read: opening the stream frees the buffer
@@ -80,8 +61,8 @@ type attempt struct {
 	givenUp    bool // givenUp is set by giveUp.
 }
 
-func newAttempt(c *clientConn, st *tunnel.Stream) *attempt {
-	t := &attempt{clientConn: c, replay: bytes.Clone(c.buffered.buf), decided: make(chan struct{})}
+func newAttempt(c *Conn, st *tunnel.Stream) *attempt {
+	t := &attempt{Conn: c, replay: bytes.Clone(c.buffered.buf), decided: make(chan struct{})}
 	t.stream = &attemptStream{Stream: st, attempt: t}
 	return t
 }
@@ -93,7 +74,7 @@ func (t *attempt) Next() ([]byte, error) {
 		next = t.nextBuffered
 	}
 	p, err := next()
-	if len(p) > 0 && t.target.Scheme == "http" && t.open.Load() { // the client expects a response
+	if len(p) > 0 && t.URL.Scheme == "http" && t.open.Load() { // the client expects a response
 		t.watchdog.arm()
 	}
 	return p, err
@@ -155,7 +136,7 @@ func (t *attempt) markOpened() bool {
 		t.mu.Unlock()
 		return false
 	}
-	asks := t.target.Scheme == "http" && len(t.buffered.buf) > 0
+	asks := t.URL.Scheme == "http" && len(t.buffered.buf) > 0
 	t.open.Store(true)
 	close(t.decided)
 	t.buffered.free()
@@ -184,7 +165,7 @@ func (t *attempt) Abort() error {
 	defer t.mu.Unlock()
 	switch {
 	case t.open.Load():
-		reset(t.connection)
+		Reset(t.Connection)
 	case !t.ended:
 		t.ended = true
 		close(t.decided)
@@ -215,7 +196,7 @@ func (t *attempt) Close() error {
 	if !t.isOpen() {
 		return nil
 	}
-	return t.connection.Close()
+	return t.Connection.Close()
 }
 
 // attemptStream is the edge's end of an attempt.
@@ -233,14 +214,14 @@ func (s *attemptStream) Next() ([]byte, error) {
 			return nil, s.err
 		}
 		at := s.attempt.acceptedAt // for http, so that it precedes what the edge reports about the requests
-		if s.attempt.target.Scheme != "http" {
+		if s.attempt.URL.Scheme != "http" {
 			at = time.Now()
 		}
 		if s.err = net.ErrClosed; !s.attempt.markOpened() {
 			return nil, s.err
 		}
 		s.err, s.open = nil, true
-		s.attempt.stats.recordSuccess(at)
+		s.attempt.Stats.Opened(at)
 		_ = s.SetReadDeadline(time.Time{})
 	}
 	p, err := s.Stream.Next()
@@ -253,29 +234,30 @@ func (s *attemptStream) Next() ([]byte, error) {
 // CloseWrite ends the client's direction. For http, an end that follows the edge's own end is sent
 // later: the edge's HTTP server does not wait for it.
 func (s *attemptStream) CloseWrite() error {
-	if s.attempt.target.Scheme == "http" && s.SawEOF() {
+	if s.attempt.URL.Scheme == "http" && s.SawEOF() {
 		return s.CloseWriteLater()
 	}
 	return s.Stream.CloseWrite()
 }
 
 const (
-	// requestBufferLimit is how many bytes of a client are kept until its stream is open; the last
-	// read may exceed it by one buffer.
-	requestBufferLimit = 64 << 10
-	requestBufferSize  = 4 << 10 // the initial size, enough for most requests
+	// BufferLimit is how many bytes of a client are kept until its stream is open; the last read may
+	// exceed it by one buffer.
+	BufferLimit = 64 << 10
+	// BufferSize is the initial size of that buffer, enough for most requests.
+	BufferSize = 4 << 10
 )
 
 // requestBuffer holds what a client sent before its stream was open, so that it can be sent again
 // on another session and a request can be answered by the forwarder.
 type requestBuffer struct {
 	buf    []byte
-	eof    bool                     // eof is set when the client has sent everything.
-	pooled *[requestBufferSize]byte // initial memory of buf; nil: it is not from the pool
+	eof    bool              // eof is set when the client has sent everything.
+	pooled *[BufferSize]byte // initial memory of buf; nil: it is not from the pool
 }
 
 // requestBufferPool holds the initial memory of buffers; most connections need no more.
-var requestBufferPool = sync.Pool{New: func() any { return new([requestBufferSize]byte) }}
+var requestBufferPool = sync.Pool{New: func() any { return new([BufferSize]byte) }}
 
 // free returns the memory. buf must not be used afterwards.
 func (e *requestBuffer) free() {
@@ -288,11 +270,11 @@ func (e *requestBuffer) free() {
 // add appends client input.
 func (e *requestBuffer) add(p []byte) {
 	if e.buf == nil {
-		e.pooled = requestBufferPool.Get().(*[requestBufferSize]byte)
+		e.pooled = requestBufferPool.Get().(*[BufferSize]byte)
 		e.buf = e.pooled[:0]
 	}
 	e.buf = append(e.buf, p...)
 }
 
 // full reports whether the limit is reached.
-func (e *requestBuffer) full() bool { return len(e.buf) >= requestBufferLimit }
+func (e *requestBuffer) full() bool { return len(e.buf) >= BufferLimit }

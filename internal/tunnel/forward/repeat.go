@@ -1,7 +1,7 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package forwarder
+package forward
 
 import (
 	"bufio"
@@ -59,7 +59,7 @@ func (t *attempt) canRepeat() bool {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return time.Now().Before(t.sessionDeadline) && t.buffered.canRepeat(t.target.Scheme)
+	return time.Now().Before(t.SessionDeadline) && t.buffered.canRepeat(t.URL.Scheme)
 }
 
 // anotherReplicaServes reports whether the session has a leg for new streams besides that of the

@@ -173,7 +173,7 @@ func (p *publicEdge) WriteError(w http.ResponseWriter, r *http.Request, code acc
 func (p *publicEdge) ServeEndpoint(w http.ResponseWriter, r *http.Request, ep *account.Endpoint, c public.Client) {
 	p.edge.ServeHTTP(w, r, ep, edge.ClientInfo{
 		ClientAddr: c.Addr.String(), ClientIP: c.Addr.Addr(), TLS: c.TLS, ServerName: c.ServerName, Forwarded: true,
-		Aborter: c.Aborter, Upstreams: c.Upstreams, Locator: (*locator)(p.geo),
+		Port: c.Port, Aborter: c.Aborter, Upstreams: c.Upstreams, Locator: (*locator)(p.geo),
 	})
 }
 

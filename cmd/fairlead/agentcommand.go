@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -118,7 +119,11 @@ func (a *agentCommand) serve(
 		defer lines.Close()
 		o.Observer = lines
 	}
-	o.Observer = &remedyObserver{o.Observer, settings}
+	lookups, cancel := context.WithCancel(ctx)
+	addresses := &addressObserver{Observer: o.Observer, ctx: lookups, server: o.Address, resolver: net.DefaultResolver}
+	defer addresses.lookups.Wait()
+	defer cancel()
+	o.Observer = &remedyObserver{addresses, settings}
 	o.RetryUntrusted = []trust.Problem{trust.UnknownAuthority, trust.WrongHost, trust.OutOfDate, trust.BadCertificate}
 	if !isTerminal(a.console) {
 		o.RetryUntrusted = append(o.RetryUntrusted, trust.WrongPin)

@@ -54,7 +54,12 @@ func (e *edgeServer) run(serving context.Context, tasks *group) {
 }
 
 // EndpointBound implements tunnelserver.Edge.
-func (e *edgeServer) EndpointBound(ep *account.Endpoint) { e.public.warnUnreachable(ep) }
+func (e *edgeServer) EndpointBound(ep *account.Endpoint) (listenerURL, unreachable string) {
+	if ep.Bindings[0] != account.BindingPublic {
+		return "", ""
+	}
+	return e.public.listenerURL(ep, e.targets.sessions)
+}
 
 // ServeStream implements tunnelserver.Edge.
 func (e *edgeServer) ServeStream(ctx context.Context, in tunnelserver.Incoming) {

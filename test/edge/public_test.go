@@ -44,7 +44,7 @@ func TestPublic_ServesHTTPAndHTTPS(t *testing.T) {
 	for _, host := range []string{"unknown.example.com", "api.example.com", "plain.example.com"} {
 		_, unknown := w.GetPage("https://absent.example.com/")
 		unknown = strings.ReplaceAll(unknown, "absent.example.com", host)
-		if status, body := w.GetPage("https://"+host+"/endpoints"); status != 404 || body != unknown ||
+		if status, body := w.GetPage("https://" + host + "/endpoints"); status != 404 || body != unknown ||
 			!strings.Contains(body, string(account.CodeEndpointUnknown)) {
 			t.Errorf("%s: %d %q", host, status, body)
 		}

@@ -4,15 +4,19 @@
 package main
 
 import (
+	"bufio"
 	"cmp"
 	"context"
 	"errors"
+	"io"
 	"net/netip"
+	"strings"
 	"testing"
 
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/fairlead-dev/fairlead/internal/agent"
+	"github.com/fairlead-dev/fairlead/internal/agent/agentconfig"
 )
 
 // fakeDNS has the addresses of hosts.
@@ -29,6 +33,35 @@ func (d fakeDNS) LookupNetIP(_ context.Context, _, host string) ([]netip.Addr, e
 type recorded chan agent.Event
 
 func (r recorded) Observe(e agent.Event) { r <- e }
+
+// TestHTTP_PrintsAddressesOfPublicEndpoint checks what the service says of a public endpoint.
+func TestHTTP_PrintsAddressesOfPublicEndpoint(t *testing.T) {
+	t.Parallel()
+	svc := newService(t, nil, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	w, r := linePipe(t)
+	env := map[string]string{"HOME": t.TempDir(), agentconfig.EnvAuthtoken: goodToken}
+	code := make(chan int, 1)
+	go func() {
+		code <- run(ctx, []string{"http", "8080", "--binding", "public", "--url", "http://shop.invalid.test",
+			"--server", svc.url, "--ca-file", svc.caFile}, console{in: strings.NewReader(""), out: w, err: io.Discard,
+			env: func(k string) string { return env[k] }})
+	}()
+	wanted := []string{"Also at     http://shop.invalid.test:8080, where the service listens",
+		"may be out of reach: http://shop.invalid.test: no way"}
+	for lines := bufio.NewScanner(r); len(wanted) > 0 && lines.Scan(); {
+		if strings.HasSuffix(lines.Text(), wanted[0]) {
+			wanted = wanted[1:]
+		}
+	}
+	if cancel(); len(wanted) > 0 {
+		t.Errorf("ended without %q", wanted)
+	}
+	if c := <-code; c != 0 {
+		t.Errorf("code %d", c)
+	}
+}
 
 func TestAddressObserver_ReportsHostsElsewhere(t *testing.T) {
 	t.Parallel()

@@ -93,6 +93,9 @@ func Remedy(kind, reason string) string { return cmp.Or(remedies[kind][reason], 
 // AgentCommand returns the command that starts an agent for a URL. The binding is empty where the
 // agent's own choice is right.
 func AgentCommand(scheme, url, binding string) string {
+	if scheme == "https" { // TLS ends at the edge
+		scheme = "http"
+	}
 	command := "fairlead " + scheme + " PORT --url " + url
 	if binding != "" {
 		command += " --binding " + binding

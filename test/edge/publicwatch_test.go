@@ -64,8 +64,8 @@ func TestPublic_AgentsLearnAddresses(t *testing.T) {
 		{open, "public", "https://app.example.com", "https://app.example.com:PORT", ""},
 		{open, "public", "http://odd.example.com:4000", "http://odd.example.com:4000", ""}, // not the usual port
 		{open, "public", "https://both.example.com", "https://both.example.com:PORT", ""},
-		{open, "public", "http://both.example.com", "http://both.example.com", ""}, // any other port is redirected to https
-		{open, "public", "https://deep.app.example.com", "", "no certificate of the service covers deep.app.example.com"},
+		{open, "public", "http://both.example.com", "http://both.example.com", ""}, // others are redirected
+		{open, "public", "https://deep.app.example.com", "", "certificate of the service covers deep.app."},
 		{open, "kubernetes", "http://app.demo", "", ""},
 		{proxied, "public", "http://app.example.com", "http://app.example.com", ""},
 		{proxied, "public", "https://app.example.com", "https://app.example.com", ""},

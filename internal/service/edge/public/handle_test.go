@@ -76,12 +76,15 @@ func TestServer_ServesMappedPorts(t *testing.T) {
 	t.Parallel()
 	w := newTestServer(t, func(o *Options) {
 		own := o.HTTP.Addr().(*net.TCPAddr).Port
-		o.Endpoints = testEndpoints{find: func(_ context.Context, host string, ports ...int) (*account.Endpoint, error) {
+		o.Endpoints = testEndpoints{find: func(
+			_ context.Context, host string, ports ...int,
+		) (*account.Endpoint, error) {
 			if host != "own.example.com" {
 				return findEndpoint(t.Context(), host, ports...)
 			}
 			if i := slices.Index(ports, own); i >= 0 {
-				return &account.Endpoint{URL: "http://own.example.com:LISTENER", Scheme: "http", Host: host, Port: own}, nil
+				return &account.Endpoint{URL: "http://own.example.com:LISTENER", Scheme: "http", Host: host,
+					Port: own}, nil
 			}
 			return nil, account.Errorf(account.CodeNotFound, "nothing at %s:%v", host, ports)
 		}}

@@ -135,8 +135,9 @@ func New(o Options) *Server {
 	o.MaxConnsPerClient = cmp.Or(o.MaxConnsPerClient, DefaultMaxConnsPerClient)
 	o.headerTimeout = cmp.Or(o.headerTimeout, framing.HeadTimeout)
 	s := &Server{opt: o, log: o.Logger, queue: framing.NewListener(),
-		conns:  newConnLimiter(o.MaxConns, o.MaxConnsPerClient, o.Logger),
-		lookup: newLookup(o.Endpoints, o.usualPorts()), handshakes: make(chan struct{}, maxHandshakes), stopped: make(chan struct{})}
+		conns:      newConnLimiter(o.MaxConns, o.MaxConnsPerClient, o.Logger),
+		lookup:     newLookup(o.Endpoints, o.usualPorts()),
+		handshakes: make(chan struct{}, maxHandshakes), stopped: make(chan struct{})}
 	if o.HTTPS != nil {
 		s.tls = &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
 			GetCertificate: o.Certificates.getCertificate}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -148,7 +149,11 @@ func (a *agentCommand) serve(
 		defer lines.Close()
 		o.Observer = lines
 	}
-	o.Observer = &remedyObserver{o.Observer, settings}
+	lookups, cancel := context.WithCancel(ctx)
+	addresses := &addressObserver{Observer: o.Observer, ctx: lookups, server: o.Address, resolver: net.DefaultResolver}
+	defer addresses.lookups.Wait()
+	defer cancel()
+	o.Observer = &remedyObserver{addresses, settings}
 	return withRemedy(listRefusal(agent.Run(ctx, o)), settings)
 }
 

@@ -5,8 +5,11 @@ package main
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
+	"os"
 	"regexp"
 	"strings"
 
@@ -18,6 +21,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/apiclient"
 	"github.com/fairlead-dev/fairlead/internal/cli"
 	"github.com/fairlead-dev/fairlead/internal/path"
+	"github.com/fairlead-dev/fairlead/internal/version"
 )
 
 const doctorHelp = `Check each hop of a call to an endpoint, from the pod to the upstream, and name the broken one.
@@ -35,6 +39,10 @@ A Service that clusters export to each other (multicluster.x-k8s.io) is checked 
 that calls, NAME.NAMESPACE.svc.clusterset.local, or as serviceexport/NAMESPACE/NAME in the cluster that
 exports it; with --export-context, both are.
 
+A public endpoint, https://HOST or http:// and a host of three or more parts, is checked from this machine:
+DNS, the public listener, its certificate, and what it answers to one GET request as browsers send it,
+which the upstream sees. With an API key the account is asked for the endpoint, its domain and its agent.
+
 Without a URL, the doctor checks how this machine reaches the service: settings, authtoken, the
 server and its certificate, the clock, and a session with the authtoken. It asks no cluster.
 
@@ -42,6 +50,7 @@ Exit codes: 0 when no hop is broken, 1 when one is, 2 for wrong usage.`
 
 const doctorExample = `  fairlead doctor http://hello.demo
   fairlead doctor                                                # from this machine to the service
+  fairlead doctor https://app.example.com --api-key-file key     # a public endpoint
   fairlead doctor tcp://postgres.demo:5432 --context staging --verbose
   fairlead doctor http://hello.demo --from-pod demo/web-0        # and asks for that pod
   fairlead doctor http://api.demo --context b --export-context a # called in cluster b, exported by cluster a
@@ -61,7 +70,11 @@ type diagnose struct {
 	apiKeyFile string
 	output     string
 	verbose    bool
+	public     bool // o.URL is that of a public endpoint
 }
+
+// doctorAgent is how doctor names itself to the service.
+const doctorAgent = "fairlead doctor"
 
 func newDoctor(c console) *cobra.Command {
 	d := &diagnose{console: c}
@@ -146,7 +159,7 @@ func (d *diagnose) report(ctx context.Context, ofMachine bool) (path.Report, err
 	if ofMachine {
 		return diagnoseMachine(ctx, d.console, d.settings), nil
 	}
-	client, err := accountClient(d.console, d.settings, d.apiKeyFile, "fairlead doctor")
+	client, err := accountClient(d.console, d.settings, d.apiKeyFile, doctorAgent)
 	if err != nil {
 		return path.Report{}, err
 	}
@@ -154,8 +167,36 @@ func (d *diagnose) report(ctx context.Context, ofMachine bool) (path.Report, err
 		defer client.CloseIdleConnections()
 		d.o.Account = accountEndpoints{client}
 	}
+	if d.public {
+		return d.runPublic(ctx)
+	}
 	d.o.Kubectl = doctor.ExecRunner("kubectl")
 	return doctor.Run(ctx, d.o), nil
+}
+
+// runPublic checks a public endpoint. The authority of --ca-file is trusted beside the system's.
+func (d *diagnose) runPublic(ctx context.Context) (path.Report, error) {
+	s, err := loadSettings(d.settings, d.console)
+	if err != nil {
+		return path.Report{}, err
+	}
+	o := doctor.PublicOptions{URL: d.o.URL, Account: d.o.Account, Resolver: net.DefaultResolver,
+		UserAgent: doctorAgent + "/" + version.String(), Timeout: machineTimeout}
+	if u, err := account.ParseServerURL("server", s.ServerURL.Text); err == nil {
+		o.Server = u.Hostname()
+	}
+	if s.CAFile.Text == "" {
+		return doctor.RunPublic(ctx, o), nil
+	}
+	pem, err := os.ReadFile(s.CAFile.Text)
+	if err != nil {
+		return path.Report{}, cli.Usagef("%s: %v", trustSource(s), err)
+	}
+	if o.Roots, err = x509.SystemCertPool(); err != nil {
+		o.Roots = x509.NewCertPool()
+	}
+	o.Roots.AppendCertsFromPEM(pem)
+	return doctor.RunPublic(ctx, o), nil
 }
 
 // accountEndpoints is the doctor.Account of an API key.
@@ -182,8 +223,9 @@ func (d *diagnose) parse(args []string) error {
 		}
 	}
 	switch {
-	case len(args) == 0 && (d.o.Context != "" || d.o.ExportContext != "" || d.o.Kubeconfig != "" ||
-		d.o.OperatorNamespace != "" || d.o.FromPod != "" || d.apiKeyFile != ""):
+	case d.public && d.asksCluster():
+		return cli.Usagef("fairlead doctor asks no cluster about a public URL: leave the flags about it out")
+	case len(args) == 0 && (d.asksCluster() || d.apiKeyFile != ""):
 		return cli.Usagef(
 			"fairlead doctor without a URL asks no cluster: name the endpoint's URL, e.g. fairlead doctor " +
 				"http://hello.demo, or leave the flags about it out")
@@ -195,6 +237,12 @@ func (d *diagnose) parse(args []string) error {
 		return cli.Usagef("--operator-namespace %q: give the name of a namespace", d.o.OperatorNamespace)
 	}
 	return nil
+}
+
+// asksCluster reports whether a flag is about a cluster.
+func (d *diagnose) asksCluster() bool {
+	return d.o.Context != "" || d.o.ExportContext != "" || d.o.Kubeconfig != "" || d.o.OperatorNamespace != "" ||
+		d.o.FromPod != ""
 }
 
 // objectKinds are the kinds of objects that can be checked, as kubectl knows them, with their
@@ -226,7 +274,17 @@ func (d *diagnose) parseEndpoint(arg string) error {
 		return nil
 	}
 	var err error
-	d.o.URL, err = account.ParseEndpointURL(arg)
+	if d.o.URL, err = account.ParseEndpointURL(arg); err == nil {
+		return nil
+	}
+	u, publicErr := account.ParseBindingURL(account.BindingPublic, arg)
+	if publicErr == nil {
+		d.o.URL, d.public = u, true
+		return nil
+	}
+	if strings.HasPrefix(arg, "https://") {
+		return publicErr
+	}
 	return err
 }
 

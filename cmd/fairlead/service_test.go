@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/trust"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/test/support/must"
@@ -112,6 +113,9 @@ func (svc *service) Bind(_ context.Context, s *tunnel.Session, b tunnel.Bind) (t
 		return tunnel.Bound{}, svc.bindErr
 	}
 	svc.bound <- s
+	if b.Binding == account.BindingPublic {
+		return tunnel.Bound{EndpointID: "ep-1", URL: b.URL, ListenerURL: b.URL + ":8080", Unreachable: "no way"}, nil
+	}
 	return tunnel.Bound{EndpointID: "ep-1", URL: b.URL}, nil
 }
 

@@ -159,7 +159,7 @@ func wrongForOthers(empty string) map[string]wrong {
 			"fairlead doctor takes one argument, the endpoint's URL, and got 2"},
 		"https without binding": {[]string{"http", "8080", "--url", "https://a.example.com"},
 			"https:// is for endpoints with the public binding"},
-		"bad URL to doctor": {[]string{"doctor", "https://a.b"}, "the scheme must be http or tcp"},
+		"bad URL to doctor": {[]string{"doctor", "ftp://a.b"}, "the scheme must be http or tcp"},
 		"export to doctor":  {[]string{"doctor", "svcex/hello"}, "give serviceexport/NAMESPACE/NAME"},
 		"name in cluster":   {[]string{"doctor", "a.b.svc.cluster.local"}, "the scheme is missing"},
 		"doctor's output":   {[]string{"doctor", "http://a.b", "-o", "yaml"}, `--output "yaml": must be table or json`},

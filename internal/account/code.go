@@ -207,7 +207,8 @@ var codes = []CodeInfo{
 			"`fairlead doctor URL` tells whether its agent runs, its domain is granted and its scheme and port are " +
 			"the endpoint's (mapped ports: docs/run/public-edge.md)."},
 	{CodeNoEdge, 503, "forwarder has no connection to the service",
-		"The forwarder in the cluster has no connection to the service, or the service does not respond to it.",
+		"The forwarder in the cluster, or `fairlead connect`, has no connection to the service, or the service does " +
+			"not respond to it.",
 		"Check the forwarder's log, the service's address and the way there."},
 	{CodeUpstreamBroken, 502, "upstream broke off",
 		"The upstream closed the connection before it had answered; it may have executed the request. Or its " +

@@ -150,11 +150,15 @@ func (b *binder) bind(ctx context.Context, h *sessionBinds, e *endpoint, s *spec
 	}
 	again := b.endpoints.setBound(h, e, s, bound)
 	b.outages.End(true)
-	b.inspection.setEndpoint(s, bound.EndpointID)
 	w := h.session.Welcome()
-	b.opt.Observer.Observe(Online{EndpointInfo: s.info, Reconnected: again, EndpointID: bound.EndpointID,
-		AssignedURL: bound.URL, OwnerEndpointID: bound.OwnerEndpointID, SessionID: w.SessionID, Server: b.opt.Server,
-		ServerVersion: w.ServerVersion})
+	online := Online{EndpointInfo: s.info, Reconnected: again, EndpointID: bound.EndpointID,
+		AssignedURL: bound.URL, OwnerEndpointID: bound.OwnerEndpointID, ListenerURL: bound.ListenerURL,
+		SessionID: w.SessionID, Server: b.opt.Server, ServerVersion: w.ServerVersion}
+	b.inspection.setEndpoint(s, &online)
+	b.opt.Observer.Observe(online)
+	if !again && bound.Unreachable != "" {
+		b.opt.Observer.Observe(Unreachable{EndpointInfo: s.info, Cause: bound.Unreachable})
+	}
 	if !again && s.isProbed() {
 		b.upstreams.probes.Go(func() { b.upstreams.probe(ctx, e, s) })
 	}

@@ -57,11 +57,31 @@ func (r Replicas) Initial() bool {
 type Online struct {
 	EndpointInfo
 
-	Reconnected                      bool
-	EndpointID                       string // the endpoint's id; a labelled tunnel's id
-	OwnerEndpointID                  string // the oldest endpoint of the same owner at the URL; "" without an owner
-	AssignedURL                      string // AssignedURL is the server's URL; "" for a labelled tunnel.
+	Reconnected     bool
+	EndpointID      string // the endpoint's id; a labelled tunnel's id
+	OwnerEndpointID string // the oldest endpoint of the same owner at the URL; "" without an owner
+	AssignedURL     string // AssignedURL is the server's URL; "" for a labelled tunnel.
+	// ListenerURL is the URL at which the server's own listener answers for a public endpoint, as it
+	// has said: URL, perhaps with another port; "" for other bindings, and from older servers.
+	ListenerURL                      string
 	SessionID, Server, ServerVersion string
+}
+
+// Unreachable reports, after the first Online of a public endpoint, why clients may not reach it.
+type Unreachable struct {
+	EndpointInfo
+
+	Cause   string
+	Command string // Command calls the endpoint all the same; "" = there is none.
+}
+
+// AlsoAt returns the URL, but the endpoint's own, at which the server's listener answers; "" without
+// one.
+func (o *Online) AlsoAt() string {
+	if o.ListenerURL == o.AssignedURL {
+		return ""
+	}
+	return o.ListenerURL
 }
 
 // BindRefused reports that one of several endpoints is not bound, once for each cause. The others
@@ -151,6 +171,7 @@ func (CallFailed) event()   {}
 func (Connected) event()    {}
 func (Replicas) event()     {}
 func (Online) event()       {}
+func (Unreachable) event()  {}
 func (BindRefused) event()  {}
 func (Removed) event()      {}
 func (Latency) event()      {}

@@ -55,12 +55,12 @@ func (i inspection) info(s *spec, st *tunnel.Stream) inspect.Info {
 }
 
 // setEndpoint tells the recorder about an endpoint that is bound.
-func (i inspection) setEndpoint(s *spec, id string) {
+func (i inspection) setEndpoint(s *spec, e *Online) {
 	if i.opt.Inspect == nil || !s.info.isHTTP() {
 		return
 	}
-	i.opt.Inspect.SetEndpoint(inspect.Endpoint{ID: id, URL: s.info.DisplayName(), Name: s.info.Name,
-		Upstream: s.info.Upstream, Online: true, Marked: inspect.MarkedBy(s.TrafficPolicy)})
+	i.opt.Inspect.SetEndpoint(inspect.Endpoint{ID: e.EndpointID, URL: s.info.DisplayName(), Name: s.info.Name,
+		AlsoAt: e.AlsoAt(), Upstream: s.info.Upstream, Online: true, Marked: inspect.MarkedBy(s.TrafficPolicy)})
 }
 
 // inspectingObserver is an Observer that also tells the recorder which endpoints are offline.

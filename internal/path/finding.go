@@ -31,6 +31,9 @@ const (
 // AgentCommand returns the command that starts an agent for a URL. The binding is empty where the
 // agent's own choice is right.
 func AgentCommand(scheme, url, binding string) string {
+	if scheme == "https" { // TLS ends at the edge
+		scheme = "http"
+	}
 	command := "fairlead " + scheme + " PORT --url " + url
 	if binding != "" {
 		command += " --binding " + binding

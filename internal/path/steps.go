@@ -24,6 +24,11 @@ const (
 	HopBackend         = "backend"
 	HopUpstream        = "upstream"
 
+	// The hops of a public endpoint, beside those above.
+	HopCertificate = "certificate"
+	HopAnswer      = "answer" // Answer is that of the public listener to a request.
+	HopDomain      = "domain"
+
 	// The hops of a cluster that exports the endpoint.
 	HopExportCluster = "export-cluster"
 	HopAgentEndpoint = "agentendpoint"
@@ -77,6 +82,22 @@ func ToEndpoint() []Step {
 		{Name: HopExporter},
 		{Name: HopExportService},
 		{Name: HopUpstream, OnPath: true},
+	}
+}
+
+// ToPublicEndpoint returns the steps of a call to a public endpoint from outside of clusters, in
+// order.
+func ToPublicEndpoint() []Step {
+	return []Step{
+		{Name: HopDNS},
+		{Name: HopListener, Needs: []string{HopDNS}},
+		{Name: HopCertificate, Needs: []string{HopListener}},
+		{Name: HopAnswer, Needs: []string{HopListener, HopCertificate},
+			Causes: []string{HopEndpoint, HopDomain, HopAgent}},
+		{Name: HopEndpoint},
+		{Name: HopDomain},
+		{Name: HopAgent, Causes: []string{HopDomain}},
+		{Name: HopUpstream, Needs: []string{HopAnswer}},
 	}
 }
 

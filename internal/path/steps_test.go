@@ -16,7 +16,7 @@ import (
 // the same path, and that no hop has two places.
 func TestSteps_NameEarlierHops(t *testing.T) {
 	t.Parallel()
-	for _, steps := range [][]Step{ToEndpoint(), ToService()} {
+	for _, steps := range [][]Step{ToEndpoint(), ToPublicEndpoint(), ToService()} {
 		var names []string
 		for _, s := range steps {
 			if slices.Contains(names, s.Name) || s.Name == "" {
@@ -39,7 +39,7 @@ func TestSteps_NameEarlierHops(t *testing.T) {
 	}
 }
 
-// TestSteps_HaveRowsInDocs compares the table of docs/fix/call.md with the hops of a call that the
+// TestSteps_HaveRowsInDocs compares the tables of docs/fix/call.md with the hops of a call that the
 // doctor checks.
 func TestSteps_HaveRowsInDocs(t *testing.T) {
 	t.Parallel()
@@ -49,7 +49,7 @@ func TestSteps_HaveRowsInDocs(t *testing.T) {
 	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z-]+)` \\|").FindAllSubmatch(page, -1) {
 		have = append(have, string(row[1]))
 	}
-	for _, s := range ToEndpoint() {
+	for _, s := range slices.Concat(ToEndpoint(), ToPublicEndpoint()) {
 		if s.Name != HopCallers && s.Name != HopBackend { // which the dashboard alone shows
 			want = append(want, s.Name)
 		}

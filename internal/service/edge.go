@@ -54,7 +54,12 @@ func (e *edgeServer) run(serving context.Context, tasks *group) {
 }
 
 // EndpointBound implements tunnelserver.Edge.
-func (e *edgeServer) EndpointBound(ep *account.Endpoint) { e.public.warnUnreachable(ep) }
+func (e *edgeServer) EndpointBound(ep *account.Endpoint) (listenerURL, unreachable string) {
+	if ep.Bindings[0] != account.BindingPublic {
+		return "", ""
+	}
+	return e.public.listenerURL(ep, e.targets.sessions)
+}
 
 // ServeStream implements tunnelserver.Edge.
 func (e *edgeServer) ServeStream(ctx context.Context, in tunnelserver.Incoming) {
@@ -187,11 +192,12 @@ func (t *targets) GrantedHosts(ctx context.Context, accountID string, hosts []st
 	return t.store.GrantedHosts(ctx, accountID, hosts)
 }
 
-// FindEndpoint returns the endpoint of the public binding at host and port. While the store is
-// away, it is one that an agent with another replica has bound, unless there is one here, which
-// OnlinePublic returns.
-func (t *targets) FindEndpoint(ctx context.Context, host string, port int) (*account.Endpoint, error) {
-	ep, away := t.store.PublicEndpoint(ctx, host, port)
+// FindEndpoint returns the endpoint of the public binding at the host and the first of the ports
+// that has one. While the store is away, it is one that an agent with another replica has bound at
+// the very first port, unless there is one here, which OnlinePublic returns.
+func (t *targets) FindEndpoint(ctx context.Context, host string, ports ...int) (*account.Endpoint, error) {
+	ep, away := t.store.PublicEndpoint(ctx, host, ports...)
+	port := ports[0]
 	if t.replicas.alone() || account.CodeOf(away) != account.CodeUnavailable {
 		return ep, away
 	}

@@ -183,3 +183,26 @@ func TestLogin_SessionsHeadersAndLogout(t *testing.T) {
 		}
 	}
 }
+
+// TestLogin_ComesBackToMappedPort checks that a login ends at the port that the browser uses, and
+// that its session is the endpoint's, whichever port a browser uses next.
+func TestLogin_ComesBackToMappedPort(t *testing.T) {
+	t.Parallel()
+	w := startLogins(t)
+	w.protect("https://app.example.com", w.policy(""), mirror)
+	b := w.newLoginBrowser()
+	const target = "https://app.example.com:30443/deep?q=1"
+	began := w.request(b, "GET", target)
+	to, err := url.Parse(began.header.Get("Location"))
+	if err != nil || to.Query().Get("redirect_uri") != "https://app.example.com:30443/_fairlead/oidc/callback" {
+		t.Errorf("the provider is to send the browser back with %s", began.header.Get("Location"))
+	}
+	if got, at := w.logIn(b, target); got.status != 200 || at.String() != target {
+		t.Errorf("%d at %s: %s", got.status, at, got.body)
+	}
+	for _, other := range []string{"https://app.example.com/", "https://app.example.com:8443/"} {
+		if got := w.request(b, "GET", other); got.status != 200 {
+			t.Errorf("%s: %d", other, got.status)
+		}
+	}
+}

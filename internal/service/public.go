@@ -18,6 +18,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/service/edge/public"
 	"github.com/fairlead-dev/fairlead/internal/service/geo"
 	"github.com/fairlead-dev/fairlead/internal/service/ticketkeys"
+	"github.com/fairlead-dev/fairlead/internal/service/tunnelserver"
 )
 
 // PublicOptions are those of the public edge. Without an address there is no public edge.
@@ -148,20 +149,42 @@ func (p *publicEdge) wire(e *edge.Edge, t *targets, keys *ticketkeys.Keys, db *g
 	})
 }
 
-// warnUnreachable warns of an endpoint that an agent has bound, and that browsers cannot reach:
-// their TLS handshake fails, which the agent does not see.
-func (p *publicEdge) warnUnreachable(ep *account.Endpoint) {
-	if ep.Bindings[0] != account.BindingPublic || ep.Scheme != "https" {
-		return
+// listenerURL returns the URL at which the listener answers for a public endpoint that an agent has
+// bound; or it returns, and logs, why clients do not reach the endpoint.
+func (p *publicEdge) listenerURL(ep *account.Endpoint, online *tunnelserver.Server) (url, problem string) {
+	l := p.http
+	if ep.Scheme == "https" {
+		l = p.https
 	}
-	switch {
-	case p.certs == nil:
-		p.log.Warn("a public https endpoint is bound, and there is no listener for it: set --public-https-addr",
-			"url", ep.URL, "endpoint", ep.ID)
-	case !p.certs.Covers(ep.Host):
-		p.log.Warn("a public https endpoint is bound, and no certificate covers it: give one with --public-tls-cert",
-			"url", ep.URL, "endpoint", ep.ID)
+	switch behindProxy := len(p.set.trustedProxies) > 0; {
+	case l == nil && ep.Scheme == "https" && behindProxy && p.http != nil: // TLS ends at the proxy
+		return ep.URL, ""
+	case l == nil:
+		problem = "the service has no public listener for " + ep.Scheme + ": set --public-" + ep.Scheme + "-addr there"
+	case ep.Scheme == "https" && !p.certs.Covers(ep.Host):
+		problem = "no certificate of the service covers " + ep.Host + ": give it one with --public-tls-cert"
+	case behindProxy: // its port is the one that counts
+		return ep.URL, ""
+	default:
+		return p.withListenerPort(ep, l, online), ""
 	}
+	p.log.Warn("a public endpoint is bound that no client reaches", "why", problem, "url", ep.URL, "endpoint", ep.ID)
+	return "", problem
+}
+
+// withListenerPort returns the endpoint's URL with the listener's port, unless that leads to another
+// endpoint of those online, or nowhere.
+func (p *publicEdge) withListenerPort(ep *account.Endpoint, l net.Listener, online *tunnelserver.Server) string {
+	seen := ep.ParsedURL()
+	seen.Port = l.Addr().(*net.TCPAddr).Port
+	other, _ := online.OnlinePublic(ep.Host, seen.Port)
+	if ep.Scheme == "http" && other == nil && p.https != nil { // it is redirected there
+		other, _ = online.OnlinePublic(ep.Host, account.DefaultPort("https"))
+	}
+	if ep.Port != account.DefaultPort(ep.Scheme) || other != nil {
+		return ep.URL
+	}
+	return seen.String()
 }
 
 // WriteError implements public.Handler.
@@ -173,7 +196,7 @@ func (p *publicEdge) WriteError(w http.ResponseWriter, r *http.Request, code acc
 func (p *publicEdge) ServeEndpoint(w http.ResponseWriter, r *http.Request, ep *account.Endpoint, c public.Client) {
 	p.edge.ServeHTTP(w, r, ep, edge.ClientInfo{
 		ClientAddr: c.Addr.String(), ClientIP: c.Addr.Addr(), TLS: c.TLS, ServerName: c.ServerName, Forwarded: true,
-		Aborter: c.Aborter, Upstreams: c.Upstreams, Locator: (*locator)(p.geo),
+		Port: c.Port, Aborter: c.Aborter, Upstreams: c.Upstreams, Locator: (*locator)(p.geo),
 	})
 }
 

@@ -23,6 +23,7 @@ type Conn struct {
 	Endpoint   *account.Endpoint
 	TLS        bool
 	ServerName string // the TLS handshake's server name
+	Port       int    // Port is that of the client's URL where it is not the endpoint's; 0 otherwise.
 	Started    time.Time
 	Locator    Locator // Locator is asked when an expression reads the client's location; nil = unknown.
 	Aborter    Aborter // Aborter is nil where the client's connection carries other requests too.

@@ -178,6 +178,11 @@ type Bound struct {
 	ResumeSecret string `json:"resume_secret,omitempty"`
 	// the oldest endpoint of the bind's owner at this URL; "" without an owner
 	OwnerEndpointID string `json:"owner_endpoint_id,omitempty"`
+	// ListenerURL is the URL at which the service's own listener answers for a public endpoint: the
+	// endpoint's, perhaps with another port; "" without such a listener, and from older servers.
+	ListenerURL string `json:"listener_url,omitempty"`
+	// Unreachable is why no client reaches a public endpoint; "" = nothing is in the way.
+	Unreachable string `json:"unreachable,omitempty"`
 }
 
 // protocolVersion is the version of the messages, sent in the hello.

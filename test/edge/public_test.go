@@ -18,6 +18,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
+	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
 func TestPublic_ServesHTTPAndHTTPS(t *testing.T) {
@@ -39,13 +40,13 @@ func TestPublic_ServesHTTPAndHTTPS(t *testing.T) {
 	if status, _ := w.GetPage("http://app.example.com/x"); status != http.StatusPermanentRedirect {
 		t.Errorf("http of an https endpoint: %d", status)
 	}
-	_, unknown := w.GetPage("https://unknown.example.com/")
-	// the API's host; an http endpoint
-	for _, url := range []string{"https://api.example.com/", "https://api.example.com/endpoints",
-		"https://plain.example.com/"} {
-		if status, body := w.GetPage(url); status != 404 || body != unknown ||
+	// an unknown host, the API's, an http endpoint's
+	for _, host := range []string{"unknown.example.com", "api.example.com", "plain.example.com"} {
+		_, unknown := w.GetPage("https://absent.example.com/")
+		unknown = strings.ReplaceAll(unknown, "absent.example.com", host)
+		if status, body := w.GetPage("https://" + host + "/endpoints"); status != 404 || body != unknown ||
 			!strings.Contains(body, string(account.CodeEndpointUnknown)) {
-			t.Errorf("%s: %d %q", url, status, body)
+			t.Errorf("%s: %d %q", host, status, body)
 		}
 	}
 	large := strings.Repeat("0123456789", 1<<18)
@@ -55,6 +56,38 @@ func TestPublic_ServesHTTPAndHTTPS(t *testing.T) {
 		t.Errorf("a large body over HTTP/%d: %d bytes back", res.ProtoMajor, len(got))
 	}
 	_ = res.Body.Close()
+}
+
+// TestPublic_ServesMappedPorts checks that an endpoint answers at a port that only the client sees,
+// as long as no other endpoint has it.
+func TestPublic_ServesMappedPorts(t *testing.T) {
+	t.Parallel()
+	w := servicetest.StartPublic(t)
+	w.Bind("public", "http://app.example.com", servicetest.DescribeRequest)
+	w.Bind("public", "https://secure.example.com", servicetest.DescribeRequest)
+	expect := func(url, want string) { // lookups are cached for a moment
+		t.Helper()
+		wait.Until(t, want+" at "+url, func() bool {
+			status, body := w.GetPage(url)
+			return status == 200 && body == want
+		})
+	}
+	expect("http://app.example.com:30080/x", "app.example.com:30080/x|127.0.0.1|http|")
+	expect("https://secure.example.com:30443/x", "secure.example.com:30443/x|127.0.0.1|https|")
+	other := w.StartAgent(tunnel.Bind{URL: "http://app.example.com:30080", Binding: "public"},
+		servicetest.ServeHTTP(t, func(rw http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(rw, "other") }))
+	bound := servicetest.Receive(t, other.Bound, "bind")
+	expect("http://app.example.com:30080/x", "other")
+	expect("http://app.example.com:30081/x", "app.example.com:30081/x|127.0.0.1|http|")
+	must.Succeed(t, other.Session().Unbind(servicetest.Context(t), bound.EndpointID))
+	expect("http://app.example.com:30080/x", "app.example.com:30080/x|127.0.0.1|http|")
+	if status, body := w.GetPage("http://secure.example.com:30080/"); status != http.StatusPermanentRedirect {
+		t.Errorf("without TLS: %d %s", status, body)
+	}
+	_, body := w.GetPage("http://unknown.example.com:30080/")
+	if !strings.Contains(body, "http://unknown.example.com:30080: scheme, host and port choose the endpoint") {
+		t.Errorf("the page does not name the port: %s", body)
+	}
 }
 
 func TestPublic_ServesWebSocketsAndStreams(t *testing.T) {

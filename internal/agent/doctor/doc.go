@@ -8,5 +8,5 @@
 // with an API key, a function that lists the account's endpoints. Output: a Report, which
 // cmd/fairlead prints. The checks change nothing and never connect to an upstream; they report the
 // last result that the forwarders have. A hop that may not be read is Unknown, with kubectl's
-// message, and the checks continue.
+// message, and the checks continue. A public endpoint is checked without a cluster, by RunPublic.
 package doctor

@@ -62,6 +62,7 @@ type Endpoint struct {
 	ID       string
 	URL      string // the endpoint's URL; a labelled tunnel's labels
 	Name     string // "" = none was given
+	AlsoAt   string // AlsoAt is another URL at which the service answers; "" = none.
 	Upstream string
 	Online   bool
 	// Marked are names of headers that are masked beside those of IsSecret.

@@ -115,6 +115,9 @@ func (m *model) endpoints(add func(...span), columns, room int) {
 		add(span{"", r.title() + " -> " + Escape(r.Upstream)})
 		add(append([]span{{"", "  "}}, r.statistics()...)...)
 	}
+	if len(m.rows) == 1 && m.rows[0].command != "" && room > each { // in a line that can be copied
+		add(span{"", "  try: " + Escape(m.rows[0].command)})
+	}
 	if more := len(m.rows) - shown; more > 0 {
 		text, waiting := fmt.Sprintf("… and %d more", more), 0
 		for _, r := range m.rows[shown:] {
@@ -146,7 +149,7 @@ func (r *row) statistics() []span {
 	if p50, p90, ok := r.percentiles(); ok {
 		text += "  p50 " + roundDuration(p50) + "  p90 " + roundDuration(p90)
 	}
-	spans = append(spans, span{"", text})
+	spans = append(spans, span{"", text + alsoAt("  also at ", r.alsoAt, "")})
 	if r.upstreamDown {
 		spans = append(spans, span{red, "  upstream unreachable: " + Escape(r.cause)})
 	}

@@ -75,6 +75,18 @@ func busy() []agent.Event {
 	)
 }
 
+var shop = agent.EndpointInfo{URL: "http://shop.example.com", Upstream: "http://localhost:3000"}
+
+// publicEvents are of an endpoint that is reached at two addresses, and not yet known to DNS.
+func publicEvents() []agent.Event {
+	return []agent.Event{
+		agent.Online{EndpointInfo: shop, EndpointID: "ep-1", SessionID: "ts-1", Server: "https://s:8443",
+			AssignedURL: shop.URL, ListenerURL: shop.URL + ":8080"},
+		agent.Unreachable{EndpointInfo: shop, Cause: "shop.example.com does not resolve",
+			Command: "curl -H 'Host: shop.example.com:8080' http://127.0.0.1:8080"},
+	}
+}
+
 func TestFrame_Golden(t *testing.T) {
 	t.Parallel()
 	var crowd []agent.EndpointInfo
@@ -105,6 +117,7 @@ func TestFrame_Golden(t *testing.T) {
 			Lost: []string{"rp-2"}}), 120, 24, true},
 		"crowd": {append(connected(crowd...), agent.BindRefused{EndpointInfo: crowd[29], Cause: "taken"},
 			agent.BindRefused{EndpointInfo: crowd[0], Cause: "taken"}), 80, 24, false},
+		"public":     {append(connected(shop), publicEvents()...), 80, 24, false},
 		"crowd-wide": {connected(crowd...), 140, 50, false},
 	} {
 		t.Run(name, func(t *testing.T) {

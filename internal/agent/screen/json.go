@@ -28,6 +28,7 @@ type record struct {
 	Account       string    `json:"account_id,omitempty"`
 	Region        string    `json:"region,omitempty"`
 	URL           string    `json:"url,omitempty"`
+	Listener      string    `json:"listener_url,omitempty"`
 	Name          string    `json:"name,omitempty"`
 	Labels        string    `json:"labels,omitempty"`
 	Upstream      string    `json:"upstream,omitempty"`
@@ -35,6 +36,7 @@ type record struct {
 	SessionID     string    `json:"session_id,omitempty"`
 	Again         *bool     `json:"again,omitempty"`
 	Cause         string    `json:"cause,omitempty"`
+	Command       string    `json:"command,omitempty"`
 	RetryIn       *float64  `json:"retry_in_seconds,omitempty"`
 	Method        string    `json:"method,omitempty"`
 	Path          string    `json:"path,omitempty"`
@@ -127,7 +129,10 @@ func recordOf(event agent.Event) record {
 		return record{Event: "online", Again: &e.Reconnected, EndpointID: e.EndpointID, URL: e.URL, Name: e.Name,
 			Labels:    e.Labels,
 			Upstream:  e.Upstream,
+			Listener:  e.ListenerURL,
 			SessionID: e.SessionID, Server: e.Server, ServerVersion: e.ServerVersion}
+	case agent.Unreachable:
+		return record{Event: "unreachable", URL: e.URL, Cause: e.Cause, Command: e.Command}
 	case agent.Retrying:
 		r := record{Event: "connecting", Server: e.Server, Cause: e.Cause, RetryIn: secondsOf(e.RetryIn)}
 		if e.WasOnline {

@@ -36,6 +36,8 @@ type row struct {
 	agent.EndpointInfo
 
 	id           string
+	alsoAt       string // another URL
+	command      string // what calls the endpoint although DNS does not lead there
 	state, color string
 	cause        string // why the endpoint was refused or the upstream is down
 	upstreamDown bool
@@ -104,10 +106,14 @@ func (m *model) applyToRow(e agent.Event) {
 	switch e := e.(type) {
 	case agent.Online:
 		if r := m.row(e.EndpointInfo); r != nil {
-			r.id, r.state, r.color = e.EndpointID, "online", green
+			r.id, r.alsoAt, r.state, r.color = e.EndpointID, e.AlsoAt(), "online", green
 			if !r.upstreamDown {
 				r.cause = ""
 			}
+		}
+	case agent.Unreachable:
+		if r := m.row(e.EndpointInfo); r != nil {
+			r.command = e.Command
 		}
 	case agent.BindRefused:
 		if r := m.row(e.EndpointInfo); r != nil {

@@ -163,7 +163,7 @@ func isDroppable(e agent.Event) bool {
 
 func levelOf(e agent.Event) slog.Level {
 	switch e := e.(type) {
-	case agent.Retrying, agent.BindRefused, agent.UpstreamDown, agent.CallFailed:
+	case agent.Retrying, agent.BindRefused, agent.UpstreamDown, agent.CallFailed, agent.Unreachable:
 		return slog.LevelWarn
 	case agent.Stopped:
 		if !e.ServerTold {

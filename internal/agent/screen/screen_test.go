@@ -181,6 +181,35 @@ func TestScreen_RendersEveryEvent(t *testing.T) {
 	}
 }
 
+func TestScreen_NamesPublicAddresses(t *testing.T) {
+	t.Parallel()
+	var asText, asJSON bytes.Buffer
+	text, lines := New(&asText, Options{Now: noon}), New(&asJSON, Options{JSON: true, Now: noon})
+	for _, e := range append([]agent.Event{agent.Starting{Version: "0.1.0"}}, publicEvents()...) {
+		text.Observe(e)
+		lines.Observe(e)
+	}
+	text.Close()
+	lines.Close()
+	want := `fairlead 0.1.0
+Endpoint    http://shop.example.com (ep-1)
+Also at     http://shop.example.com:8080, where the service listens
+Forwarding  to http://localhost:3000
+Session     ts-1 with https://s:8443: online
+12:00:00  may be out of reach: http://shop.example.com: shop.example.com does not resolve; ` +
+		"try: curl -H 'Host: shop.example.com:8080' http://127.0.0.1:8080\n"
+	if diff := cmp.Diff(want, asText.String()); diff != "" {
+		t.Errorf("text (-want +got):\n%s", diff)
+	}
+	for _, want := range []string{`"listener_url":"http://shop.example.com:8080"`,
+		`"level":"warn","event":"unreachable","url":"http://shop.example.com",` +
+			`"cause":"shop.example.com does not resolve","command":"curl -H 'Host: `} {
+		if !strings.Contains(asJSON.String(), want) {
+			t.Errorf("no %s in %s", want, asJSON.String())
+		}
+	}
+}
+
 func TestScreen_NamesOneOfSeveralEndpoints(t *testing.T) {
 	t.Parallel()
 	web := agent.EndpointInfo{URL: "http://web.demo", Upstream: "http://localhost:8080"}
@@ -223,11 +252,13 @@ func TestScreen_EscapesControlCharacters(t *testing.T) {
 	t.Parallel()
 	const evil = "/\x1b]0;owned\a\x1b[2J\r\n12:00:00  GET /fake\u202e\u009b\xff"
 	for name, e := range map[string]agent.Event{
-		"request":    agent.Request{Method: evil, Path: evil, Status: 200},
-		"connection": agent.Connection{Client: evil, Pod: evil, Ended: true, Cause: evil},
-		"retrying":   agent.Retrying{Cause: evil, WasOnline: true},
-		"connecting": agent.Retrying{Cause: evil},
-		"online":     agent.Online{EndpointID: evil, SessionID: evil, EndpointInfo: agent.EndpointInfo{URL: evil}},
+		"request":     agent.Request{Method: evil, Path: evil, Status: 200},
+		"connection":  agent.Connection{Client: evil, Pod: evil, Ended: true, Cause: evil},
+		"retrying":    agent.Retrying{Cause: evil, WasOnline: true},
+		"connecting":  agent.Retrying{Cause: evil},
+		"unreachable": agent.Unreachable{Cause: evil, Command: evil, EndpointInfo: agent.EndpointInfo{URL: evil}},
+		"online": agent.Online{ListenerURL: evil, EndpointID: evil, SessionID: evil,
+			EndpointInfo: agent.EndpointInfo{URL: evil}},
 		"again": agent.Online{Reconnected: true, EndpointID: evil, SessionID: evil,
 			EndpointInfo: agent.EndpointInfo{Labels: evil}},
 		"upstream": agent.UpstreamDown{Cause: evil},
@@ -241,7 +272,7 @@ func TestScreen_EscapesControlCharacters(t *testing.T) {
 			lines := strings.Count(out.String(), "\n")
 			want := 1
 			if name == "online" && !asJSON {
-				want = 3
+				want = 4
 			}
 			if lines != want {
 				t.Errorf("%s: %d lines: %q", name, lines, out.String())

@@ -69,7 +69,8 @@ func (t *text) online(stamp string, e agent.Online) []byte {
 	case e.Reconnected:
 		return []byte(stamp + t.paint(green, "online again") + ": " + name + ", session " + Escape(e.SessionID) + "\n")
 	case t.multiple:
-		return []byte(stamp + t.paint(green, "online") + ": " + name + ", forwarding to " + Escape(e.Upstream) + "\n")
+		return []byte(stamp + t.paint(green, "online") + ": " + name + ", forwarding to " + Escape(e.Upstream) +
+			alsoAt(", also at ", e.AlsoAt(), "") + "\n")
 	}
 	return []byte(t.banner(e))
 }
@@ -92,8 +93,17 @@ func (t *text) banner(e agent.Online) string {
 		name = "Name        " + Escape(e.Name) + "\n"
 	}
 	return title + Escape(e.DisplayName()) + " (" + Escape(e.EndpointID) + ")\n" + name +
+		alsoAt("Also at     ", e.AlsoAt(), ", where the service listens\n") +
 		"Forwarding  to " + Escape(e.Upstream) + "\n" +
 		"Session     " + Escape(e.SessionID) + " with " + Escape(e.Server) + ": " + t.paint(green, "online") + "\n"
+}
+
+// alsoAt returns another URL of an endpoint between two texts; "" without one.
+func alsoAt(before, url, after string) string {
+	if url == "" {
+		return ""
+	}
+	return before + Escape(url) + after
 }
 
 func (t *text) sentence(event agent.Event) string {
@@ -118,6 +128,12 @@ func (t *text) sentence(event agent.Event) string {
 			cause = name + ": " + cause
 		}
 		return t.paint(yellow, "refused") + ": " + cause + "; the others go on, and this one is tried again"
+	case agent.Unreachable:
+		line := t.paint(yellow, "may be out of reach") + ": " + Escape(e.URL) + ": " + Escape(e.Cause)
+		if e.Command != "" {
+			line += "; try: " + Escape(e.Command)
+		}
+		return line
 	case agent.Draining:
 		return t.paint(yellow, "draining") + ": " + Escape(e.Server) + " is about to stop; connecting anew"
 	case agent.UpstreamDown:

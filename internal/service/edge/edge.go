@@ -49,6 +49,8 @@ type ClientInfo struct {
 	// it.
 	TLS        bool
 	ServerName string // SNI of the client; "" = none
+	// Port is that of the client's URL where it is not the endpoint's; 0 otherwise.
+	Port int
 	// Forwarded reports whether X-Forwarded-* of the requests are true: the listener has set them.
 	Forwarded bool
 	StatedPod *tunnel.PodIdentity // calling pod, as the forwarder states it; nil = unknown

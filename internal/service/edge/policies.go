@@ -152,7 +152,7 @@ func (c *connVerdicts) verdict(
 // authenticated session, and only where its identity was not truncated.
 func (info *ClientInfo) policyConn(ep *account.Endpoint) *trafficpolicy.Conn {
 	c := &trafficpolicy.Conn{ClientIP: info.ClientIP, Endpoint: ep, TLS: info.TLS, ServerName: info.ServerName,
-		Locator: info.Locator, Aborter: info.Aborter}
+		Port: info.Port, Locator: info.Locator, Aborter: info.Aborter}
 	if at, err := netip.ParseAddrPort(info.ClientAddr); err == nil {
 		c.ClientPort = int(at.Port())
 	}

@@ -170,7 +170,7 @@ func (l *logins) complete(q *request, auth *Authentication, f *Flow) error {
 	token, hash := newToken()
 	session, err := l.store.Login(q.r.Context(), q.action.AccountID, account.NewLogin{
 		Authentication: auth.Authentication, StartedAt: f.StoreTime, ForceReauth: f.ForceReauth,
-		EndpointID: q.Endpoint.ID, URL: q.action.EndpointURL, Scope: q.scope(),
+		EndpointID: q.Endpoint.ID, URL: q.Endpoint.URL, Scope: q.scope(),
 		TokenHash: hash, Replaces: q.sessionTokenHash(), Device: l.sessions.device(q),
 		MaxDuration: q.Config.MaxSession, Idle: q.Config.IdleSession,
 	})

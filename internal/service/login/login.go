@@ -92,7 +92,13 @@ func (h *Handler) ServeLogin(
 	w http.ResponseWriter, r *http.Request, lr trafficpolicy.LoginRequest, next trafficpolicy.AdmitFunc,
 ) {
 	q := &request{LoginRequest: lr, w: w, r: r, log: h.log, failures: h.failures,
-		action: Action{AccountID: lr.Endpoint.AccountID, EndpointURL: lr.Endpoint.URL, AuthID: lr.Config.AuthID}}
+		action: Action{AccountID: lr.Endpoint.AccountID, EndpointURL: lr.Endpoint.URL, EntityURL: lr.Endpoint.URL,
+			AuthID: lr.Config.AuthID}}
+	if lr.Conn.Port != 0 {
+		seen := lr.Endpoint.ParsedURL()
+		seen.Port = lr.Conn.Port
+		q.action.EndpointURL = seen.String()
+	}
 	var err error
 	if q.provider, err = h.providers.get(q.action.AccountID, lr.Config, true); err != nil {
 		q.writeError(err)

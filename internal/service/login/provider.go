@@ -31,10 +31,13 @@ type Flow struct {
 }
 
 // Action identifies a login action of an endpoint. Providers build their URLs from it: from the
-// endpoint's URL, never from Host.
+// endpoint's URL, never from Host but for the port.
 type Action struct {
-	AccountID   string
-	EndpointURL string // EndpointURL is in normal form.
+	AccountID string
+	// EndpointURL is the URL, in normal form, at which the browser reaches the endpoint. Its port is
+	// another than the endpoint's where one is mapped to it.
+	EndpointURL string
+	EntityURL   string // EntityURL is the endpoint's own URL.
 	AuthID      string
 }
 
@@ -52,6 +55,9 @@ const (
 func (a Action) URL(name string) string {
 	return strings.TrimSuffix(a.EndpointURL, "/") + a.path(name)
 }
+
+// EntityID names the action to identity providers of SAML, whichever port browsers use.
+func (a Action) EntityID() string { return a.EntityURL + a.path(PathMetadata) }
 
 func (a Action) path(name string) string { return trafficpolicy.LoginPath(a.AuthID) + name }
 

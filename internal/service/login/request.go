@@ -39,7 +39,7 @@ type request struct {
 
 // scope returns a digest of account, URL, auth_id and provider: a session is valid there only.
 func (q *request) scope() string {
-	parts := []string{q.action.AccountID, q.action.EndpointURL, q.action.AuthID, q.provider.Scope()}
+	parts := []string{q.action.AccountID, q.Endpoint.URL, q.action.AuthID, q.provider.Scope()}
 	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
 	return hex.EncodeToString(sum[:])
 }
@@ -128,10 +128,10 @@ func (q *request) writeError(err error) {
 }
 
 // sessionCookieName returns the name of the cookie of sessions. Browsers send the cookies of a host
-// to all of its ports, so that a port but the usual one is part of the name.
+// to all of its ports, so that the endpoint's port, but the usual one, is part of the name.
 func (q *request) sessionCookieName() string {
 	name := trafficpolicy.LoginCookiePrefix + q.action.AuthID
-	if u, err := url.Parse(q.action.EndpointURL); err == nil && u.Port() != "" && u.Port() != "443" {
+	if u, err := url.Parse(q.Endpoint.URL); err == nil && u.Port() != "" && u.Port() != "443" {
 		name += "~" + u.Port()
 	}
 	return name

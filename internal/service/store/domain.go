@@ -201,26 +201,29 @@ func (ds *Domains) GrantedHosts(ctx context.Context, accountID string, hosts []s
 	})
 }
 
-// PublicEndpoint finds the endpoint with the public binding at host and port, of whichever account
-// has the grant; in a pool any member, if possible an online one. CodeNotFound when there is none.
-func (ds *Domains) PublicEndpoint(ctx context.Context, host string, port int) (*account.Endpoint, error) {
+// PublicEndpoint finds the endpoint with the public binding at the host and the first of the ports
+// that has one, of whichever account has the grant; in a pool any member, if possible an online
+// one. CodeNotFound when there is none.
+func (ds *Domains) PublicEndpoint(ctx context.Context, host string, ports ...int) (*account.Endpoint, error) {
 	return result(ctx, ds.db, "finding a public endpoint", func(t *tx) (*account.Endpoint, error) {
 		owner, err := ds.ownerOf(t, host)
 		if err != nil {
 			return nil, err
 		}
-		row, err := ds.endpoints.find(t,
-			`account_id = $1 AND binding = $2 AND host = $3 AND port = $4 ORDER BY online DESC, id LIMIT 1`,
-			owner, account.BindingPublic, host, port)
-		if err != nil {
-			return nil, err
+		for _, port := range ports {
+			row, err := ds.endpoints.find(t,
+				`account_id = $1 AND binding = $2 AND host = $3 AND port = $4 ORDER BY online DESC, id LIMIT 1`,
+				owner, account.BindingPublic, host, port)
+			if err != nil {
+				return nil, err
+			}
+			if row != nil {
+				p, err := ds.endpoints.policyOf(t, row) // an endpoint without its policy must not be served
+				row.e.TrafficPolicy = p.text
+				return &row.e, err
+			}
 		}
-		if row == nil {
-			return nil, account.Errorf(account.CodeNotFound, "there is no public endpoint at %s:%d",
-				account.Shorten(host), port)
-		}
-		p, err := ds.endpoints.policyOf(t, row) // an endpoint without its policy must not be served
-		row.e.TrafficPolicy = p.text
-		return &row.e, err
+		return nil, account.Errorf(account.CodeNotFound, "there is no public endpoint at %s:%v",
+			account.Shorten(host), ports)
 	})
 }

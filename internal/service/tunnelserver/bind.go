@@ -74,9 +74,9 @@ func (b *binder) bindForSession(ctx context.Context, ts *tunnel.Session, want tu
 	b.log.Info("endpoint bound", "endpoint", result.Endpoint.ID, "url", result.Endpoint.URL, "session", t.id,
 		"account", t.accountID, "pooling", want.PoolingEnabled, "resumed", want.ResumeSecret != "",
 		"took_from", result.ReplacedSessionID)
-	b.edge.EndpointBound(&result.Endpoint)
+	listenerURL, unreachable := b.edge.EndpointBound(&result.Endpoint)
 	return tunnel.Bound{EndpointID: result.Endpoint.ID, URL: result.Endpoint.URL, ResumeSecret: result.ResumeSecret,
-		OwnerEndpointID: result.OwnerEndpointID}, nil
+		OwnerEndpointID: result.OwnerEndpointID, ListenerURL: listenerURL, Unreachable: unreachable}, nil
 }
 
 // agentSession returns the session of an agent.

@@ -66,7 +66,9 @@ func newTestService(t *testing.T, acl ...string) *testService {
 type noEdge struct{}
 
 func (noEdge) ServeStream(context.Context, Incoming) {}
-func (noEdge) EndpointBound(*account.Endpoint)       {}
+func (noEdge) EndpointBound(*account.Endpoint) (listenerURL, unreachable string) {
+	return "", ""
+}
 
 // noMeter is a Meter that counts nothing.
 type noMeter struct{}

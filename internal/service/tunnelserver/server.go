@@ -28,8 +28,9 @@ type Store interface {
 type Edge interface {
 	// ServeStream serves a forwarder's stream. It returns when the stream has ended.
 	ServeStream(context.Context, Incoming)
-	// EndpointBound is called after every bind that succeeded. It must not block.
-	EndpointBound(*account.Endpoint)
+	// EndpointBound is called after every bind that succeeded. Of a public endpoint it returns what
+	// tunnel.Bound says of how clients reach it. It must not block.
+	EndpointBound(*account.Endpoint) (listenerURL, unreachable string)
 }
 
 // Meter counts. Implementations are safe for concurrent use and do not block. An outcome is

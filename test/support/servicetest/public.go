@@ -75,13 +75,14 @@ func IssueCertificate(t testing.TB, dir string, names ...string) *x509.CertPool 
 	return pool
 }
 
-// NewBrowser returns an HTTP client that resolves every host to the public edge.
+// NewBrowser returns an HTTP client that resolves every host to the public edge. Ports that end in
+// 443 lead to the listener with TLS, all others to the one without.
 func (w *PublicServer) NewBrowser() *http.Client {
 	tr := &http.Transport{ForceAttemptHTTP2: true, DisableCompression: true,
 		TLSClientConfig: &tls.Config{RootCAs: w.Roots},
 		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
 			to := w.Addrs.HTTP
-			if strings.HasSuffix(addr, ":443") {
+			if strings.HasSuffix(addr, "443") {
 				to = w.Addrs.HTTPS
 			}
 			return (&net.Dialer{}).DialContext(ctx, "tcp", to.String())

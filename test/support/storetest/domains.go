@@ -156,6 +156,11 @@ var domains = map[string]func(*testing.T, Open){
 		found, err := f.Store.PublicEndpoint(t.Context(), "app.a.test", 8443)
 		Must(t, err)
 		Equal(t, "url", found.URL, "https://app.a.test:8443")
+		_, err = f.Store.Bind(t.Context(), f.RequestIn(account.BindingPublic, session, "http://app.a.test"))
+		Must(t, err)
+		found, err = f.Store.PublicEndpoint(t.Context(), "app.a.test", 443, 8443, 80)
+		Must(t, err)
+		Equal(t, "url at the first port", found.URL, "https://app.a.test:8443")
 		for host, port := range map[string]int{"app.a.test": 443, "app.internal": 80, "db.internal": 80, "": 80} {
 			_, err := f.Store.PublicEndpoint(t.Context(), host, port)
 			MustCode(t, err, account.CodeNotFound)

@@ -135,7 +135,7 @@ func (f *fakeRecorder) Dropped() int64 {
 func (f *fakeRecorder) Endpoints() []inspect.Endpoint {
 	return []inspect.Endpoint{{ID: "ep-1", URL: "http://api.demo", Upstream: "http://localhost:8080", Online: true,
 		Marked: []string{"X-Marked"}},
-		{ID: "ep-2", URL: "http://web.demo", Upstream: "http://localhost:3000"}}
+		{ID: "ep-2", URL: "http://web.demo", AlsoAt: "http://web.demo:8080", Upstream: "http://localhost:3000"}}
 }
 
 func (f *fakeRecorder) Marked(endpointID string) []string {

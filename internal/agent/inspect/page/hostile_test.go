@@ -107,7 +107,8 @@ func TestInspector_RunsNothingRecorded(t *testing.T) {
 	ctx := chromium.Start(t, false)
 	r := inspect.New()
 	t.Cleanup(r.Close)
-	r.SetEndpoint(inspect.Endpoint{ID: hostile, URL: hostile, Name: hostile, Upstream: hostile, Online: true})
+	r.SetEndpoint(inspect.Endpoint{ID: hostile, URL: hostile, Name: hostile, AlsoAt: hostile, Upstream: hostile,
+		Online: true})
 	b := &chromium.Tab{T: t, Ctx: ctx, Base: realSite(t, r)}
 	t.Cleanup(func() { _ = chromedp.Do(ctx, chromedp.Navigate("about:blank")) }) // ends the streams
 	watchPolicy(b)

@@ -39,3 +39,11 @@ func TestRows_FollowChanges(t *testing.T) {
 		t.Errorf("%+v, then %+v; %d cached", before, after, len(cache.made))
 	}
 }
+
+func TestList_ShowsAddressesOfEndpoints(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, nil)
+	if body := s.get("/"); strings.Count(body, "also at") != 1 || !strings.Contains(body, "http://web.demo:8080") {
+		t.Errorf("the endpoints are\n%s", body)
+	}
+}

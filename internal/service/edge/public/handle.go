@@ -17,8 +17,18 @@ import (
 // without an endpoint at the port, so that it does not tell them apart.
 const noEndpointMessage = "There is nothing at this address."
 
+// noEndpoint returns the message for a request without an endpoint. What it says of the address is
+// the request's own.
+func noEndpoint(scheme, host string, port int) string {
+	if host == "" {
+		return noEndpointMessage
+	}
+	return noEndpointMessage + " It is " + account.EndpointURL{Scheme: scheme, Host: host, Port: port}.String() +
+		": scheme, host and port choose the endpoint."
+}
+
 // handle answers one request. The endpoint is chosen by host and port of the request, not of the
-// connection.
+// connection. One at another port is asked only where the answer would be that there is nothing.
 func (s *Server) handle(w http.ResponseWriter, r *http.Request) {
 	c, ok := r.Context().Value(connKey{}).(*conn)
 	if !ok {
@@ -47,14 +57,17 @@ func (s *Server) handle(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 		s.opt.Handler.WriteError(w, r, account.CodeUnavailable,
 			"The service cannot look up who serves this address. Try again in a moment.")
+	case (ep == nil || ep.Port != port) && scheme == "http" && s.redirect(w, r, host):
 	case ep != nil:
+		if ep.Port != port {
+			client.Port = port
+		}
 		s.setForwarded(c, r, client, scheme)
 		guarded, leave := s.grants.add(r, ep)
 		defer leave()
 		s.opt.Handler.ServeEndpoint(w, guarded, ep, client)
-	case scheme == "http" && s.redirect(w, r, host):
 	default:
-		s.opt.Handler.WriteError(w, r, account.CodeEndpointUnknown, noEndpointMessage)
+		s.opt.Handler.WriteError(w, r, account.CodeEndpointUnknown, noEndpoint(scheme, host, port))
 	}
 }
 
@@ -81,23 +94,16 @@ func (s *Server) redirect(w http.ResponseWriter, r *http.Request, host string) b
 	if s.opt.HTTPS == nil || host == "" {
 		return false
 	}
-	ports := []int{443}
-	if a, ok := s.opt.HTTPS.Addr().(*net.TCPAddr); ok && a.Port != 443 {
-		ports = append(ports, a.Port)
+	ep, err := s.lookup.find(r.Context(), host, account.DefaultPort("https"), "https")
+	if err != nil || ep == nil {
+		return false
 	}
-	for _, port := range ports {
-		ep, err := s.lookup.find(r.Context(), host, port, "https")
-		if err != nil || ep == nil {
-			continue
-		}
-		path := r.RequestURI
-		if path == "*" {
-			path = "/"
-		}
-		w.Header().Set("Location", ep.URL+path)
-		w.Header().Set("Content-Length", "0")
-		w.WriteHeader(http.StatusPermanentRedirect)
-		return true
+	path := r.RequestURI
+	if path == "*" {
+		path = "/"
 	}
-	return false
+	w.Header().Set("Location", ep.URL+path)
+	w.Header().Set("Content-Length", "0")
+	w.WriteHeader(http.StatusPermanentRedirect)
+	return true
 }

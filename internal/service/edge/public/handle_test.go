@@ -5,12 +5,16 @@ package public
 
 import (
 	"bufio"
+	"context"
 	"crypto/tls"
+	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -26,18 +30,23 @@ import (
 func TestServer_RoutesByHost(t *testing.T) {
 	t.Parallel()
 	w := newTestServer(t)
-	const noEndpoint = "404 " + string(account.CodeEndpointUnknown) + " " + noEndpointMessage + "\n"
+	noEndpoint := func(url string) string {
+		if url != "" {
+			url = " It is " + url + ": scheme, host and port choose the endpoint."
+		}
+		return "404 " + string(account.CodeEndpointUnknown) + " " + noEndpointMessage + url + "\n"
+	}
 	for url, want := range map[string]string{
 		"https://app.example.com/x":    "200 https://app.example.com GET /x|127.0.0.1|true|127.0.0.1|https|",
 		"http://plain.example.com/y":   "200 http://plain.example.com GET /y|127.0.0.1|false|127.0.0.1|http|",
 		"http://app.example.com:8080/": "200 http://app.example.com:8080 GET /|127.0.0.1|false|127.0.0.1|http|",
 		"https://APP.example.com/":     "200 https://app.example.com GET /|127.0.0.1|true|127.0.0.1|https|",
-		"https://unknown.example.com/": noEndpoint,
-		"http://unknown.example.com/":  noEndpoint,
-		"https://plain.example.com/":   noEndpoint, // is http
-		"http://localhost/":            noEndpoint,
-		"http://127.0.0.1/":            noEndpoint,
-		"http://[::1]/":                noEndpoint,
+		"https://unknown.example.com/": noEndpoint("https://unknown.example.com"),
+		"http://unknown.example.com/":  noEndpoint("http://unknown.example.com"),
+		"https://plain.example.com/":   noEndpoint("https://plain.example.com"), // is http
+		"http://localhost/":            noEndpoint(""),
+		"http://127.0.0.1/":            noEndpoint(""),
+		"http://[::1]/":                noEndpoint(""),
 
 		"http://app.example.com:81/p":                "308 https://app.example.com/p",
 		"http://app.example.com/p?q=1&r=//evil.test": "308 https://app.example.com/p?q=1&r=//evil.test",
@@ -59,6 +68,61 @@ func TestServer_RoutesByHost(t *testing.T) {
 		t.Fatalf("%v %v", redirected, err)
 	}
 	_ = redirected.Body.Close()
+}
+
+// TestServer_ServesMappedPorts checks requests that name a port which no endpoint has: Docker, a
+// NodePort or kind may map it to the listener's.
+func TestServer_ServesMappedPorts(t *testing.T) {
+	t.Parallel()
+	w := newTestServer(t, func(o *Options) {
+		own := o.HTTP.Addr().(*net.TCPAddr).Port
+		o.Endpoints = testEndpoints{find: func(
+			_ context.Context, host string, ports ...int,
+		) (*account.Endpoint, error) {
+			if host != "own.example.com" {
+				return findEndpoint(t.Context(), host, ports...)
+			}
+			if i := slices.Index(ports, own); i >= 0 {
+				return &account.Endpoint{URL: "http://own.example.com:LISTENER", Scheme: "http", Host: host,
+					Port: own}, nil
+			}
+			return nil, account.Errorf(account.CodeNotFound, "nothing at %s:%v", host, ports)
+		}}
+		o.Handler = serveFunc(func(w http.ResponseWriter, r *http.Request, ep *account.Endpoint, c Client) {
+			_, _ = fmt.Fprintf(w, "%s %d %s %s", ep.URL, c.Port, r.Host, r.Header.Get("X-Forwarded-Host"))
+		})
+	})
+	_, listener, _ := net.SplitHostPort(w.http)
+	for _, c := range []struct{ sni, target, host, want string }{
+		{"", "/", "plain.example.com:30080", "200 http://plain.example.com 30080 plain.example.com:30080 plain."},
+		{"", "/", "plain.example.com:" + listener, "200 http://plain.example.com " + listener},
+		{"", "/", "plain.example.com", "200 http://plain.example.com 0 "},
+		{"", "/", "plain.example.com:8081", "200 http://plain.example.com:8081 0 "}, // an endpoint's own
+		{"", "http://plain.example.com:30080/", "x", "200 http://plain.example.com 30080 plain.example.com:30080 "},
+		{"", "/", "own.example.com", "200 http://own.example.com:LISTENER 80 "},
+		{"", "/", "own.example.com:30080", "200 http://own.example.com:LISTENER 30080 "},
+		{"", "/", "app.example.com:30080", "308 "}, // TLS comes before an endpoint at another port
+		{"", "/", "plain.example.com:0", "404 "},
+		{"", "/", "unknown.example.com:30080", "404 " + string(account.CodeEndpointUnknown) + " " + noEndpointMessage +
+			" It is http://unknown.example.com:30080: "},
+		{"app.example.com", "/", "app.example.com:30443", "200 https://app.example.com 30443 "},
+		{"app.example.com", "/", "app.example.com:8080", "404 "}, // an endpoint without TLS has it
+		{"odd.example.com", "/", "odd.example.com:4001", "404 "}, // the endpoint is at no usual port
+		{"app.example.com", "/", "app.other.test:30443", "421 "},
+	} {
+		conn := w.dial(w.http)
+		if c.sni != "" {
+			conn = w.dialTLS(c.sni, "http/1.1")
+		}
+		_, _ = io.WriteString(conn, "GET "+c.target+" HTTP/1.1\r\nHost: "+c.host+"\r\nConnection: close\r\n\r\n")
+		if all, _ := framingtest.Answers(conn); len(all) != 1 || !strings.HasPrefix(all[0], c.want) {
+			t.Errorf("%s %s: %q, want %q", c.target, c.host, all, c.want)
+		}
+	}
+	res, body := w.get("https://app.example.com/", func(r *http.Request) { r.Host = "app.example.com:30443" })
+	if res.ProtoMajor != 2 || !strings.HasPrefix(body, "https://app.example.com 30443 app.example.com:30443 app.") {
+		t.Errorf(":authority over HTTP/%d: %q", res.ProtoMajor, body)
+	}
 }
 
 // TestCertificates_ChosenByName checks that a name that no certificate has ends in the alert for

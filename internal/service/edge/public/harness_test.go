@@ -95,16 +95,16 @@ func (serveFunc) WriteError(w http.ResponseWriter, _ *http.Request, code account
 
 // testEndpoints are the Endpoints of a test server; find and held replace those that it has.
 type testEndpoints struct {
-	find    func(ctx context.Context, host string, port int) (*account.Endpoint, error)
+	find    func(ctx context.Context, host string, ports ...int) (*account.Endpoint, error)
 	held    func(host string, port int) (*account.Endpoint, time.Time)
 	granted func(host string) bool // nil = all are
 }
 
-func (e testEndpoints) FindEndpoint(ctx context.Context, host string, port int) (*account.Endpoint, error) {
+func (e testEndpoints) FindEndpoint(ctx context.Context, host string, ports ...int) (*account.Endpoint, error) {
 	if e.find != nil {
-		return e.find(ctx, host, port)
+		return e.find(ctx, host, ports...)
 	}
-	return findEndpoint(ctx, host, port)
+	return findEndpoint(ctx, host, ports...)
 }
 
 func (e testEndpoints) OnlinePublic(host string, port int) (*account.Endpoint, time.Time) {
@@ -123,15 +123,18 @@ func (e testEndpoints) GrantedHosts(_ context.Context, _ string, hosts []string)
 }
 
 // findEndpoint returns one of the endpoints of every test server.
-func findEndpoint(_ context.Context, host string, port int) (*account.Endpoint, error) {
-	for _, raw := range []string{"https://app.example.com", "https://two.example.com", "http://plain.example.com",
-		"http://app.example.com:8080", "https://app.other.test"} {
-		if u, err := account.ParseBindingURL(account.BindingPublic, raw); err == nil && u.Host == host &&
-			u.Port == port {
-			return &account.Endpoint{URL: raw, Scheme: u.Scheme, Host: host, Port: port}, nil
+func findEndpoint(_ context.Context, host string, ports ...int) (*account.Endpoint, error) {
+	for _, port := range ports {
+		for _, raw := range []string{"https://app.example.com", "https://two.example.com", "http://plain.example.com",
+			"http://plain.example.com:8081", "http://app.example.com:8080", "https://app.other.test",
+			"https://odd.example.com:4000"} {
+			if u, err := account.ParseBindingURL(account.BindingPublic, raw); err == nil && u.Host == host &&
+				u.Port == port {
+				return &account.Endpoint{URL: raw, Scheme: u.Scheme, Host: host, Port: port}, nil
+			}
 		}
 	}
-	return nil, account.Errorf(account.CodeNotFound, "nothing at %s:%d", host, port)
+	return nil, account.Errorf(account.CodeNotFound, "nothing at %s:%v", host, ports)
 }
 
 func listenLoopback(t *testing.T) net.Listener {

@@ -14,9 +14,9 @@ import (
 
 // BenchmarkEndpointLookup_Cached measures a lookup whose answer is cached.
 func BenchmarkEndpointLookup_Cached(b *testing.B) {
-	l := newLookup(testEndpoints{find: func(context.Context, string, int) (*account.Endpoint, error) {
+	l := newLookup(testEndpoints{find: func(context.Context, string, ...int) (*account.Endpoint, error) {
 		return &account.Endpoint{Scheme: "https"}, nil
-	}})
+	}}, nil)
 	b.ReportAllocs()
 	for b.Loop() {
 		if ep, err := l.find(b.Context(), "a.test", 443, "https"); ep == nil || err != nil {
@@ -32,7 +32,7 @@ func TestEndpointLookup_SurvivesStoreOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var answer error
 		bound := map[string]time.Time{"held.test": time.Now()}
-		l := newLookup(testEndpoints{find: func(_ context.Context, host string, _ int) (*account.Endpoint, error) {
+		l := newLookup(testEndpoints{find: func(_ context.Context, host string, _ ...int) (*account.Endpoint, error) {
 			if answer != nil {
 				return nil, answer
 			}
@@ -45,12 +45,14 @@ func TestEndpointLookup_SurvivesStoreOutage(t *testing.T) {
 			}
 			return &account.Endpoint{Scheme: "http", Host: host,
 				EndpointSettings: account.EndpointSettings{Name: "held"}}, since
-		}})
+		}}, map[string][]int{"http": {80}})
 		expect := func(host, want string, code account.Code) {
 			t.Helper()
-			ep, err := l.find(t.Context(), host, 80, "http")
-			if got := nameOf(ep); got != want || account.CodeOf(err) != code {
-				t.Errorf("%s: %q %v, want %q %s", host, got, err, want, code)
+			for _, port := range []int{80, 8080} { // the usual one, and one that is mapped to it
+				ep, err := l.find(t.Context(), host, port, "http")
+				if got := nameOf(ep); got != want || account.CodeOf(err) != code {
+					t.Errorf("%s:%d: %q %v, want %q %s", host, port, got, err, want, code)
+				}
 			}
 			if other, err := l.find(t.Context(), host, 80, "https"); other != nil || account.CodeOf(err) != code {
 				t.Errorf("%s with another scheme: %v %v", host, other, err)
@@ -86,13 +88,13 @@ func TestEndpointLookup_ExpireAsksAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		gone := false
-		l := newLookup(testEndpoints{find: func(_ context.Context, host string, _ int) (*account.Endpoint, error) {
+		l := newLookup(testEndpoints{find: func(_ context.Context, host string, _ ...int) (*account.Endpoint, error) {
 			if gone {
 				return nil, account.Errorf(account.CodeNotFound, "no endpoint")
 			}
 			return &account.Endpoint{Scheme: "http", Host: host, AccountID: "ac",
 				EndpointSettings: account.EndpointSettings{Name: "stored"}}, nil
-		}})
+		}}, nil)
 		expect := func(want string) {
 			t.Helper()
 			if ep, err := l.find(t.Context(), "a.test", 80, "http"); err != nil || nameOf(ep) != want {

@@ -43,6 +43,8 @@ type Client struct {
 	Addr       netip.AddrPort // port 0 where a proxy does not state it
 	TLS        bool           // with the listener, or with a trusted proxy
 	ServerName string         // SNI on the listener; "" = none
+	// Port is that of the client's URL where it is not the endpoint's; 0 otherwise.
+	Port int
 	// Aborter is nil where the connection carries other requests too. It does not block, and must not be
 	// called after the request was served: the connection may then carry a request of another user.
 	Aborter trafficpolicy.Aborter
@@ -52,8 +54,9 @@ type Client struct {
 
 // Endpoints finds endpoints of the public binding.
 type Endpoints interface {
-	// FindEndpoint returns the endpoint at host and port; CodeNotFound when there is none.
-	FindEndpoint(ctx context.Context, host string, port int) (*account.Endpoint, error)
+	// FindEndpoint returns the endpoint at the host and the first of the ports that has one;
+	// CodeNotFound when there is none.
+	FindEndpoint(ctx context.Context, host string, ports ...int) (*account.Endpoint, error)
 	// OnlinePublic returns the endpoint at host and port that an agent has bound on this server, and
 	// when it asked for that; nil when there is none. It is used while FindEndpoint does not answer.
 	OnlinePublic(host string, port int) (ep *account.Endpoint, since time.Time)
@@ -94,6 +97,21 @@ type Options struct {
 	headerTimeout time.Duration
 }
 
+// usualPorts returns the ports of each scheme at which endpoints are expected: the scheme's own, and
+// the listener's.
+func (o *Options) usualPorts() map[string][]int {
+	usual := map[string][]int{"http": {account.DefaultPort("http")}, "https": {account.DefaultPort("https")}}
+	for scheme, l := range map[string]net.Listener{"http": o.HTTP, "https": o.HTTPS} {
+		if l == nil {
+			continue
+		}
+		if a, ok := l.Addr().(*net.TCPAddr); ok && a.Port != usual[scheme][0] {
+			usual[scheme] = append(usual[scheme], a.Port)
+		}
+	}
+	return usual
+}
+
 // Server serves the public listeners. It is safe for concurrent use.
 type Server struct {
 	opt        Options
@@ -117,8 +135,9 @@ func New(o Options) *Server {
 	o.MaxConnsPerClient = cmp.Or(o.MaxConnsPerClient, DefaultMaxConnsPerClient)
 	o.headerTimeout = cmp.Or(o.headerTimeout, framing.HeadTimeout)
 	s := &Server{opt: o, log: o.Logger, queue: framing.NewListener(),
-		conns:  newConnLimiter(o.MaxConns, o.MaxConnsPerClient, o.Logger),
-		lookup: newLookup(o.Endpoints), handshakes: make(chan struct{}, maxHandshakes), stopped: make(chan struct{})}
+		conns:      newConnLimiter(o.MaxConns, o.MaxConnsPerClient, o.Logger),
+		lookup:     newLookup(o.Endpoints, o.usualPorts()),
+		handshakes: make(chan struct{}, maxHandshakes), stopped: make(chan struct{})}
 	if o.HTTPS != nil {
 		s.tls = &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
 			GetCertificate: o.Certificates.getCertificate}

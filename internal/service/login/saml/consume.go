@@ -51,7 +51,7 @@ func (p *Provider) ConsumeResponse(
 	if err != nil {
 		return nil, err
 	}
-	v := &validator{entity: idp.id, audience: action.URL(login.PathMetadata), acs: action.URL(login.PathACS),
+	v := &validator{entity: idp.id, audience: action.EntityID(), acs: action.URL(login.PathACS),
 		format: p.nameIDFormat, now: p.source.now()}
 	if err := v.checkEnvelope(resp.root); err != nil {
 		return nil, refusedError(err)

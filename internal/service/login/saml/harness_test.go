@@ -38,13 +38,15 @@ import (
 const (
 	idpID  = "https://idp.example.com/metadata"
 	idpSSO = "https://idp.example.com/sso?tenant=7"
-	acsURL = "https://app.example.com/_fairlead/staff/acs"
+	acsURL = "https://app.example.com:8443/_fairlead/staff/acs"
 	spID   = "https://app.example.com/_fairlead/staff/metadata"
 )
 
 var (
-	testAction = login.Action{AccountID: "ac_1", EndpointURL: "https://app.example.com", AuthID: "staff"}
-	today      = time.Date(2031, 11, 20, 12, 0, 0, 0, time.UTC)
+	// testAction is called at a port that is mapped to the usual one.
+	testAction = login.Action{AccountID: "ac_1", EndpointURL: "https://app.example.com:8443",
+		EntityURL: "https://app.example.com", AuthID: "staff"}
+	today = time.Date(2031, 11, 20, 12, 0, 0, 0, time.UTC)
 )
 
 // signer is an identity provider's key.

@@ -150,7 +150,7 @@ func (p *Provider) authnRequest(id string, idp *entity, forceAuthn bool, action 
 	if forceAuthn {
 		r.CreateAttr("ForceAuthn", "true")
 	}
-	r.CreateElement("saml:Issuer").SetText(action.URL(login.PathMetadata))
+	r.CreateElement("saml:Issuer").SetText(action.EntityID())
 	policy := r.CreateElement("samlp:NameIDPolicy")
 	if p.nameIDFormat != formatUnspecified {
 		policy.CreateAttr("Format", p.nameIDFormat)
@@ -192,7 +192,7 @@ func (p *Provider) Metadata(_ context.Context, action login.Action) ([]byte, err
 	doc.CreateProcInst("xml", `version="1.0" encoding="UTF-8"`)
 	e := doc.CreateElement("md:EntityDescriptor")
 	e.CreateAttr("xmlns:md", nsMetadata)
-	e.CreateAttr("entityID", action.URL(login.PathMetadata))
+	e.CreateAttr("entityID", action.EntityID())
 	role := e.CreateElement("md:SPSSODescriptor")
 	role.CreateAttr("AuthnRequestsSigned", "false")
 	role.CreateAttr("WantAssertionsSigned", "true")

@@ -51,7 +51,7 @@ func (s *summary) print(out io.Writer, color bool) error {
 	p("What next:")
 	p("  your own server      fairlead-server quickstart 3000")
 	p("  a throwaway cluster  make demo")
-	p("  your own clusters    https://github.com/fairlead-dev/fairlead#set-it-up-by-hand")
+	p("  your own clusters    https://github.com/fairlead-dev/fairlead#install")
 	p("")
 	if s.temporaryDir == "" {
 		p("Ctrl-C stops all.")

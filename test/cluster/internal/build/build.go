@@ -255,10 +255,11 @@ func linkerFlags(src fs.FS) (string, error) {
 		return "", err
 	}
 	flags := "-s -w"
-	for module, variable := range map[string]string{containerd: containerd + "/version.Version",
-		helm: helm + "/internal/version.version"} {
-		if version, err := modVersion(src, "go.mod", module); err == nil {
-			flags += fmt.Sprintf(" -X %s=%s", variable, version)
+	for _, m := range []struct{ module, variable string }{ // in one order: Go's build ID is a hash of the flags
+		{containerd, "/version.Version"}, {helm, "/internal/version.version"},
+	} {
+		if version, err := modVersion(src, "go.mod", m.module); err == nil {
+			flags += fmt.Sprintf(" -X %s%s=%s", m.module, m.variable, version)
 		}
 	}
 	minor, _, _ := strings.Cut(strings.TrimPrefix(kubernetes, "v1."), ".")

@@ -17,9 +17,34 @@ preflight() {
 	hack/deps.sh cluster
 }
 
+# find_built sets BUILT to a file that `cluster save` wrote: FAIRLEAD_DEMO_CLUSTER, or that of the release which this checkout is. It is empty
+# where everything is in the cache, or is to be compiled.
+find_built() {
+	local url=https://github.com/fairlead-dev/fairlead/releases/download/v$VERSION missing='' part name compiler
+	BUILT=${FAIRLEAD_DEMO_CLUSTER:-}
+	for part in kubenode tools helm images; do [ -d "$("$CLUSTER" build --only $part --print-dir)" ] || missing=$part; done
+	if [ -n "$BUILT" ] || [ -z "$missing" ] || [[ $VERSION == *-dev ]]; then return; fi
+	compiler=go$(sed -n 's/^go //p' test/cluster/go.mod) # that of releases
+	name=fairlead_${VERSION}_cluster_linux_$(go env GOARCH).tar.gz
+	if [ "$(go -C test/cluster env GOVERSION)" != "$compiler" ]; then
+		echo "compiling Kubernetes: the release's is by $compiler, and GOTOOLCHAIN=$compiler chooses that"
+	elif ! curl -fsL --connect-timeout 5 -o "$STATE/checksums.txt" "$url/checksums.txt" || ! grep "  $name\$" "$STATE/checksums.txt" >"$STATE/checksum"; then
+		echo "compiling Kubernetes: $name is not to be had from $url"
+	elif ! curl -fL --connect-timeout 5 --progress-bar -o "$STATE/$name" "$url/$name"; then
+		echo "compiling Kubernetes: the download of $url/$name failed"
+	else
+		(cd "$STATE" && sha256sum --check --status checksum) || die "$STATE/$name is not the file that $url/checksums.txt names: try again, and report it if it stays so"
+		BUILT=$STATE/$name
+	fi
+}
+
 prepare() {
+	mkdir -p "$STATE"
 	step "programs and a Kubernetes from Go modules"
-	make build cluster-build
+	make build cluster
+	find_built
+	"$CLUSTER" build ${BUILT:+--from "$BUILT"}
+	rm -f "$STATE"/fairlead_*_cluster_*
 	step "a single-node cluster"
 	"$CLUSTER" up --name demo
 	NETTOOL="$("$CLUSTER" build --only images --print-dir)/nettool"

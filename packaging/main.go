@@ -30,6 +30,7 @@ import (
 	"github.com/fairlead-dev/fairlead/packaging/internal/release"
 	"github.com/fairlead-dev/fairlead/packaging/internal/sbom"
 	"github.com/fairlead-dev/fairlead/packaging/internal/signature"
+	"github.com/fairlead-dev/fairlead/packaging/internal/testcluster"
 )
 
 // step writes some files of a release. It finds those of the steps before it.
@@ -51,6 +52,7 @@ func steps() []step {
 		{"manifest", manifest.Write},
 		{"sbom", sbom.Write},
 		{"airgap", airgap.Write},
+		{"testcluster", testcluster.Write},
 		{"notes", notes.Write},
 		{"checksums", checksums.Write},
 	}
@@ -104,6 +106,7 @@ func runBuild(ctx context.Context, args []string) error {
 	flags.StringVar(&o.Platforms, "platform", "", "OS/ARCH, separated by commas (default: all)")
 	flags.StringVar(&o.Key, "key", "", "the file of the private key that signs")
 	flags.BoolVar(&o.Unreleased, "unreleased", false, "take the changelog's section Unreleased for the version's")
+	flags.BoolVar(&o.Cluster, "cluster", false, "add the test cluster that `make cluster-build` built on this machine")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/test/cluster/internal/build"
@@ -215,5 +216,37 @@ func TestCommand_WrongUsage(t *testing.T) {
 		if code != 1 || !strings.Contains(out, tc.says) || strings.Count(out, "\n") != 1 {
 			t.Errorf("cluster %q: exit code %d, said %q; want 1 and one line with %q", tc.args, code, out, tc.says)
 		}
+	}
+}
+
+// TestBuild_TakesSavedParts carries parts that hold one file each from one cache to another.
+func TestBuild_TakesSavedParts(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	run := func(cache string, args ...string) string {
+		t.Helper()
+		cmd := exec.Command(os.Args[0], args...)
+		cmd.Env = append(os.Environ(), asCluster+"=1", "FAIRLEAD_CACHE="+filepath.Join(folder, cache))
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("cluster %q: %v: %s", args, err, out)
+		}
+		return string(out)
+	}
+	for _, part := range build.All() {
+		dir := strings.TrimSpace(run("a", "build", "--only", part, "--print-dir"))
+		if err := os.CopyFS(dir, fstest.MapFS{"program": {Data: []byte(part), Mode: 0o755}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file := filepath.Join(folder, "file")
+	run("a", "save", file)
+	if said := run("b", "build", "--from", file); strings.Count(said, ": taken from "+file+"\n") != len(build.All()) ||
+		strings.Contains(said, "building") {
+		t.Errorf("said %q, want that all parts were taken", said)
+	}
+	helm := filepath.Join(strings.TrimSpace(run("b", "build", "--only", build.Helm, "--print-dir")), "program")
+	if text, err := os.ReadFile(helm); err != nil || string(text) != build.Helm {
+		t.Errorf("%s: %q, %v", helm, text, err)
 	}
 }

@@ -52,8 +52,8 @@ func rootCommand() *cobra.Command {
 		SilenceErrors: true,
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.AddCommand(buildCommand(), upCommand(), downCommand(), execCommand(), loadCommand(), statusCommand(),
-		kubeconfigCommand(), initCommand(), helperCommand(), networkPoliciesCommand())
+	root.AddCommand(buildCommand(), saveCommand(), upCommand(), downCommand(), execCommand(), loadCommand(),
+		statusCommand(), kubeconfigCommand(), initCommand(), helperCommand(), networkPoliciesCommand())
 	return root
 }
 
@@ -74,6 +74,7 @@ func cache() (build.Cache, error) {
 
 func buildCommand() *cobra.Command {
 	var only []string
+	var from string
 	var printDir bool
 	cmd := &cobra.Command{
 		Use: "build",
@@ -88,6 +89,12 @@ func buildCommand() *cobra.Command {
 			if len(only) == 0 {
 				return errors.New("--only is empty: name a part, or leave the flag out")
 			}
+			if !printDir && from != "" {
+				err = c.Load(cmd.Context(), os.Stderr, from, only...)
+			}
+			if err != nil {
+				return err
+			}
 			if !printDir {
 				return c.Build(cmd.Context(), os.Stderr, only...)
 			}
@@ -100,7 +107,24 @@ func buildCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringSliceVar(&only, "only", build.All(), "the parts to build; envtest needs only kubenode")
+	cmd.Flags().StringVar(&from, "from", "",
+		"take what is not in the cache from a file that `cluster save` wrote, as releases have it; compile the rest")
 	cmd.Flags().BoolVar(&printDir, "print-dir", false,
 		"build nothing; print the folder of the first part of --only: kubenode's is KUBEBUILDER_ASSETS")
 	return cmd
+}
+
+func saveCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "save FILE",
+		Short: "Write what `cluster build` made into a tar.gz, for `cluster build --from` on other machines",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := cache()
+			if err != nil {
+				return err
+			}
+			return c.Save(cmd.Context(), args[0])
+		},
+	}
 }

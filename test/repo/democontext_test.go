@@ -20,7 +20,8 @@ func TestDemoContext_KnowsTools(t *testing.T) {
 	bin := t.TempDir()
 	for name, script := range map[string]string{
 		"uname":  `echo "${SYSTEM:-Linux}"`,
-		"docker": `[ "$*" = "network inspect ${NETWORK} --format {{range .IPAM.Config}}{{println .Gateway}}{{end}}" ] && printf 'fc00:f853:ccd:e793::1\n172.18.0.1\n\n'`,
+		"docker": `[ "$*" = "network inspect ${NETWORK} --format {{range .IPAM.Config}}{{println .Gateway}}{{end}}" ] &&
+printf 'fc00:f853:ccd:e793::1\n172.18.0.1\n\n'`,
 		"minikube": `case "$*" in
 "profile list --output json") echo '{"invalid":[],"valid":[{"Name":"minikube","Status":"OK"}]}' ;;
 "--profile minikube ssh -- getent hosts host.minikube.internal") printf '192.168.49.1\thost.minikube.internal\r\n' ;;

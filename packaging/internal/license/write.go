@@ -14,6 +14,7 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -87,7 +88,7 @@ func Report(ctx context.Context, source string, out io.Writer) error {
 	all := release.Release{Platforms: release.Platforms()}
 	for _, program := range release.Programs() {
 		for _, p := range all.PlatformsOf(program) {
-			modules, err := list(ctx, source, program, p)
+			modules, err := list(ctx, source, p, "./cmd/"+program)
 			if err != nil {
 				return err
 			}
@@ -97,11 +98,26 @@ func Report(ctx context.Context, source string, out io.Writer) error {
 	return found.writeTable(out)
 }
 
-// list asks the go command for the modules of a program on a platform.
-func list(ctx context.Context, source, program string, p release.Platform) ([]Module, error) {
-	cmd := exec.CommandContext(ctx, "go", "list", "-deps",
-		"-f", "{{with .Module}}{{if not .Main}}{{with or .Replace .}}{{.Path}} {{.Version}}{{end}}{{end}}{{end}}",
-		"./cmd/"+program)
+// WriteTexts writes the licences of the modules that packages of the module in a folder are built
+// from on a platform, as THIRD_PARTY_LICENSES.txt has those of the programs of a release.
+func WriteTexts(ctx context.Context, out io.Writer, module string, p release.Platform, packages ...string) error {
+	found, err := newReport(ctx, module)
+	if err != nil {
+		return err
+	}
+	modules, err := list(ctx, module, p, packages...)
+	if err != nil {
+		return err
+	}
+	found.add("", append(modules, Module{Path: Standard, Version: runtime.Version()}))
+	return found.writeTexts(out)
+}
+
+// list asks the go command for the modules of packages on a platform.
+func list(ctx context.Context, source string, p release.Platform, packages ...string) ([]Module, error) {
+	cmd := exec.CommandContext(ctx, "go", append([]string{"list", "-deps",
+		"-f", "{{with .Module}}{{if not .Main}}{{with or .Replace .}}{{.Path}} {{.Version}}{{end}}{{end}}{{end}}"},
+		packages...)...)
 	cmd.Dir = source
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+p.OS, "GOARCH="+p.Arch)
 	var stderr bytes.Buffer
@@ -109,7 +125,7 @@ func list(ctx context.Context, source, program string, p release.Platform) ([]Mo
 	out, err := cmd.Output()
 	if err != nil {
 		return nil, fmt.Errorf("listing the modules of %s for %s: %w: %s",
-			program, p, err, bytes.TrimSpace(stderr.Bytes()))
+			strings.Join(packages, ", "), p, err, bytes.TrimSpace(stderr.Bytes()))
 	}
 	var modules []Module
 	for line := range strings.Lines(string(out)) {
@@ -161,7 +177,7 @@ func (r *report) writeTexts(out io.Writer) error {
 		}
 	}
 	line := strings.Repeat("=", 80)
-	_, err := fmt.Fprintf(out, "Fairlead's programs contain the modules named below, under these terms.\n")
+	_, err := fmt.Fprintf(out, "The programs contain the modules named below, under these terms.\n")
 	if err != nil {
 		return err
 	}

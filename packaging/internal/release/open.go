@@ -23,6 +23,7 @@ type Options struct {
 	Platforms  string // OS/ARCH, separated by commas; empty for the whole matrix
 	Key        string // the file of the private key, which package signature checks
 	Unreleased bool   // take the changelog's section "Unreleased" for the version's
+	Cluster    bool   // add the built test cluster
 }
 
 // semver is a semantic version with the "v" of tags. Build metadata is left out: neither image tags
@@ -60,7 +61,8 @@ func Draft(ctx context.Context, o Options) (*Release, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Release{Version: strings.TrimPrefix(o.Version, "v"), Platforms: platforms, Unreleased: o.Unreleased}
+	r := &Release{Version: strings.TrimPrefix(o.Version, "v"), Platforms: platforms, Unreleased: o.Unreleased,
+		Cluster: o.Cluster}
 	if r.Dist, err = filepath.Abs(o.Dist); err != nil {
 		return nil, fmt.Errorf("folder %s: %w", o.Dist, err)
 	}

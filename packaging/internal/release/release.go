@@ -24,6 +24,7 @@ type Release struct {
 	Platforms  []Platform // the whole matrix, unless Options.Platforms limits it
 	Key        string     // absolute path of the private key that signs
 	Unreleased bool       // the notes are those of the changelog's section "Unreleased"
+	Cluster    bool       // the built test cluster is part of it
 }
 
 // Platform is an operating system and an architecture, in Go's words.
@@ -101,6 +102,9 @@ func (r *Release) Binary(program string, p Platform) string {
 	}
 	return r.BuildPath(p.OS+"_"+p.Arch, program)
 }
+
+// ClusterPrefix returns what the names of the test cluster's files begin with.
+func (r *Release) ClusterPrefix() string { return "fairlead_" + r.Version + "_cluster_" }
 
 // Archive returns the name of a program's archive for a platform.
 func (r *Release) Archive(program string, p Platform) string {

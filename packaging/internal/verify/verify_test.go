@@ -6,6 +6,7 @@ package verify
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -49,7 +50,9 @@ func build(t *testing.T, version string) *release.Release {
 		must(t, write(t.Context(), r))
 	}
 	must(t, r.Finish())
-	must(t, os.WriteFile(r.Path("fairlead_"+r.Version+"_airgap_linux_amd64.tar.gz"), nil, 0o600)) // is no archive
+	for _, other := range []string{"_airgap_", "_cluster_"} { // no archive of a program
+		must(t, os.WriteFile(r.Path("fairlead_"+r.Version+other+"linux_amd64.tar.gz"), []byte(other), 0o600))
+	}
 	return r
 }
 
@@ -125,6 +128,9 @@ func TestRun_RefusesChangedFile(t *testing.T) {
 		{"two names swapped", func(dist string) error {
 			return swap(filepath.Join(dist, archive), filepath.Join(dist, r.Archive("fairlead", r.Platforms[1])))
 		}, "_" + r.Platforms[0].OS + "_"},
+		{"changed cluster", func(dist string) error {
+			return flip(filepath.Join(dist, "fairlead_0.2.0_cluster_linux_amd64.tar.gz"))
+		}, "fairlead_0.2.0_cluster_linux_amd64.tar.gz was changed"},
 		{"file added", func(dist string) error {
 			return os.WriteFile(filepath.Join(dist, "install.sh"), nil, 0o600)
 		}, "install.sh is not a file of the signed release"},
@@ -238,6 +244,38 @@ func TestRun_RefusesBadlySignedRelease(t *testing.T) {
 			must(t, c.change(copied))
 			requireRefused(t, sign(t, copied), r.Key+".pub", c.want)
 		})
+	}
+}
+
+func TestCompare_NamesTheClusterAsNotRebuilt(t *testing.T) {
+	t.Parallel()
+	// Of a release whose clone was built without the test cluster, which its checksums.txt lists.
+	with, without := releasetest.Begin(t, "linux/amd64"), releasetest.Begin(t, "linux/amd64")
+	const archive, airgap = "fairlead_0.2.0_cluster_linux_amd64.tar.gz", "fairlead_0.2.0_airgap_linux_amd64.tar.gz"
+	var digests []map[string]string
+	for _, r := range []*release.Release{with, without} {
+		must(t, r.Finish())
+		must(t, os.WriteFile(r.Path(airgap), []byte("bundle"), 0o600))
+		if r == with {
+			must(t, os.WriteFile(r.Path(archive), []byte("cluster"), 0o600))
+		}
+		must(t, checksums.Write(t.Context(), r))
+		all, err := signature.Digests(r.Dist)
+		must(t, err)
+		digests = append(digests, all)
+	}
+	var out strings.Builder
+	c := &check{Options: Options{Dist: with.Dist, Out: &out}, signed: digests[0],
+		source: signature.Source{Version: "v0.2.0", Commit: with.Commit}}
+	if err := c.compare(digests[1]); err != nil || !strings.Contains(out.String(), "--  not rebuilt: "+archive+";") {
+		t.Errorf("%v\n%s", err, out.String())
+	}
+	for name, digest := range map[string]string{airgap: "other", release.Checksums: "other", "added": "1"} {
+		built := maps.Clone(digests[1])
+		built[name] = digest
+		if err := c.compare(built); err == nil || !strings.HasSuffix(err.Error(), " gives other bytes: "+name) {
+			t.Errorf("another %s: %v", name, err)
+		}
 	}
 }
 

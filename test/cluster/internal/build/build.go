@@ -33,22 +33,24 @@ const tempPrefix = ".building-"
 // When ctx ends it stops the compiler and leaves nothing behind. Programs without
 // KUBEBUILDER_ASSETS use Dir/current.
 func (c Cache) Build(ctx context.Context, out io.Writer, names ...string) error {
-	missing, err := c.Missing(names...)
-	if err != nil {
-		return err
-	}
-	if len(missing) > 0 {
-		if err := c.buildLocked(ctx, out, names); err != nil {
-			return err
-		}
-	}
-	if c.Kubernetes != "" {
-		return nil // programs that name no version want the module's own
+	err := c.withMissing(ctx, out, names, func(work string, missing []string) error {
+		return c.buildMissing(ctx, out, work, missing)
+	})
+	if err != nil || c.Kubernetes != "" {
+		return err // programs that name no version want the module's own
 	}
 	return c.pointCurrent()
 }
 
-func (c Cache) buildLocked(ctx context.Context, out io.Writer, names []string) error {
+// withMissing calls do with those of the parts that are not in the cache, if there are any, and a
+// folder beside them that it removes afterwards. It holds the cache's lock meanwhile.
+func (c Cache) withMissing(ctx context.Context, out io.Writer, names []string,
+	do func(work string, missing []string) error,
+) error {
+	missing, err := c.Missing(names...)
+	if err != nil || len(missing) == 0 {
+		return err
+	}
 	if err := os.MkdirAll(c.Dir, 0o755); err != nil {
 		return fmt.Errorf("creating the cache: %w (set FAIRLEAD_CACHE to another folder)", err)
 	}
@@ -57,7 +59,7 @@ func (c Cache) buildLocked(ctx context.Context, out io.Writer, names []string) e
 		return err
 	}
 	defer unlock()
-	missing, err := c.Missing(names...) // another build may have made them meanwhile
+	missing, err = c.Missing(names...) // another build may have made them meanwhile
 	if err != nil || len(missing) == 0 {
 		return err
 	}
@@ -69,6 +71,10 @@ func (c Cache) buildLocked(ctx context.Context, out io.Writer, names []string) e
 		return err
 	}
 	defer func() { _ = os.RemoveAll(work) }() // removed again by the next build if this cannot
+	return do(work, missing)
+}
+
+func (c Cache) buildMissing(ctx context.Context, out io.Writer, work string, missing []string) error {
 	bin := filepath.Join(work, "bin")
 	if err := os.Mkdir(bin, 0o755); err != nil {
 		return err
@@ -249,10 +255,11 @@ func linkerFlags(src fs.FS) (string, error) {
 		return "", err
 	}
 	flags := "-s -w"
-	for module, variable := range map[string]string{containerd: containerd + "/version.Version",
-		helm: helm + "/internal/version.version"} {
-		if version, err := modVersion(src, "go.mod", module); err == nil {
-			flags += fmt.Sprintf(" -X %s=%s", variable, version)
+	for _, m := range []struct{ module, variable string }{ // in one order: Go's build ID is a hash of the flags
+		{containerd, "/version.Version"}, {helm, "/internal/version.version"},
+	} {
+		if version, err := modVersion(src, "go.mod", m.module); err == nil {
+			flags += fmt.Sprintf(" -X %s%s=%s", m.module, m.variable, version)
 		}
 	}
 	minor, _, _ := strings.Cut(strings.TrimPrefix(kubernetes, "v1."), ".")

@@ -218,6 +218,11 @@ func TestLinkerFlags_SetVersion(t *testing.T) {
 			t.Errorf("linker flags lack %s: %s", want, flags)
 		}
 	}
+	for range 20 {
+		if again, err := linkerFlags(sourceTree()); err != nil || again != flags {
+			t.Fatalf("other linker flags, and so another build ID: %s, %v", again, err)
+		}
+	}
 }
 
 func TestDefaultDir(t *testing.T) {

@@ -19,7 +19,7 @@ func TestDemoContext_KnowsTools(t *testing.T) {
 	t.Parallel()
 	bin := t.TempDir()
 	for name, script := range map[string]string{
-		"uname":  `echo "${SYSTEM:-Linux}"`,
+		"uname": `echo "${SYSTEM:-Linux}"`,
 		"docker": `[ "$*" = "network inspect ${NETWORK} --format {{range .IPAM.Config}}{{println .Gateway}}{{end}}" ] &&
 printf 'fc00:f853:ccd:e793::1\n172.18.0.1\n\n'`,
 		"minikube": `case "$*" in

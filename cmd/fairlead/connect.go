@@ -16,6 +16,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/agent/connect"
 	"github.com/fairlead-dev/fairlead/internal/agent/screen"
 	"github.com/fairlead-dev/fairlead/internal/cli"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
 const connectHelp = `Call endpoints of the account from this machine. Each URL gets a port of 127.0.0.1, and
@@ -80,6 +81,9 @@ func (a *agentCommand) connect(ctx context.Context, urls, ports []string) error 
 func parseTargets(urls, ports []string) ([]connect.Target, error) {
 	if len(urls) == 0 {
 		return nil, cli.Usagef("give the URL of an endpoint; e.g. fairlead connect http://api.demo --port 8080")
+	}
+	if len(urls) > tunnel.MaxURLs {
+		return nil, cli.Usagef("%d URLs are given, and one command calls at most %d", len(urls), tunnel.MaxURLs)
 	}
 	targets := make([]connect.Target, len(urls))
 	for i, text := range urls {

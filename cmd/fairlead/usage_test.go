@@ -126,6 +126,7 @@ func wrongForConnect() map[string]wrong {
 	return map[string]wrong{
 		"connects to nothing": {[]string{"connect"}, "give the URL of an endpoint"},
 		"connects to a site":  {[]string{"connect", "https://a.b"}, `URL "https://a.b": the scheme must be http`},
+		"connects to many":    {append([]string{"connect"}, make([]string, 65)...), "65 URLs are given"},
 		"connects twice":      {ok("http://A.b:80"), "http://a.b is given twice"},
 		"no such port":        {ok("--port", "http://a.b=0"), `--port "http://a.b=0": must be PORT or URL=PORT`},
 		"port of which":       {ok("--port", "1"), `--port "1": must name one of the URLs, as URL=PORT`},

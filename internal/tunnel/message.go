@@ -19,6 +19,10 @@ const (
 	RoleForwarder Role = "forwarder" // opens streams to the server
 )
 
+// MaxURLs bounds the endpoints that a forwarder without an operator calls: each stream looks for its
+// own among them.
+const MaxURLs = 64
+
 // Hello is the client's first message on every connection: at most 16 KiB as JSON, answered within
 // 10 s by a Welcome or an Error.
 type Hello struct {
@@ -29,7 +33,8 @@ type Hello struct {
 	InstanceID    string `json:"instance_id,omitempty"`
 	OperatorID    string `json:"operator_id,omitempty"`
 	Metadata      string `json:"metadata,omitempty"`
-	// URLs are the endpoints that a forwarder without an operator calls, in their normal form.
+	// URLs are the endpoints that a forwarder without an operator calls, in their normal form; at most
+	// MaxURLs.
 	URLs []string `json:"urls,omitempty"`
 	// ClusterUID is the UID of the cluster's namespace kube-system, of an agent whose token is an
 	// API key

@@ -6,6 +6,8 @@ package tunnelserver
 import (
 	"context"
 	"crypto/sha256"
+	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -92,6 +94,9 @@ func (a *authenticator) findOperator(
 
 // checkURLs returns an error unless the token may call each of the endpoints.
 func checkURLs(token *account.TunnelCredential, urls []string) error {
+	if len(urls) > tunnel.MaxURLs {
+		return account.Invalid("urls", strconv.Itoa(len(urls)), fmt.Sprintf("must be at most %d URLs", tunnel.MaxURLs))
+	}
 	for _, url := range urls {
 		u, err := account.ParseEndpointURL(url)
 		switch {

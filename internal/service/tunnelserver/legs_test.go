@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -231,6 +232,9 @@ func TestJoin_AdmitsForwarders(t *testing.T) {
 	hello.URLs = []string{"http://WEB.demo:80"}
 	_, err = s.Join(t.Context(), hello, nil)
 	mustRefuse(t, "another form of a URL", err, tunnel.CodeInvalid, "normal form, http://web.demo")
+	hello.URLs = slices.Repeat([]string{"http://web.demo"}, tunnel.MaxURLs+1)
+	_, err = s.Join(t.Context(), hello, nil)
+	mustRefuse(t, "too many URLs", err, tunnel.CodeInvalid, "at most 64 URLs")
 }
 
 // TestJoin_KeepsClusterOfExporter holds that an exporter's session is of its cluster on each server,

@@ -50,10 +50,10 @@ build: ## Build the three programs into bin/ (FIPS=1: with Go's FIPS 140-3 modul
 	go build -ldflags '$(LDFLAGS)' -o $(BIN)/ $(addprefix ./cmd/,$(PROGRAMS))
 
 demo: ## From nothing to a pod that calls http://hello.demo (root on Linux; CONTEXT=kind-kind: in a cluster of yours, without root)
-	@FAIRLEAD_DEMO_CONTEXT=$(CONTEXT) hack/demo.sh up
+	@FAIRLEAD_DEMO_CONTEXT='$(CONTEXT)' hack/demo.sh up
 
 demo-down: ## Remove every trace of the demo (CONTEXT= as it was given)
-	@FAIRLEAD_DEMO_CONTEXT=$(CONTEXT) hack/demo.sh down
+	@FAIRLEAD_DEMO_CONTEXT='$(CONTEXT)' hack/demo.sh down
 
 ##@ Tests
 LOAD_TESTS := TestChain_UnderLoad|TestChain_KilledHop

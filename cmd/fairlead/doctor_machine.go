@@ -209,10 +209,18 @@ func (m *machineDiagnosis) openSession(ctx context.Context) (tunnel.Welcome, err
 	return tunnel.Welcome{}, err
 }
 
+// refusedSession returns the hop of an agent's session that the service refused. An authtoken that may
+// only connect is accepted, and refused to agents.
 func (m *machineDiagnosis) refusedSession(err error) path.Hop {
 	fix := "look at the server's log"
 	var refused *tunnel.Error
-	if errors.As(err, &refused) && (refused.Code == tunnel.CodeBadToken || refused.Code == tunnel.CodeTokenRevoked) {
+	switch errors.As(err, &refused); {
+	case refused == nil:
+	case refused.Code == tunnel.CodeForbidden:
+		h := path.OKf("accepted, and not for agents: %v", err)
+		h.Fix = "for agents, store one that may bind; fairlead connect needs none"
+		return h
+	case refused.Code == tunnel.CodeBadToken, refused.Code == tunnel.CodeTokenRevoked:
 		fix = "store a good one; the one in use is from " + m.settings.AuthtokenSource() +
 			":\nfairlead config add-authtoken -"
 	}

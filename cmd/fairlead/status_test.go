@@ -28,7 +28,7 @@ type statusCase struct {
 	want   string
 }
 
-func statusCases(t *testing.T, own servicetest.Credentials, other, narrow string) map[string]statusCase {
+func statusCases(t *testing.T, own servicetest.Credentials, other, narrow, calls string) map[string]statusCase {
 	t.Helper()
 	const token, key = agentconfig.EnvAuthtoken, envAPIKey
 	zeros := strings.Repeat("0", 64)
@@ -43,7 +43,8 @@ func statusCases(t *testing.T, own servicetest.Credentials, other, narrow string
 		"neither":      {map[string]string{token: "", key: ""}, "authtoken", "none is configured"},
 		"bad authtoken": {map[string]string{token: goodToken}, "authtoken",
 			"the one in use is from FAIRLEAD_AUTHTOKEN"},
-		"malformed authtoken": {map[string]string{token: "SECRET"}, "authtoken", "those begin with flt_"},
+		"authtoken of connect": {map[string]string{token: calls}, "", "has no bind rule"},
+		"malformed authtoken":  {map[string]string{token: "SECRET"}, "authtoken", "those begin with flt_"},
 		"bad API key": {map[string]string{key: "flk_SECRET"}, "api-key",
 			"the one in use is from FAIRLEAD_API_KEY"},
 		"narrow API key": {map[string]string{key: narrow}, "", "the API key may not read them"},
@@ -72,7 +73,7 @@ func TestStatus_NamesWhatIsBroken(t *testing.T) {
 	_, narrow, err := r.OpenStore().IssueAPIKey(t.Context(), own.AccountID, "",
 		[]account.Scope{account.ScopeIdentities}, nil)
 	must.Succeed(t, err)
-	for name, c := range statusCases(t, own, r.APIKey, narrow) {
+	for name, c := range statusCases(t, own, r.APIKey, narrow, *r.CreateAuthtoken("connect:http://*.demo").Token) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			env := map[string]string{"HOME": t.TempDir(), envAPIKey: own.APIKey,

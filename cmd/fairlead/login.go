@@ -138,7 +138,7 @@ func logout(c console, flags agentconfig.Flags) error {
 		return c.env(name)
 	}
 	s, err := loadSettings(flags, console{env: env, in: io.MultiReader()})
-	if err = withoutCredentialErrors(err); err != nil {
+	if s == nil { // other mistakes are none of a file without the key
 		return err
 	}
 	if !s.APIKeyStored() {

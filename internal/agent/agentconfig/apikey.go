@@ -29,7 +29,7 @@ func ReadAPIKey(source string, r io.Reader) (string, error) {
 	return readCredential(source, r, CheckAPIKey)
 }
 
-// resolveAPIKey finds the API key.
+// resolveAPIKey finds the API key, whose form is for those to check who use it.
 func (s *Settings) resolveAPIKey(flags Flags, env Getenv, f *file) error {
 	if flags.APIKeyFile != "" {
 		data, _, err := readLimited(flags.APIKeyFile)
@@ -44,10 +44,7 @@ func (s *Settings) resolveAPIKey(flags Flags, env Getenv, f *file) error {
 	}
 	s.apiKey = firstSet(Value{strings.TrimSpace(env(EnvAPIKey)), EnvAPIKey},
 		Value{f.values[KeyAPIKey], f.source(KeyAPIKey)})
-	if !s.APIKeyStored() {
-		return nil
-	}
-	return CheckAPIKey(s.apiKey.Source, s.apiKey.Text)
+	return nil
 }
 
 // APIKey returns the API key of the account; "" when there is none.

@@ -67,6 +67,10 @@ func TestLogin_StoresKeyForAPI(t *testing.T) {
 		!strings.Contains(r.err, "no API key is stored in "+path) {
 		t.Errorf("the second logout: %+v", r)
 	}
+	must.Succeed(t, os.WriteFile(path, []byte("api_key: a\ncolour: red\nshape: round\n"), 0o600))
+	if r := fairlead(t, a.env, "", "logout"); strings.Count(r.err, "\nfairlead: config file") != 1 {
+		t.Errorf("logout with two mistakes in the file: %+v", r)
+	}
 }
 
 func TestLogin_RefusedKeyChangesNothing(t *testing.T) {

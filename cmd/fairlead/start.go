@@ -157,7 +157,9 @@ func validateFileSpec(spec *agentconfig.EndpointSpec) (agent.Endpoint, []*agentc
 // usageErrors are several errors of the command line or the settings, at least one.
 type usageErrors struct{ all []error }
 
-func (e *usageErrors) Error() string { return errors.Join(e.all...).Error() }
+func (e *usageErrors) Error() string {
+	return strings.ReplaceAll(errors.Join(e.all...).Error(), "\n", "; ")
+}
 
 func (e *usageErrors) Unwrap() []error { return e.all }
 

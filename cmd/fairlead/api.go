@@ -189,12 +189,8 @@ func (a *apiCall) explain(err error) error {
 	if problem == trust.NoProblem {
 		return err
 	}
-	s, loading := loadSettings(a.settings, a.console)
-	if loading != nil {
-		return err
-	}
-	if remedy := identityRemedy(problem, s); remedy != "" {
-		return fmt.Errorf("%w; %s", err, remedy)
+	if s, _ := loadSettings(a.settings, a.console); s != nil {
+		return withIdentityRemedy(err, s)
 	}
 	return err
 }

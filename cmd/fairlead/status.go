@@ -232,10 +232,13 @@ func (s *status) checkAPIKey(ctx context.Context) path.Hop {
 		defer client.CloseIdleConnections()
 		err = s.readLists(ctx, client)
 	}
-	if err != nil {
-		return path.Brokenf("store a good one; the one in use is from "+source+":\nfairlead login", "%v", err)
+	switch {
+	case err == nil:
+		return path.OKf("accepted (%s)", source)
+	case exitCode(err) != exitCredentials: // the service says nothing about the key
+		return path.Brokenf(account.CodeOf(err).Info().Remedy, "%v", err)
 	}
-	return path.OKf("accepted (%s)", source)
+	return path.Brokenf("store a good one; the one in use is from "+source+":\nfairlead login", "%v", err)
 }
 
 // readLists counts endpoints and sessions. It fails when the service does not accept the API key.

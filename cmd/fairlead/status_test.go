@@ -111,3 +111,14 @@ func TestStatus_NamesWhatIsBroken(t *testing.T) {
 		t.Errorf("another format: %+v", r)
 	}
 }
+
+// TestStatus_BlamesNoKeyForService asks a service whose API does not answer.
+func TestStatus_BlamesNoKeyForService(t *testing.T) {
+	t.Parallel()
+	svc := newService(t, nil, nil)
+	r := fairlead(t, map[string]string{"HOME": t.TempDir(), envAPIKey: "flk_good", agentconfig.EnvServerURL: svc.url,
+		agentconfig.EnvCAFile: svc.caFile}, "", "status")
+	if !strings.Contains(r.out, "broken: api-key") || strings.Contains(r.out, "store a good one") {
+		t.Errorf("got %+v", r)
+	}
+}

@@ -148,6 +148,7 @@ func (a *apiCall) command(
 	if wantsID || mayID {
 		cmd.ValidArgsFunction = a.completeObjects(r)
 	}
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return a.asObject(flagError(cmd, err)) })
 	a.addFlags(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&a.apiKeyFile, "api-key-file", "", "`FILE` that holds an API key ("+envAPIKey+" holds one too)")

@@ -12,7 +12,8 @@ import (
 	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
-// TestLogin_CtrlCEndsPrompt interrupts the prompt for a key: the terminal shows again what is typed.
+// TestLogin_CtrlCEndsPrompt interrupts the prompt for a key: the terminal shows again what is
+// typed.
 func TestLogin_CtrlCEndsPrompt(t *testing.T) {
 	t.Parallel()
 	o := startOnTerminal(t, newService(t, nil, nil), nil, "login")

@@ -56,7 +56,8 @@ func (c console) ask(prompt string) (string, error) {
 	return bufio.NewReader(c.in).ReadString('\n')
 }
 
-// readSecret reads a line without echo. The end of ctx, which is Ctrl-C, gives the terminal its echo back.
+// readSecret reads a line without echo. The end of ctx, which is Ctrl-C, gives the terminal its
+// echo back.
 func readSecret(ctx context.Context, prompt string) (text string, typed bool, err error) {
 	fd := int(os.Stdin.Fd())
 	before, err := term.GetState(fd)

@@ -55,8 +55,8 @@ func newStart(c console) *cobra.Command {
 	return cmd
 }
 
-// selectEndpoints validates all of the config file, and returns the endpoints and tunnels that names
-// or all select.
+// selectEndpoints validates all of the config file, and returns the endpoints and tunnels that
+// names or all select.
 func selectEndpoints(s *agentconfig.Settings, names []string, all bool) ([]agent.Endpoint, error) {
 	specs, problems := s.EndpointSpecs()
 	selected, errs := selectSpecs(s, specs, names, all)
@@ -109,8 +109,8 @@ func specNames(specs []*agentconfig.EndpointSpec) (names []string) {
 	return names
 }
 
-// validateSpecs returns what the agent binds for the selected ones of specs, the errors of all specs,
-// and those of addresses that several selected ones have.
+// validateSpecs returns what the agent binds for the selected ones of specs, the errors of all
+// specs, and those of addresses that several selected ones have.
 func validateSpecs(specs, selected []*agentconfig.EndpointSpec) (endpoints []agent.Endpoint, errs []error) {
 	valid := map[*agentconfig.EndpointSpec]agent.Endpoint{}
 	for _, spec := range specs {

@@ -14,9 +14,9 @@ import (
 // APIKeyHint is the remedy for a missing or refused API key.
 const APIKeyHint = "run `fairlead login` and paste an API key, or set " + EnvAPIKey
 
-// CheckAPIKey checks the form of an API key that is pasted or that the config file holds. What comes
-// from elsewhere may be the token of a ServiceAccount. source names the key in the error, which is a
-// *CredentialError.
+// CheckAPIKey checks the form of an API key that is pasted or that the config file holds. What
+// comes from elsewhere may be the token of a ServiceAccount. source names the key in the error,
+// which is a *CredentialError.
 func CheckAPIKey(source, key string) error {
 	return checkForm(source, key, credentialForm{noun: "an API key", prefix: account.APIKeyPrefix, hint: APIKeyHint,
 		otherPrefix: account.AuthtokenPrefix,

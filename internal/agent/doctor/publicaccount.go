@@ -67,8 +67,8 @@ func (c *publicCheck) checkEndpoint(context.Context) path.Hop {
 		path.AgentCommand(c.URL.Scheme, url, account.BindingPublic), "the account has no public endpoint %s", url)
 }
 
-// checkDomain concludes whether the host is granted to the account: no other endpoint is online, and
-// the edge finds none.
+// checkDomain concludes whether the host is granted to the account: no other endpoint is online,
+// and the edge finds none.
 func (c *publicCheck) checkDomain(context.Context) path.Hop {
 	online, cloud := 0, false
 	for _, e := range c.found {

@@ -23,10 +23,9 @@ tunnel serves with flags:
 ` + agentconfig.EndpointsHelp + `
 
 Nothing is served while the file has an error, in an entry that is not chosen, too; all errors are
-listed. When the service
-refuses one of several, because its URL is taken, say, the others are served, and the agent keeps
-trying that one. When the service refuses all of them, the agent exits with the code of the first.
-Exit codes: fairlead --help.`
+listed. When the service refuses one of several, because its URL is taken, say, the others are
+served, and the agent keeps trying that one. When the service refuses all of them, the agent exits
+with the code of the first. Exit codes: fairlead --help.`
 
 const startExamples = `  fairlead start --all
   fairlead start web orders

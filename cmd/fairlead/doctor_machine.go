@@ -212,7 +212,11 @@ func (m *machineDiagnosis) openSession(ctx context.Context) (tunnel.Welcome, err
 func (m *machineDiagnosis) refusedSession(err error) path.Hop {
 	fix := "look at the server's log"
 	var refused *tunnel.Error
-	if errors.As(err, &refused) && (refused.Code == tunnel.CodeBadToken || refused.Code == tunnel.CodeTokenRevoked) {
+	switch {
+	case !errors.As(err, &refused):
+	case refused.Code == tunnel.CodeForbidden:
+		return path.OKf("the service knows the authtoken, which may bind nothing: it is for fairlead connect or operators")
+	case refused.Code == tunnel.CodeBadToken, refused.Code == tunnel.CodeTokenRevoked:
 		fix = "store a good one; the one in use is from " + m.settings.AuthtokenSource() +
 			":\nfairlead config add-authtoken -"
 	}

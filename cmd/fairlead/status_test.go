@@ -28,7 +28,7 @@ type statusCase struct {
 	want   string
 }
 
-func statusCases(t *testing.T, own servicetest.Credentials, other, narrow string) map[string]statusCase {
+func statusCases(t *testing.T, own servicetest.Credentials, other, narrow, caller string) map[string]statusCase {
 	t.Helper()
 	const token, key = agentconfig.EnvAuthtoken, envAPIKey
 	zeros := strings.Repeat("0", 64)
@@ -43,7 +43,8 @@ func statusCases(t *testing.T, own servicetest.Credentials, other, narrow string
 		"neither":      {map[string]string{token: "", key: ""}, "authtoken", "none is configured"},
 		"bad authtoken": {map[string]string{token: goodToken}, "authtoken",
 			"the one in use is from FAIRLEAD_AUTHTOKEN"},
-		"malformed authtoken": {map[string]string{token: "SECRET"}, "authtoken", "those begin with flt_"},
+		"authtoken that may not bind": {map[string]string{token: caller}, "", "it is for fairlead connect"},
+		"malformed authtoken":         {map[string]string{token: "SECRET"}, "authtoken", "those begin with flt_"},
 		"bad API key": {map[string]string{key: "flk_SECRET"}, "api-key",
 			"the one in use is from FAIRLEAD_API_KEY"},
 		"narrow API key": {map[string]string{key: narrow}, "", "the API key may not read them"},
@@ -72,7 +73,9 @@ func TestStatus_NamesWhatIsBroken(t *testing.T) {
 	_, narrow, err := r.OpenStore().IssueAPIKey(t.Context(), own.AccountID, "",
 		[]account.Scope{account.ScopeIdentities}, nil)
 	must.Succeed(t, err)
-	for name, c := range statusCases(t, own, r.APIKey, narrow) {
+	_, caller, err := r.OpenStore().IssueAuthtoken(t.Context(), own.AccountID, "", []string{"connect:http://*.demo"})
+	must.Succeed(t, err)
+	for name, c := range statusCases(t, own, r.APIKey, narrow, caller) {
 		t.Run(name, func(t *testing.T) {
 			if name != "all good" { // which counts the sessions, and comes before those that others open
 				t.Parallel()
@@ -88,7 +91,7 @@ func TestStatus_NamesWhatIsBroken(t *testing.T) {
 				!strings.Contains(got.out, c.want) {
 				t.Errorf("want %q broken and %q, got %+v", c.broken, c.want, got)
 			}
-			for _, secret := range []string{own.Authtoken, own.APIKey, r.APIKey, narrow, goodToken, "SECRET"} {
+			for _, secret := range []string{own.Authtoken, own.APIKey, r.APIKey, narrow, caller, goodToken, "SECRET"} {
 				if strings.Contains(got.out, secret) {
 					t.Errorf("a credential is shown:\n%s", got.out)
 				}

@@ -48,9 +48,9 @@ func (c *publicCheck) checkEndpoint(context.Context) path.Hop {
 	url := c.URL.String()
 	switch {
 	case c.Account == nil && c.edgeHas():
-		return path.OKf("the edge has it; the account was not asked (--api-key-file)")
+		return path.OKf("the edge has it; the account was not asked (fairlead login)")
 	case c.Account == nil:
-		return path.Unknownf("with --api-key-file the account is asked")
+		return path.Unknownf("after fairlead login the account is asked")
 	case c.err != nil:
 		return path.Unknownf("the account could not be asked: %v", c.err)
 	case len(c.found) > 0:

@@ -215,7 +215,7 @@ func (m *machineDiagnosis) refusedSession(err error) path.Hop {
 	switch {
 	case !errors.As(err, &refused):
 	case refused.Code == tunnel.CodeForbidden:
-		return path.OKf("the service knows the authtoken, which may bind nothing: it is for fairlead connect or operators")
+		return path.OKf("the service knows the authtoken, which may not bind: it is for fairlead connect or operators")
 	case refused.Code == tunnel.CodeBadToken, refused.Code == tunnel.CodeTokenRevoked:
 		fix = "store a good one; the one in use is from " + m.settings.AuthtokenSource() +
 			":\nfairlead config add-authtoken -"

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/cli"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
 )
 
@@ -53,7 +54,7 @@ the others.`,
 					return err
 				}
 				if out.format == "json" {
-					return printJSON(c.out, accountJSON(*a))
+					return cli.WriteJSON(c.out, accountJSON(*a))
 				}
 				_, err = fmt.Fprintf(c.out, "account %s made: %s\n", a.Name, a.ID)
 				return err

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead-dev/fairlead/internal/cli"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
 )
 
@@ -159,7 +160,7 @@ type restoredJSON struct {
 func printRestored(w io.Writer, out *output, r *store.Restored, what string) error {
 	if out.format == "json" {
 		list := func(c []store.Credential) []store.Credential { return append([]store.Credential{}, c...) }
-		return printJSON(w, restoredJSON{r.Epoch, r.ReplacedFile, r.Compared, list(r.Valid), list(r.Reactivated),
+		return cli.WriteJSON(w, restoredJSON{r.Epoch, r.ReplacedFile, r.Compared, list(r.Valid), list(r.Reactivated),
 			list(r.Changed),
 			list(r.Unknown)})
 	}

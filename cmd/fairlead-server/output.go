@@ -5,7 +5,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"time"
@@ -58,7 +57,7 @@ func newList[T interface{ row() []string }](c console, at *dataLocation, l listC
 				case err != nil:
 					return err
 				case out.format == "json":
-					return printJSON(c.out, values)
+					return cli.WriteJSON(c.out, values)
 				}
 				return printTable(c.out, l.heading, convert(values, T.row))
 			})
@@ -85,18 +84,11 @@ func printTable(w io.Writer, heading []string, rows [][]string) error {
 	return err
 }
 
-func printJSON(w io.Writer, value any) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	enc.SetEscapeHTML(false)
-	return enc.Encode(value)
-}
-
 // printSecret answers the creation of a credential. Only the secret goes to standard output, for
 // scripts; about, a sentence, goes to standard error.
 func (o *output) printSecret(c console, made credentialJSON, about string) error {
 	if o.format == "json" {
-		return printJSON(c.out, made)
+		return cli.WriteJSON(c.out, made)
 	}
 	_, _ = fmt.Fprintln(c.err, about+" It is shown only this once:")
 	_, err := fmt.Fprintln(c.out, made.Secret)

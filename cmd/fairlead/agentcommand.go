@@ -43,8 +43,8 @@ func (a *agentCommand) addFlags(cmd *cobra.Command) {
 	}
 }
 
-// addSessionFlags adds the flags of the session with the service and of the log; effect ends the usage
-// of the latter.
+// addSessionFlags adds the flags of the session with the service and of the log; effect ends the
+// usage of the latter.
 func (a *agentCommand) addSessionFlags(cmd *cobra.Command, effect string) {
 	addSettings(cmd, &a.settings)
 	flags := cmd.Flags()

@@ -148,6 +148,7 @@ func (a *apiCall) command(
 	if wantsID || mayID {
 		cmd.ValidArgsFunction = a.completeObjects(r)
 	}
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return a.asObject(flagError(cmd, err)) })
 	a.addFlags(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&a.apiKeyFile, "api-key-file", "", "`FILE` that holds an API key ("+envAPIKey+" holds one too)")
@@ -189,12 +190,8 @@ func (a *apiCall) explain(err error) error {
 	if problem == trust.NoProblem {
 		return err
 	}
-	s, loading := loadSettings(a.settings, a.console)
-	if loading != nil {
-		return err
-	}
-	if remedy := identityRemedy(problem, s); remedy != "" {
-		return fmt.Errorf("%w; %s", err, remedy)
+	if s, _ := loadSettings(a.settings, a.console); s != nil {
+		return withIdentityRemedy(err, s)
 	}
 	return err
 }

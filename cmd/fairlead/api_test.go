@@ -328,6 +328,7 @@ func TestAPI_WrongUsage(t *testing.T) {
 	}
 	trusted := a.env["FAIRLEAD_CA_FILE"]
 	delete(a.env, "FAIRLEAD_CA_FILE")
+	a.env["FAIRLEAD_AUTHTOKEN"] = "malformed, and not used"
 	if r := a.api(exitIdentity, "endpoints", "list"); !strings.Contains(r.err,
 		"give the server's authority with --ca-file") {
 		t.Errorf("an authority that is not trusted: %+v", r)

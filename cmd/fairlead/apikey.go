@@ -25,8 +25,8 @@ func accountClient(c console, flags agentconfig.Flags, apiKeyFile, userAgent str
 		return nil, nil //nolint:nilerr // without a home directory there is no config file, which may hold a key
 	}
 	s, err := loadSettings(flags, c)
-	if err = withoutCredentialErrors(err); err == nil && s.APIKeyStored() {
-		err = agentconfig.CheckAPIKey(s.APIKeySource(), s.APIKey())
+	if err = withoutCredentialErrors(err); err == nil {
+		err = checkStoredKey(s)
 	}
 	if err != nil || s.APIKeySource() == "" {
 		return nil, err
@@ -35,6 +35,14 @@ func accountClient(c console, flags agentconfig.Flags, apiKeyFile, userAgent str
 		_, _ = fmt.Fprintln(c.err, "fairlead: warning: "+w)
 	}
 	return clientOf(s, s.APIKey(), userAgent)
+}
+
+// checkStoredKey checks the form of the API key of the config file.
+func checkStoredKey(s *agentconfig.Settings) error {
+	if !s.APIKeyStored() {
+		return nil
+	}
+	return agentconfig.CheckAPIKey(s.APIKeySource(), s.APIKey())
 }
 
 // withoutCredentialErrors returns err without the errors about a credential that it joins: the

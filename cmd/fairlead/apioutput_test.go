@@ -127,6 +127,7 @@ func TestAPI_ErrorsAsJSON(t *testing.T) {
 		{exitOther, 0, "ERR_FL_1050", "http://no.demo", []string{"endpoints", "get", "http://no.demo"}},
 		{exitUsage, 400, "ERR_FL_1040", "did you mean", []string{"endpoints", "create", "--url", "shop.demo"}},
 		{exitUsage, 0, "", "needs one argument", []string{"endpoints", "get"}},
+		{exitUsage, 0, "", "unknown flag", []string{"endpoints", "get", "-o", "json", "--nope"}},
 		{exitUsage, 0, "", "one argument at most", []string{"identities", "revoke", "a", "b"}},
 		{exitUsage, 0, "", "nothing to change is given", []string{"api-keys", "update", "ak-1"}},
 	} {

@@ -17,9 +17,9 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/cli"
 )
 
-// readJWKS sets field to the public keys of a file, or of standard input for "-", and the field issuer,
-// unless it is set, to that of a discovery document before the keys. They are checked here, so that a
-// private key is not sent.
+// readJWKS sets field to the public keys of a file, or of standard input for "-", and the field
+// issuer, unless it is set, to that of a discovery document before the keys. They are checked here,
+// so that a private key is not sent.
 func (f *fieldFlags) readJWKS(fields map[string]any, field, flag, path string) error {
 	from := f.console.in
 	if path != "-" {

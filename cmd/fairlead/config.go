@@ -173,7 +173,10 @@ func checkConfig(c console, flags agentconfig.Flags) error {
 		_, _ = fmt.Fprintln(c.err, "fairlead: warning: "+w)
 	}
 	_, missing := connectionOptions(s)
-	return asUsageErrors(errors.Join(err, missing, errors.Join(checkSpecs(c, s)...)))
+	if s.AuthtokenSource() == "" && s.APIKeySource() != "" { // a machine for fairlead api alone
+		missing = withoutCredentialErrors(missing)
+	}
+	return asUsageErrors(errors.Join(err, missing, checkStoredKey(s), errors.Join(checkSpecs(c, s)...)))
 }
 
 // checkSpecs prints the endpoints and tunnels of the config file, and returns all their errors.

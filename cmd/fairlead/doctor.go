@@ -177,7 +177,7 @@ func (d *diagnose) report(ctx context.Context, ofMachine bool) (path.Report, err
 // runPublic checks a public endpoint. The authority of --ca-file is trusted beside the system's.
 func (d *diagnose) runPublic(ctx context.Context) (path.Report, error) {
 	s, err := loadSettings(d.settings, d.console)
-	if err != nil {
+	if err = withoutCredentialErrors(err); err != nil {
 		return path.Report{}, err
 	}
 	o := doctor.PublicOptions{URL: d.o.URL, Account: d.o.Account, Resolver: net.DefaultResolver,

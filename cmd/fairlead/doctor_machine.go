@@ -214,12 +214,10 @@ func (m *machineDiagnosis) openSession(ctx context.Context) (tunnel.Welcome, err
 func (m *machineDiagnosis) refusedSession(err error) path.Hop {
 	fix := "look at the server's log"
 	var refused *tunnel.Error
-	switch errors.As(err, &refused); {
-	case refused == nil:
+	switch {
+	case !errors.As(err, &refused):
 	case refused.Code == tunnel.CodeForbidden:
-		h := path.OKf("accepted, and not for agents: %v", err)
-		h.Fix = "for agents, store one that may bind; fairlead connect needs none"
-		return h
+		return path.OKf("the service knows the authtoken, which may not bind: it is for fairlead connect or operators")
 	case refused.Code == tunnel.CodeBadToken, refused.Code == tunnel.CodeTokenRevoked:
 		fix = "store a good one; the one in use is from " + m.settings.AuthtokenSource() +
 			":\nfairlead config add-authtoken -"

@@ -61,7 +61,7 @@ func report(c console, err error) int {
 		refused.print(c)
 		return code
 	}
-	all := []error{err}
+	all := unjoin(err)
 	var several *usageErrors
 	if errors.As(err, &several) {
 		all = several.all

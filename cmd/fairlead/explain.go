@@ -38,7 +38,7 @@ func newExplain(c console) *cobra.Command {
 		RunE: func(_ *cobra.Command, args []string) error {
 			text := explain(args[0])
 			if text == "" {
-				return cli.Usagef("%q is no error code, condition or reason of this version", args[0])
+				return cli.Usagef("%q is no error code, condition or reason of this version", account.Shorten(args[0]))
 			}
 			_, err := fmt.Fprintln(c.out, text)
 			return err

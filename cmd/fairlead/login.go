@@ -100,8 +100,8 @@ func readAPIKey(c console, fromStdin bool) (string, error) {
 	return agentconfig.ReadAPIKey("standard input", c.in)
 }
 
-// checkKey asks the service whether it accepts a key, and returns the id of its account; "" when the
-// key may not read endpoints.
+// checkKey asks the service whether it accepts a key, and returns the id of its account; "" when
+// the key may not read endpoints.
 func checkKey(ctx context.Context, s *agentconfig.Settings, key string) (accountID string, err error) {
 	client, err := clientOf(s, key, "fairlead login")
 	if err != nil {
@@ -138,7 +138,7 @@ func logout(c console, flags agentconfig.Flags) error {
 		return c.env(name)
 	}
 	s, err := loadSettings(flags, console{env: env, in: io.MultiReader()})
-	if err = withoutCredentialErrors(err); err != nil {
+	if s == nil { // other mistakes are none of a file without the key
 		return err
 	}
 	if !s.APIKeyStored() {

@@ -48,13 +48,14 @@ func TestLogin_StoresKeyForAPI(t *testing.T) {
 		t.Errorf("the doctor with the stored key: %+v", r)
 	}
 	r = fairlead(t, a.env, "", "config", "check")
-	if !strings.Contains(r.out, "API key      present (api_key in "+path+")") || strings.Contains(r.out+r.err, key) {
+	if r.code != 0 || !strings.Contains(r.out, "API key      present (api_key in "+path+")") || strings.Contains(r.out+r.err, key) {
 		t.Errorf("config check: %+v", r)
 	}
 	must.Succeed(t, os.Chmod(path, 0o644))
 	if r := a.api(0, "endpoints", "list"); !strings.Contains(r.err, "warning: others can read the API key in "+path) {
 		t.Errorf("with a file that others read: %+v", r)
 	}
+	a.env["FAIRLEAD_CA_FILE"], a.env["FAIRLEAD_CA_SHA256"] = ca, "a mistake that is not about the key"
 	if r := fairlead(t, a.env, "", "logout"); r.code != 0 || r.out != "API key removed from "+path+"\n" {
 		t.Fatalf("logout: %+v", r)
 	}
@@ -65,6 +66,10 @@ func TestLogin_StoresKeyForAPI(t *testing.T) {
 	if r := fairlead(t, a.env, "", "logout"); r.code != exitOther ||
 		!strings.Contains(r.err, "no API key is stored in "+path) {
 		t.Errorf("the second logout: %+v", r)
+	}
+	must.Succeed(t, os.WriteFile(path, []byte("api_key: a\ncolour: red\nshape: round\n"), 0o600))
+	if r := fairlead(t, a.env, "", "logout"); strings.Count(r.err, "\nfairlead: config file") != 1 {
+		t.Errorf("logout with two mistakes in the file: %+v", r)
 	}
 }
 
@@ -128,6 +133,9 @@ func TestLogin_ReplacesBrokenKey(t *testing.T) {
 		t.Errorf("login: %d, %s, %s", code, &out, &errOut)
 	}
 	delete(a.env, envAPIKey)
+	if r := fairlead(t, a.env, "", "doctor", "https://none.fairlead.invalid"); r.err != "" || r.code != exitOther {
+		t.Errorf("the doctor, which needs no authtoken: %+v", r)
+	}
 	if r := a.api(exitOther, "endpoints", "list"); !strings.Contains(r.err, "ERR_FL_1020") {
 		t.Errorf("the API with the stored key: %+v", r)
 	}

@@ -9,6 +9,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"io"
 	"os"
 	"syscall"
@@ -33,18 +34,19 @@ type console struct {
 
 func main() {
 	ctx, stop := interrupt.Context(context.Background(), syscall.SIGHUP) // sent when a terminal is closed
-	code := run(ctx, os.Args[1:], processConsole())
+	code := run(ctx, os.Args[1:], processConsole(ctx))
 	stop()
 	os.Exit(code)
 }
 
-func processConsole() console {
+func processConsole(ctx context.Context) console {
 	out := int(os.Stdout.Fd())
 	return console{
 		plugin: isPlugin(os.Args[0]),
 		in:     os.Stdin, out: os.Stdout, err: os.Stderr, env: os.Getenv,
 		color:  term.IsTerminal(out) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb",
-		secret: readSecret, asks: term.IsTerminal(int(os.Stdin.Fd())),
+		secret: func(prompt string) (string, bool, error) { return readSecret(ctx, prompt) },
+		asks:   term.IsTerminal(int(os.Stdin.Fd())),
 	}
 }
 
@@ -54,13 +56,28 @@ func (c console) ask(prompt string) (string, error) {
 	return bufio.NewReader(c.in).ReadString('\n')
 }
 
-func readSecret(prompt string) (string, bool, error) {
+// readSecret reads a line without echo. The end of ctx, which is Ctrl-C, gives the terminal its
+// echo back.
+func readSecret(ctx context.Context, prompt string) (text string, typed bool, err error) {
 	fd := int(os.Stdin.Fd())
-	if !term.IsTerminal(fd) {
-		return "", false, nil
+	before, err := term.GetState(fd)
+	if err != nil {
+		return "", false, nil //nolint:nilerr // standard input is no terminal
 	}
 	_, _ = io.WriteString(os.Stderr, prompt)
-	text, err := term.ReadPassword(fd)
+	read := make(chan error, 1)
+	var line []byte
+	go func() { // reading from a terminal cannot be cancelled
+		var err error
+		line, err = term.ReadPassword(fd)
+		read <- err
+	}()
+	select {
+	case err = <-read:
+		text = string(line)
+	case <-ctx.Done():
+		err = errors.Join(errors.New("interrupted"), term.Restore(fd, before))
+	}
 	_, _ = io.WriteString(os.Stderr, "\n")
-	return string(text), true, err
+	return text, true, err
 }

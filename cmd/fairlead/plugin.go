@@ -22,8 +22,10 @@ func isPlugin(program string) bool {
 	return strings.TrimSuffix(filepath.Base(program), ".exe") == "kubectl-fairlead"
 }
 
-// ownCommand matches the program's name where a command or a flag comes after it.
-var ownCommand = regexp.MustCompile(`(?m)(?:kubectl |(^|[^-\w/.]))fairlead( [a-z-])`)
+// ownCommand matches the program's name where one of its commands or a flag of its own comes after
+// it, as neither does after a namespace of this name.
+var ownCommand = regexp.MustCompile(`(?m)(?:kubectl |(^|[^-\w/.]))fairlead( (?:api|completion|config|connect|` +
+	`doctor|explain|help|http|login|logout|policy|start|status|tcp|tunnel|version|--help|--version)\b)`)
 
 // pluginText makes a text name `kubectl fairlead`.
 func pluginText(text string) string {

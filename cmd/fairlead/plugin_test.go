@@ -29,7 +29,7 @@ func TestIsPlugin_ReadsName(t *testing.T) {
 // namesFairlead reports whether a text tells people to run fairlead, or has an error of that name.
 func namesFairlead(text string) bool {
 	text = regexp.MustCompile(`kubectl\s+fairlead`).ReplaceAllString(text, "")
-	return regexp.MustCompile(`(?m)(^|[^-/.\w])fairlead(: | [a-z-])`).MatchString(text)
+	return regexp.MustCompile(`(?m)(^|[^-/.\w])fairlead: `).MatchString(text) || pluginText(text) != text
 }
 
 // TestPlugin_ErrorsNameKubectl checks errors, warnings and remedies of commands that fail.
@@ -62,6 +62,22 @@ func TestPlugin_ErrorsNameKubectl(t *testing.T) {
 		if code == 0 || !strings.Contains(out.String(), want) || namesFairlead(out.String()) {
 			t.Errorf("`%s` exits with %d and prints, without %q:\n%s", line, code, want, &out)
 		}
+	}
+}
+
+// TestPlugin_KnowsOwnCommands checks that each command is renamed, and that namespaces of the
+// program's name are not.
+func TestPlugin_KnowsOwnCommands(t *testing.T) {
+	t.Parallel()
+	for _, cmd := range newRoot(console{env: func(string) string { return "" }}).Commands() {
+		if got := pluginText("run `fairlead " + cmd.Name() + "`"); got != "run `kubectl fairlead "+cmd.Name()+"`" {
+			t.Errorf("it says %s", got)
+		}
+	}
+	const of = "helm install fairlead charts/fairlead-operator --namespace fairlead --create-namespace; " +
+		"kubectl --namespace fairlead get pods; kubectl -n fairlead logs x"
+	if got := pluginText(of); got != of {
+		t.Errorf("it says %s", got)
 	}
 }
 

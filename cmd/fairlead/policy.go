@@ -79,12 +79,13 @@ func checkPolicies(c console, o trafficpolicy.Options, files []string, output st
 	case output != "text" && output != "json":
 		return cli.Usagef("--output %q: must be text or json", output)
 	}
-	var result error
+	var result, unreadable error
 	mistakes := []policyMistake{}
 	for _, file := range files {
 		name, text, err := readPolicy(c, file)
 		if err != nil {
-			return err
+			unreadable = errors.Join(unreadable, err)
+			continue
 		}
 		policy, problems := trafficpolicy.Check(text, o)
 		for _, p := range problems {
@@ -106,6 +107,9 @@ func checkPolicies(c console, o trafficpolicy.Options, files []string, output st
 		if err := cli.WriteJSON(c.out, mistakes); err != nil {
 			return fmt.Errorf("writing the mistakes: %w", err)
 		}
+	}
+	if unreadable != nil {
+		return asUsageErrors(unreadable)
 	}
 	return result
 }

@@ -62,6 +62,8 @@ func TestPolicyCheck_ListsMistakes(t *testing.T) {
 		"json without mistakes":   {"", []string{good, "-o", "json"}, 0, "[]\n", ""},
 		"another format": {"{}", []string{"-", "-o", "yaml"}, exitUsage, "",
 			`--output "yaml": must be text or json`},
+		"json beside no file": {"", []string{filepath.Join(dir, "none"), bad, "-o", "json"}, exitUsage, `"line": 3,`,
+			"no such file"},
 		"no file":     {"", []string{filepath.Join(dir, "none")}, exitUsage, "", "no such file"},
 		"a folder":    {"", []string{dir}, exitUsage, "", "reading the policy"},
 		"no argument": {"", nil, exitUsage, "", "fairlead policy check needs files"},

@@ -23,10 +23,9 @@ tunnel serves with flags:
 ` + agentconfig.EndpointsHelp + `
 
 Nothing is served while the file has an error, in an entry that is not chosen, too; all errors are
-listed. When the service
-refuses one of several, because its URL is taken, say, the others are served, and the agent keeps
-trying that one. When the service refuses all of them, the agent exits with the code of the first.
-Exit codes: fairlead --help.`
+listed. When the service refuses one of several, because its URL is taken, say, the others are
+served, and the agent keeps trying that one. When the service refuses all of them, the agent exits
+with the code of the first. Exit codes: fairlead --help.`
 
 const startExamples = `  fairlead start --all
   fairlead start web orders
@@ -55,8 +54,8 @@ func newStart(c console) *cobra.Command {
 	return cmd
 }
 
-// selectEndpoints validates all of the config file, and returns the endpoints and tunnels that names
-// or all select.
+// selectEndpoints validates all of the config file, and returns the endpoints and tunnels that
+// names or all select.
 func selectEndpoints(s *agentconfig.Settings, names []string, all bool) ([]agent.Endpoint, error) {
 	specs, problems := s.EndpointSpecs()
 	selected, errs := selectSpecs(s, specs, names, all)
@@ -109,8 +108,8 @@ func specNames(specs []*agentconfig.EndpointSpec) (names []string) {
 	return names
 }
 
-// validateSpecs returns what the agent binds for the selected ones of specs, the errors of all specs,
-// and those of addresses that several selected ones have.
+// validateSpecs returns what the agent binds for the selected ones of specs, the errors of all
+// specs, and those of addresses that several selected ones have.
 func validateSpecs(specs, selected []*agentconfig.EndpointSpec) (endpoints []agent.Endpoint, errs []error) {
 	valid := map[*agentconfig.EndpointSpec]agent.Endpoint{}
 	for _, spec := range specs {
@@ -157,7 +156,9 @@ func validateFileSpec(spec *agentconfig.EndpointSpec) (agent.Endpoint, []*agentc
 // usageErrors are several errors of the command line or the settings, at least one.
 type usageErrors struct{ all []error }
 
-func (e *usageErrors) Error() string { return errors.Join(e.all...).Error() }
+func (e *usageErrors) Error() string {
+	return strings.ReplaceAll(errors.Join(e.all...).Error(), "\n", "; ")
+}
 
 func (e *usageErrors) Unwrap() []error { return e.all }
 

@@ -162,7 +162,8 @@ tunnels:
 	}
 }
 
-// TestStart_ListsSettingsWithEndpoints: one run is enough to mend a file, for start and config check.
+// TestStart_ListsSettingsWithEndpoints: one run is enough to mend a file, for start and config
+// check.
 func TestStart_ListsSettingsWithEndpoints(t *testing.T) {
 	t.Parallel()
 	path := configFile(t, nil, "server_url: ftp://x\ncolour: red\nca_sha256: zz\nendpoints:\n- {name: a}\n")

@@ -99,8 +99,8 @@ func (s *status) print(output string) error {
 	return nil
 }
 
-// check fills in the report. After a broken setting, or without an answer of the service, the rest is
-// not checked.
+// check fills in the report. After a broken setting, or without an answer of the service, the rest
+// is not checked.
 func (s *status) check(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
@@ -185,8 +185,8 @@ func (s *status) checkConnection(ctx context.Context) path.Hop {
 	return h
 }
 
-// checkCredentials asks the service about the credentials: about the API key first, so that the lists
-// that it may read have no session of the authtoken's check.
+// checkCredentials asks the service about the credentials: about the API key first, so that the
+// lists that it may read have no session of the authtoken's check.
 func (s *status) checkCredentials(ctx context.Context) {
 	key := s.checkAPIKey(ctx)
 	authtoken := s.checkToken(ctx)
@@ -232,10 +232,13 @@ func (s *status) checkAPIKey(ctx context.Context) path.Hop {
 		defer client.CloseIdleConnections()
 		err = s.readLists(ctx, client)
 	}
-	if err != nil {
-		return path.Brokenf("store a good one; the one in use is from "+source+":\nfairlead login", "%v", err)
+	switch {
+	case err == nil:
+		return path.OKf("accepted (%s)", source)
+	case exitCode(err) != exitCredentials: // the service says nothing about the key
+		return path.Brokenf(account.CodeOf(err).Info().Remedy, "%v", err)
 	}
-	return path.OKf("accepted (%s)", source)
+	return path.Brokenf("store a good one; the one in use is from "+source+":\nfairlead login", "%v", err)
 }
 
 // readLists counts endpoints and sessions. It fails when the service does not accept the API key.

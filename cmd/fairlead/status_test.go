@@ -28,14 +28,14 @@ type statusCase struct {
 	want   string
 }
 
-func statusCases(t *testing.T, own servicetest.Credentials, other, narrow, calls string) map[string]statusCase {
+func statusCases(t *testing.T, own servicetest.Credentials, other, narrow, caller string) map[string]statusCase {
 	t.Helper()
 	const token, key = agentconfig.EnvAuthtoken, envAPIKey
 	zeros := strings.Repeat("0", 64)
 	exposed := filepath.Join(t.TempDir(), "config.yaml")
 	must.Succeed(t, os.WriteFile(exposed, []byte("api_key: "+own.APIKey+"\n"), 0o644))
 	wrong := filepath.Join(t.TempDir(), "config.yaml")
-	must.Succeed(t, os.WriteFile(wrong, []byte("colour: red\n"), 0o600))
+	must.Succeed(t, os.WriteFile(wrong, []byte("colour: red\nshape: round\n"), 0o600))
 	return map[string]statusCase{
 		"all good":     {nil, "", `"account_id": "` + own.AccountID + `"`},
 		"no authtoken": {map[string]string{token: ""}, "", "for agents, store one"},
@@ -43,8 +43,8 @@ func statusCases(t *testing.T, own servicetest.Credentials, other, narrow, calls
 		"neither":      {map[string]string{token: "", key: ""}, "authtoken", "none is configured"},
 		"bad authtoken": {map[string]string{token: goodToken}, "authtoken",
 			"the one in use is from FAIRLEAD_AUTHTOKEN"},
-		"authtoken of connect": {map[string]string{token: calls}, "", "has no bind rule"},
-		"malformed authtoken":  {map[string]string{token: "SECRET"}, "authtoken", "those begin with flt_"},
+		"authtoken that may not bind": {map[string]string{token: caller}, "", "it is for fairlead connect"},
+		"malformed authtoken":         {map[string]string{token: "SECRET"}, "authtoken", "those begin with flt_"},
 		"bad API key": {map[string]string{key: "flk_SECRET"}, "api-key",
 			"the one in use is from FAIRLEAD_API_KEY"},
 		"narrow API key": {map[string]string{key: narrow}, "", "the API key may not read them"},
@@ -52,7 +52,7 @@ func statusCases(t *testing.T, own servicetest.Credentials, other, narrow, calls
 			"the authtoken is of another account, " + own.AccountID},
 		"exposed file": {map[string]string{key: "", agentconfig.EnvConfig: exposed}, "",
 			"others can read the API key in " + exposed},
-		"wrong file":      {map[string]string{agentconfig.EnvConfig: wrong}, "config", `unknown key \"colour\"`},
+		"wrong file":      {map[string]string{agentconfig.EnvConfig: wrong}, "config", `tunnels; config file`},
 		"no server":       {map[string]string{agentconfig.EnvServerURL: ""}, "server", "fairlead login --server"},
 		"no fingerprint":  {map[string]string{agentconfig.EnvCASHA256: "x"}, "authority", "correct the setting"},
 		"wrong authority": {map[string]string{agentconfig.EnvCASHA256: zeros}, "connection", "cannot be trusted"},
@@ -73,9 +73,13 @@ func TestStatus_NamesWhatIsBroken(t *testing.T) {
 	_, narrow, err := r.OpenStore().IssueAPIKey(t.Context(), own.AccountID, "",
 		[]account.Scope{account.ScopeIdentities}, nil)
 	must.Succeed(t, err)
-	for name, c := range statusCases(t, own, r.APIKey, narrow, *r.CreateAuthtoken("connect:http://*.demo").Token) {
+	_, caller, err := r.OpenStore().IssueAuthtoken(t.Context(), own.AccountID, "", []string{"connect:http://*.demo"})
+	must.Succeed(t, err)
+	for name, c := range statusCases(t, own, r.APIKey, narrow, caller) {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+			if name != "all good" { // which counts the sessions, and comes before those that others open
+				t.Parallel()
+			}
 			env := map[string]string{"HOME": t.TempDir(), envAPIKey: own.APIKey,
 				agentconfig.EnvServerURL: "https://" + r.Addrs.Service.String(),
 				agentconfig.EnvCASHA256:  r.Addrs.CAFingerprint, agentconfig.EnvAuthtoken: own.Authtoken}
@@ -87,7 +91,7 @@ func TestStatus_NamesWhatIsBroken(t *testing.T) {
 				!strings.Contains(got.out, c.want) {
 				t.Errorf("want %q broken and %q, got %+v", c.broken, c.want, got)
 			}
-			for _, secret := range []string{own.Authtoken, own.APIKey, r.APIKey, narrow, goodToken, "SECRET"} {
+			for _, secret := range []string{own.Authtoken, own.APIKey, r.APIKey, narrow, caller, goodToken, "SECRET"} {
 				if strings.Contains(got.out, secret) {
 					t.Errorf("a credential is shown:\n%s", got.out)
 				}
@@ -108,5 +112,16 @@ func TestStatus_NamesWhatIsBroken(t *testing.T) {
 	}
 	if r := fairlead(t, nil, "", "status", "-o", "xml"); r.code != exitUsage {
 		t.Errorf("another format: %+v", r)
+	}
+}
+
+// TestStatus_BlamesNoKeyForService asks a service whose API does not answer.
+func TestStatus_BlamesNoKeyForService(t *testing.T) {
+	t.Parallel()
+	svc := newService(t, nil, nil)
+	r := fairlead(t, map[string]string{"HOME": t.TempDir(), envAPIKey: "flk_good", agentconfig.EnvServerURL: svc.url,
+		agentconfig.EnvCAFile: svc.caFile}, "", "status")
+	if !strings.Contains(r.out, "broken: api-key") || strings.Contains(r.out, "store a good one") {
+		t.Errorf("got %+v", r)
 	}
 }

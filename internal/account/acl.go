@@ -10,8 +10,8 @@ import (
 
 // ACL are the rules of a credential for tunnel sessions: what it may do. Each is a verb and a
 // pattern, in which "*" stands for any run of characters. An authtoken has rules "bind:<url>",
-// "bind:<label>=<value>", "connect:<operator id>" and "connect:<url>"; an API key of ScopeExporter has
-// "export:<namespace>/<name>", "bind:<url>", "backend:<id>" and "internal:<host>".
+// "bind:<label>=<value>", "connect:<operator id>" and "connect:<url>"; an API key of ScopeExporter
+// has "export:<namespace>/<name>", "bind:<url>", "backend:<id>" and "internal:<host>".
 type ACL []string
 
 // MayBind reports whether a rule admits the endpoint URL.

@@ -90,8 +90,8 @@ func PathOf(id string) string {
 	return ""
 }
 
-// NameOf returns the name of the object with the ID as `-o name` prints it, such as endpoint/ep-06hj.
-// It is the ID alone when the API has no objects with its prefix.
+// NameOf returns the name of the object with the ID as `-o name` prints it, such as
+// endpoint/ep-06hj. It is the ID alone when the API has no objects with its prefix.
 func NameOf(id string) string {
 	if r := ofID(id); r != nil {
 		return strings.ReplaceAll(strings.ToLower(r.Noun), " ", "-") + "/" + id

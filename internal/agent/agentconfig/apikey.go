@@ -14,9 +14,9 @@ import (
 // APIKeyHint is the remedy for a missing or refused API key.
 const APIKeyHint = "run `fairlead login` and paste an API key, or set " + EnvAPIKey
 
-// CheckAPIKey checks the form of an API key that is pasted or that the config file holds. What comes
-// from elsewhere may be the token of a ServiceAccount. source names the key in the error, which is a
-// *CredentialError.
+// CheckAPIKey checks the form of an API key that is pasted or that the config file holds. What
+// comes from elsewhere may be the token of a ServiceAccount. source names the key in the error,
+// which is a *CredentialError.
 func CheckAPIKey(source, key string) error {
 	return checkForm(source, key, credentialForm{noun: "an API key", prefix: account.APIKeyPrefix, hint: APIKeyHint,
 		otherPrefix: account.AuthtokenPrefix,
@@ -29,7 +29,7 @@ func ReadAPIKey(source string, r io.Reader) (string, error) {
 	return readCredential(source, r, CheckAPIKey)
 }
 
-// resolveAPIKey finds the API key.
+// resolveAPIKey finds the API key, whose form is for those to check who use it.
 func (s *Settings) resolveAPIKey(flags Flags, env Getenv, f *file) error {
 	if flags.APIKeyFile != "" {
 		data, _, err := readLimited(flags.APIKeyFile)
@@ -44,10 +44,7 @@ func (s *Settings) resolveAPIKey(flags Flags, env Getenv, f *file) error {
 	}
 	s.apiKey = firstSet(Value{strings.TrimSpace(env(EnvAPIKey)), EnvAPIKey},
 		Value{f.values[KeyAPIKey], f.source(KeyAPIKey)})
-	if !s.APIKeyStored() {
-		return nil
-	}
-	return CheckAPIKey(s.apiKey.Source, s.apiKey.Text)
+	return nil
 }
 
 // APIKey returns the API key of the account; "" when there is none.

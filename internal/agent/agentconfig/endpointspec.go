@@ -23,8 +23,8 @@ import (
 // `fairlead http`, `tcp` or `tunnel`, or as an item of endpoints or tunnels in the config file.
 // Values are not validated.
 type EndpointSpec struct {
-	// Endpoint has all fields but those below. Its Name is unique in the config file; "" when the file
-	// has none that is usable.
+	// Endpoint has all fields but those below. Its Name is unique in the config file; "" when the
+	// file has none that is usable.
 	agent.Endpoint
 
 	Tunnel         bool   // a labelled tunnel: it has Labels and no URL

@@ -74,9 +74,10 @@ func Load(flags Flags, env Getenv, stdin io.Reader) (*Settings, error) {
 	return s, err
 }
 
-// isComplete reports whether server and authtoken are known without a config file.
+// isComplete reports whether the server and a credential are known without a config file.
 func (f Flags) isComplete(env Getenv) bool {
-	return (f.ServerURL != "" || env(EnvServerURL) != "") && (f.AuthtokenFile != "" || env(EnvAuthtoken) != "")
+	return f.ServerURL+env(EnvServerURL) != "" &&
+		f.AuthtokenFile+env(EnvAuthtoken)+f.APIKeyFile+env(EnvAPIKey) != ""
 }
 
 func firstSet(values ...Value) Value {

@@ -77,7 +77,7 @@ func TestLoad_Precedence(t *testing.T) {
 func TestLoad_APIKeyPrecedence(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	path := write(t, filepath.Join(dir, "config.yaml"), "api_key: flk_file\n", 0o600)
+	path := write(t, filepath.Join(dir, "config.yaml"), "api_key: malformed\n", 0o600)
 	keyFile := write(t, filepath.Join(dir, "key"), "flk_flag\n", 0o600)
 	for want, c := range map[string]struct {
 		flags Flags
@@ -85,7 +85,8 @@ func TestLoad_APIKeyPrecedence(t *testing.T) {
 	}{
 		"flk_flag --api-key-file " + keyFile: {Flags{APIKeyFile: keyFile}, env(EnvConfig, path, EnvAPIKey, "flk_env")},
 		"flk_env FAIRLEAD_API_KEY":           {Flags{}, env(EnvConfig, path, EnvAPIKey, "flk_env")},
-		"flk_file api_key in " + path:        {Flags{}, env(EnvConfig, path, EnvAPIKey, " ")},
+		"malformed api_key in " + path:       {Flags{}, env(EnvConfig, path, EnvAPIKey, " ")},
+		"flk_only FAIRLEAD_API_KEY":          {Flags{ServerURL: "https://s"}, env(EnvAPIKey, "flk_only")},
 		" ":                                  {Flags{}, env("HOME", dir)},
 	} {
 		s, err := Load(c.flags, c.env, nil)

@@ -147,7 +147,7 @@ func (c *clustersetChecks) notAsked() string {
 	if c.accountErr != nil {
 		return "the account could not be asked: " + c.accountErr.Error()
 	}
-	return "the account was not asked (--api-key-file)"
+	return "the account was not asked (fairlead login)"
 }
 
 // recordsByCluster uses what the operator or the exporter has reported about the account.

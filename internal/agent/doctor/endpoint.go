@@ -40,7 +40,7 @@ type accountCheck struct {
 func (ac *accountCheck) checkEndpoint(ctx context.Context) path.Hop {
 	switch {
 	case ac.account == nil && ac.report.HasStatus(path.HopCluster, path.Broken):
-		return path.Unknownf("with --api-key-file the account is asked, which needs no cluster")
+		return path.Unknownf("after fairlead login the account is asked, which needs no cluster")
 	case ac.account == nil:
 		return ac.endpointByOperator()
 	}
@@ -111,10 +111,10 @@ const noKey = "as the operator has read it; the account was not asked"
 func (ac *accountCheck) endpointByOperator() path.Hop {
 	switch {
 	case ac.op.boundErr != nil:
-		return path.Unknownf("you may not look at BoundEndpoints; with --api-key-file the account itself is asked")
+		return path.Unknownf("you may not look at BoundEndpoints; after fairlead login the account itself is asked")
 	case ac.op.bound == nil && (ac.op.operator == nil || ac.report.HasStatus(path.HopOperator, path.Broken) ||
 		ac.report.HasStatus(path.HopOperator, path.Unknown)):
-		return path.Unknownf("no operator at work has read the account; with --api-key-file it is asked itself")
+		return path.Unknownf("no operator at work has read the account; after fairlead login it is asked itself")
 	case ac.op.bound == nil:
 		why := "no agent has announced it"
 		if s := ac.op.selector(); s != "" {

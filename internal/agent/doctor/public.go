@@ -170,7 +170,7 @@ func (c *publicCheck) checkAnswer(ctx context.Context) path.Hop {
 	switch c.code {
 	case account.CodeEndpointUnknown:
 		return path.Brokenf("see that the name leads to the right service, and that scheme and port are the "+
-			"endpoint's; with --api-key-file the account is asked for it", "%s", c.text)
+			"endpoint's; after fairlead login the account is asked for it", "%s", c.text)
 	case account.CodeMisdirected, account.CodeBadRequest, account.CodeUnavailable:
 		return path.Brokenf("look at what stands between this machine and the listener, and at the service's log", "%s",
 			c.text)

@@ -48,9 +48,9 @@ func (c *publicCheck) checkEndpoint(context.Context) path.Hop {
 	url := c.URL.String()
 	switch {
 	case c.Account == nil && c.edgeHas():
-		return path.OKf("the edge has it; the account was not asked (--api-key-file)")
+		return path.OKf("the edge has it; the account was not asked (fairlead login)")
 	case c.Account == nil:
-		return path.Unknownf("with --api-key-file the account is asked")
+		return path.Unknownf("after fairlead login the account is asked")
 	case c.err != nil:
 		return path.Unknownf("the account could not be asked: %v", c.err)
 	case len(c.found) > 0:
@@ -67,8 +67,8 @@ func (c *publicCheck) checkEndpoint(context.Context) path.Hop {
 		path.AgentCommand(c.URL.Scheme, url, account.BindingPublic), "the account has no public endpoint %s", url)
 }
 
-// checkDomain concludes whether the host is granted to the account: no other endpoint is online, and
-// the edge finds none.
+// checkDomain concludes whether the host is granted to the account: no other endpoint is online,
+// and the edge finds none.
 func (c *publicCheck) checkDomain(context.Context) path.Hop {
 	online, cloud := 0, false
 	for _, e := range c.found {

@@ -22,8 +22,8 @@ type Resolver interface {
 
 // PublicDNS is where DNS leads clients of a public endpoint.
 type PublicDNS struct {
-	// Addrs are the addresses of the endpoint's host, Server those of the service's; empty where DNS
-	// has none.
+	// Addrs are the addresses of the endpoint's host, Server those of the service's; empty where
+	// DNS has none.
 	Addrs, Server []netip.Addr
 	host          string
 }

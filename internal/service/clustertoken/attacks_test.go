@@ -152,7 +152,7 @@ func attacksOnTimes() []attack {
 		{name: "exp before iat", token: with(func(_ *fixture, c map[string]any) {
 			c["iat"], c["exp"] = at(50*time.Second), at(40*time.Second)
 		}), says: "at most an hour"},
-		{name: "exp beyond all numbers", token: claim("exp", 1e300), says: "a time that is none"},
+		{name: "exp beyond all numbers", token: claim("exp", 1e300), says: "no complete JSON Web Token", quiet: true},
 		{name: "negative iat", token: claim("iat", -1), says: "a time that is none"},
 		{name: "exp as text", token: claim("exp", "9999999999"), says: "no complete JSON Web Token", quiet: true},
 		{name: "legacy token without exp", token: claim("exp", nil), says: "legacy token"},

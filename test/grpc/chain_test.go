@@ -92,7 +92,7 @@ func (c *chain) routes(t *testing.T, name string, to *upstream) []route {
 func (c *chain) startForwarder(t *testing.T, service, id string) string {
 	t.Helper()
 	token := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(token, []byte(c.Authtoken), 0o600); err != nil {
+	if err := os.WriteFile(token, []byte(*c.CreateAuthtoken("connect:*").Token), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	addr, err := freeaddr.Find()

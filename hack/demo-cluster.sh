@@ -41,6 +41,9 @@ find_built() {
 prepare() {
 	mkdir -p "$STATE"
 	step "programs and a Kubernetes from Go modules"
+	if [ ! -x "$CLUSTER" ]; then # downloads Kubernetes' modules while the programs are compiled
+		go -C test/cluster list -deps ./kubenode ./coredns ./images/... tool >/dev/null 2>&1 &
+	fi
 	make build cluster
 	find_built
 	"$CLUSTER" build ${BUILT:+--from "$BUILT"}

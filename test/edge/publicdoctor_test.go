@@ -97,7 +97,7 @@ func TestDoctor_NamesBrokenHopOfPublicEndpoint(t *testing.T) {
 		"no such endpoint": {"https://none.example.com:HTTPS", false, secure, path.HopEndpoint, "ERR_FL_3003"},
 		"another scheme":   {"http://none.example.com:HTTP", false, nil, path.HopEndpoint, "no public endpoint"},
 		"domain revoked":   {"http://revoked.test:HTTP", false, nil, path.HopDomain, "fairlead-server domain grant"},
-		"nothing, no key":  {"https://none.example.com:HTTPS", true, secure, path.HopAnswer, "--api-key-file"},
+		"nothing, no key":  {"https://none.example.com:HTTPS", true, secure, path.HopAnswer, "fairlead login"},
 	} {
 		raw := strings.NewReplacer(":HTTPS", ":"+httpsPort, ":HTTP", ":"+httpPort).Replace(c.url)
 		u, err := account.ParseBindingURL(account.BindingPublic, raw)

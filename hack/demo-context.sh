@@ -24,8 +24,8 @@ gateway() {
 	fi
 }
 
-# know_tool sets LOAD and HOST, where they are not given, as the tool wants it that made the context, and LISTEN, where the service takes what comes for HOST.
-know_tool() {
+# detect_tool sets LOAD and HOST, where they are not given, as the tool wants it that made the context, and LISTEN, where the service takes what comes for HOST.
+detect_tool() {
 	case $CONTEXT in
 	kind-*)
 		LOAD=${LOAD:-kind load image-archive --name ${CONTEXT#kind-}}
@@ -52,10 +52,10 @@ know_tool() {
 
 preflight() {
 	for program in go kubectl helm curl; do command -v $program >/dev/null || die "$program is not in PATH"; done
-	know_tool
+	kubectl version >/dev/null || die "kubectl does not reach the context $CONTEXT"
+	detect_tool
 	[ -n "$HOST" ] || die "FAIRLEAD_DEMO_HOST_IP must name the address of this machine that the pods of $CONTEXT reach"
 	[ -n "$LOAD" ] || die "FAIRLEAD_DEMO_LOAD must name the command that loads an image archive into $CONTEXT, such as \"kind load image-archive\""
-	kubectl version >/dev/null || die "kubectl does not reach the context $CONTEXT"
 }
 
 prepare() {

@@ -172,6 +172,8 @@ type ServiceRef struct {
 	UID       types.UID `json:"uid"`
 }
 
+// In the rule below a field namespace has its escaped name: Kubernetes before 1.33 knows no other.
+
 // BoundEndpoint is one hostname of the account, projected into this cluster. The operator writes
 // it; people only read it.
 //

@@ -48,7 +48,8 @@ func TestIdentities_Commands(t *testing.T) {
 		}
 	}
 	storetest.Equal(t, "identity", a.object("identities", "get", alice)["provider_user_id"], any("sub-alice"))
-	storetest.Equal(t, "session", a.object("identities", "get", "session/"+session)["public_url"], any("https://app.example.com"))
+	storetest.Equal(t, "session", a.object("identities", "get", "session/"+session)["public_url"],
+		any("https://app.example.com"))
 	if text := a.api(0, "identities", "get", session).out; !strings.Contains(text, "ip_address=203.0.113.9") {
 		t.Errorf("get:\n%s", text)
 	}

@@ -27,8 +27,8 @@ func TestTable_TruncatesTimesToSeconds(t *testing.T) {
 	}
 	shown := func(format string, print func(a *apiCall) error) string {
 		var out bytes.Buffer
-		storetest.Must(t,
-			print(&apiCall{console: console{out: &out, env: func(string) string { return "" }}, output: output{format: format}}))
+		to := console{out: &out, env: func(string) string { return "" }}
+		storetest.Must(t, print(&apiCall{console: to, output: output{format: format}}))
 		return out.String()
 	}
 	list := func(a *apiCall) error { return a.printList(r, []json.RawMessage{json.RawMessage(object)}) }

@@ -48,7 +48,8 @@ func TestLogin_StoresKeyForAPI(t *testing.T) {
 		t.Errorf("the doctor with the stored key: %+v", r)
 	}
 	r = fairlead(t, a.env, "", "config", "check")
-	if r.code != 0 || !strings.Contains(r.out, "API key      present (api_key in "+path+")") || strings.Contains(r.out+r.err, key) {
+	if r.code != 0 || !strings.Contains(r.out, "API key      present (api_key in "+path+")") ||
+		strings.Contains(r.out+r.err, key) {
 		t.Errorf("config check: %+v", r)
 	}
 	must.Succeed(t, os.Chmod(path, 0o644))
@@ -82,12 +83,13 @@ func TestLogin_RefusedKeyChangesNothing(t *testing.T) {
 		code  int
 		want  string
 	}{
-		"an argument":    {"", []string{key}, exitUsage, "fairlead login takes no key as an argument"},
-		"no terminal":    {key, nil, exitUsage, "there is no terminal to ask for the API key: give -"},
-		"an authtoken":   {goodToken, []string{"-"}, exitCredentials, "is an authtoken (flt_…), which is for agents"},
-		"nothing":        {"", []string{"-"}, exitCredentials, "is empty; run `fairlead login`"},
-		"two lines":      {key + "\nx", []string{"-"}, exitCredentials, "a character that no API key has"},
-		"an unknown key": {"flk_" + strings.Repeat("A", 43), []string{"-"}, exitCredentials, "the API key is not known"},
+		"an argument":  {"", []string{key}, exitUsage, "fairlead login takes no key as an argument"},
+		"no terminal":  {key, nil, exitUsage, "there is no terminal to ask for the API key: give -"},
+		"an authtoken": {goodToken, []string{"-"}, exitCredentials, "is an authtoken (flt_…), which is for agents"},
+		"nothing":      {"", []string{"-"}, exitCredentials, "is empty; run `fairlead login`"},
+		"two lines":    {key + "\nx", []string{"-"}, exitCredentials, "a character that no API key has"},
+		"an unknown key": {"flk_" + strings.Repeat("A", 43), []string{"-"}, exitCredentials,
+			"the API key is not known"},
 		"no authority": {key, []string{"-", "--ca-sha256", strings.Repeat("0", 64)}, exitIdentity,
 			"compare --ca-sha256"},
 		"no such server":  {key, []string{"-", "--server", "https://127.0.0.1:1"}, exitOther, "does not answer"},
@@ -117,8 +119,8 @@ func TestLogin_ReplacesBrokenKey(t *testing.T) {
 		"api_key in "+path+" is an authtoken") {
 		t.Errorf("the API: %+v", r)
 	}
-	if r := fairlead(t, a.env, "", "config", "check"); !strings.Contains(r.err, "api_key in "+path+" is an authtoken") ||
-		!strings.Contains(r.err, "authtoken in "+path+" is an API key") {
+	if r := fairlead(t, a.env, "", "config", "check"); !strings.Contains(r.err,
+		"api_key in "+path+" is an authtoken") || !strings.Contains(r.err, "authtoken in "+path+" is an API key") {
 		t.Errorf("config check: %+v", r)
 	}
 	_, narrow, err := a.Store.IssueAPIKey(t.Context(), a.AccountID, "", []account.Scope{account.ScopeIdentities}, nil)

@@ -87,6 +87,10 @@ func TestACL_AdmitsURLs(t *testing.T) {
 			t.Errorf("%s admits %s: %t", c.rule, c.url, got)
 		}
 	}
+}
+
+func TestACL_AdmitsCalls(t *testing.T) {
+	t.Parallel()
 	op := account.NewID(account.PrefixOperator, time.Now())
 	acl := account.ACL{"connect:" + op}
 	if !acl.MayConnect(op) || acl.MayConnect(op+"x") || acl.MayBind(op) {
@@ -108,6 +112,10 @@ func TestACL_AdmitsURLs(t *testing.T) {
 			t.Errorf("%s admits operator %s: %t", c.rule, op, acl.MayConnect(op))
 		}
 	}
+}
+
+func TestNormaliseACL_RefusesRules(t *testing.T) {
+	t.Parallel()
 	for _, bad := range []string{"", "bind", "bind:", "*", "dial:*", "connect:http://a", "connect:https://a.b",
 		"bind:a b", "bind:ä*", "bind:https://a",
 		"bind:tls://a.b", "bind:a.b", "connect:x", "bind:" + strings.Repeat("*", 600)} {

@@ -118,15 +118,7 @@ func (s *stolen) attempts() map[string]func(token string) string {
 	t := s.T
 	t.Helper()
 	echo := servicetest.ServeTCP(t, servicetest.Echo)
-	agent := s.StartAgentWith(s.Authtoken, tunnel.Bind{URL: "tcp://private.demo:1"}, func(ctx context.Context,
-		st *tunnel.Stream,
-	) {
-		if h := st.Header(); h.ClientAddr == claimedAddr || h.Pod != nil && h.Pod.Name == claimedPod {
-			t.Errorf("what fairlead connect claims is believed: %+v", h)
-		}
-		servicetest.RelayTo(echo)(ctx, st)
-	})
-	private := servicetest.Receive(t, agent.Bound, "bind")
+	private := s.bindPrivate(echo)
 	other := s.CreateAccount()
 	foreign := servicetest.Receive(t, s.StartAgentWith(other.Authtoken, tunnel.Bind{URL: "tcp://private.demo:1"},
 		servicetest.RelayTo(echo)).Bound, "bind")
@@ -175,6 +167,20 @@ func (s *stolen) attempts() map[string]func(token string) string {
 			return s.calls(token, mustParse(t, theirs.URL))
 		},
 	}
+}
+
+// bindPrivate binds an endpoint of the account, whose agent is told no caller that a thief claims.
+func (s *stolen) bindPrivate(echo string) tunnel.Bound {
+	s.T.Helper()
+	agent := s.StartAgentWith(s.Authtoken, tunnel.Bind{URL: "tcp://private.demo:1"}, func(ctx context.Context,
+		st *tunnel.Stream,
+	) {
+		if h := st.Header(); h.ClientAddr == claimedAddr || h.Pod != nil && h.Pod.Name == claimedPod {
+			s.T.Errorf("what fairlead connect claims is believed: %+v", h)
+		}
+		servicetest.RelayTo(echo)(ctx, st)
+	})
+	return servicetest.Receive(s.T, agent.Bound, "bind")
 }
 
 func mustParse(t testing.TB, url string) account.EndpointURL {

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -79,6 +80,30 @@ func TestCRDs_AreCopies(t *testing.T) {
 		if err != nil || string(got) != string(want) {
 			t.Errorf("%s: the chart's copy differs: run `make manifests` (%v)", filepath.Base(source), err)
 		}
+	}
+}
+
+// TestCRDs_EscapeNamespaceInRules checks that rules compile on the oldest Kubernetes of the chart:
+// before 1.33, CEL knows a field namespace as __namespace__ only.
+func TestCRDs_EscapeNamespaceInRules(t *testing.T) {
+	t.Parallel()
+	sources, err := filepath.Glob("../../config/crd/bases/*.yaml")
+	must.Succeed(t, err)
+	rules, unescaped := 0, regexp.MustCompile(`self\..*\.namespace\b`)
+	for _, source := range sources {
+		text, err := os.ReadFile(source)
+		must.Succeed(t, err)
+		for line := range strings.Lines(string(text)) {
+			if strings.Contains(line, ".__namespace__") {
+				rules++
+			}
+			if unescaped.MatchString(line) {
+				t.Errorf("%s: a rule names a field namespace: write __namespace__ in\n%s", source, line)
+			}
+		}
+	}
+	if rules == 0 {
+		t.Error("no rule names a namespace: this test looks at none")
 	}
 }
 

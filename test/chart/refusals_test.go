@@ -279,10 +279,15 @@ func TestRefusals_Cluster(t *testing.T) {
 func TestChart_KubernetesVersions(t *testing.T) {
 	t.Parallel()
 	for _, version := range []string{"1.31.0", "1.32.9-gke.1", "1.33.4-eks-a5df82a", kubeVersion, "1.99.0"} {
-		if _, err := helm(t, os.DevNull, validValues(), "template", release, chartDir, "--namespace", namespace,
-			"--kube-version",
-			version); err != nil {
+		out, err := helm(t, os.DevNull, validValues(), "template", release, chartDir, "--namespace", namespace,
+			"--kube-version", version)
+		if err != nil {
 			t.Errorf("%s: %v", version, err)
+		}
+		old := version < "1.34"
+		if comparesAddresses := strings.Contains(out, "-slices-addresses"); comparesAddresses == old {
+			t.Errorf("%s: the policy of addresses, which API servers before 1.34 lose sight of: %t", version,
+				comparesAddresses)
 		}
 	}
 }

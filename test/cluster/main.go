@@ -78,7 +78,7 @@ func buildCommand() *cobra.Command {
 	var printDir bool
 	cmd := &cobra.Command{
 		Use: "build",
-		Short: "Build what is not in the cache: Kubernetes, containerd, CoreDNS, helm (about 5 minutes on two " +
+		Short: "Build what is not in the cache: Kubernetes, containerd, CoreDNS, helm (5 minutes on two " +
 			"cores, once)",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -51,10 +51,9 @@ func (loopbackDNS) LookupNetIP(_ context.Context, _, host string) ([]netip.Addr,
 	return nil, errors.New("no such host")
 }
 
-// TestDoctor_NamesBrokenHopOfPublicEndpoint checks public endpoints of a running service. HTTP and
-// HTTPS stand for the ports of its listeners.
-func TestDoctor_NamesBrokenHopOfPublicEndpoint(t *testing.T) {
-	t.Parallel()
+// startWithBrokenHops runs a service with public endpoints, of which some have a broken hop.
+func startWithBrokenHops(t *testing.T) *servicetest.PublicServer {
+	t.Helper()
 	w := servicetest.StartPublic(t)
 	st := w.OpenStore()
 	w.Bind("public", "https://app.example.com", servicetest.DescribeRequest)
@@ -65,15 +64,25 @@ func TestDoctor_NamesBrokenHopOfPublicEndpoint(t *testing.T) {
 	gone := w.StartAgent(tunnel.Bind{URL: "https://gone.example.com", Binding: "public"}, closedport.Reserve(t))
 	servicetest.Receive(t, gone.Bound, "bind")
 	gone.Stop()
-	httpPort := strconv.Itoa(w.Addrs.HTTP.(*net.TCPAddr).Port)
+	revoked := "http://revoked.test:" + strconv.Itoa(w.Addrs.HTTP.(*net.TCPAddr).Port)
 	_, err := st.GrantDomain(t.Context(), w.Account, "revoked.test")
 	must.Succeed(t, err)
-	w.Bind("public", "http://revoked.test:"+httpPort, servicetest.DescribeRequest)
+	w.Bind("public", revoked, servicetest.DescribeRequest)
 	must.Succeed(t, st.RevokeDomain(t.Context(), w.Account, "revoked.test"))
 	servicetest.Eventually(t, "end of the grant", func() bool {
-		status, _ := w.GetPage("http://revoked.test:" + httpPort)
+		status, _ := w.GetPage(revoked)
 		return status == 404
 	})
+	return w
+}
+
+// TestDoctor_NamesBrokenHopOfPublicEndpoint checks public endpoints of a running service. HTTP and
+// HTTPS stand for the ports of its listeners.
+func TestDoctor_NamesBrokenHopOfPublicEndpoint(t *testing.T) {
+	t.Parallel()
+	w := startWithBrokenHops(t)
+	st := w.OpenStore()
+	httpPort := strconv.Itoa(w.Addrs.HTTP.(*net.TCPAddr).Port)
 	httpsPort := strconv.Itoa(w.Addrs.HTTPS.(*net.TCPAddr).Port)
 	_, closed, _ := net.SplitHostPort(closedport.Reserve(t))
 	none, secure := x509.NewCertPool(), w.Roots

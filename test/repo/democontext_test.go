@@ -43,7 +43,7 @@ esac`,
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c",
-				`. ../../hack/demo-context.sh; know_tool; printf '%s|%s|%s' "$LOAD" "$HOST" "$LISTEN"`)
+				`. ../../hack/demo-context.sh; detect_tool; printf '%s|%s|%s' "$LOAD" "$HOST" "$LISTEN"`)
 			cmd.Env = append(strings.Fields(tc.env), "PATH="+bin+":"+os.Getenv("PATH"))
 			if out, err := cmd.CombinedOutput(); err != nil || string(out) != tc.want {
 				t.Errorf("%s: %q, %v; want %q", tc.env, out, err, tc.want)

@@ -14,7 +14,7 @@ import (
 	"github.com/fairlead-dev/fairlead/packaging/internal/releasetest"
 )
 
-// program stands in for the cluster program: it says what it was called with, and whether another
+// program stands in for the cluster program: it prints what it was called with, and whether another
 // Kubernetes was chosen.
 const program = `package main
 

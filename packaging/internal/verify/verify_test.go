@@ -249,7 +249,7 @@ func TestRun_RefusesBadlySignedRelease(t *testing.T) {
 
 func TestCompare_NamesTheClusterAsNotRebuilt(t *testing.T) {
 	t.Parallel()
-	// Of a release whose clone was built without the test cluster, which its checksums.txt lists.
+	// A release whose clone was built without the test cluster, which its checksums.txt lists.
 	with, without := releasetest.Begin(t, "linux/amd64"), releasetest.Begin(t, "linux/amd64")
 	const archive, airgap = "fairlead_0.2.0_cluster_linux_amd64.tar.gz", "fairlead_0.2.0_airgap_linux_amd64.tar.gz"
 	var digests []map[string]string

@@ -33,10 +33,11 @@ type console struct {
 }
 
 func main() {
-	ctx, stop := interrupt.Context(context.Background(), syscall.SIGHUP) // sent when a terminal is closed
-	code := run(ctx, os.Args[1:], processConsole(ctx))
-	stop()
-	os.Exit(code)
+	os.Exit(underServiceManager(func(parent context.Context) int {
+		ctx, stop := interrupt.Context(parent, syscall.SIGHUP) // sent when a terminal is closed
+		defer stop()
+		return run(ctx, os.Args[1:], processConsole(ctx))
+	}))
 }
 
 func processConsole(ctx context.Context) console {

@@ -22,6 +22,13 @@ class Fairlead < Formula
     zsh_completion.install "completions/fairlead.zsh" => "_fairlead"
   end
 
+  service do
+    run [opt_bin/"fairlead", "start", "--all"]
+    keep_alive true
+    log_path var/"log/fairlead.log"
+    error_log_path var/"log/fairlead.log"
+  end
+
   test do
     assert_match version.to_s, shell_output("#{bin}/fairlead --version")
   end

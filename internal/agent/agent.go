@@ -91,7 +91,7 @@ func (a *Agent) connect(run context.Context) error {
 			Address: a.opt.Address, TLS: a.opt.TLS, DialContext: a.opt.DialServer, Hello: a.hello,
 			MaxBackoff: a.opt.MaxBackoff, OnUp: a.onSessionUp, OnDown: a.onSessionDown, OnStream: a.streams.serve,
 			OnRequestLine: a.requestLine, MaxLegs: maxLegs, OnLegs: a.onLegs, Logger: a.opt.Logger,
-			RenewToken: a.opt.RenewToken,
+			RenewToken: a.opt.RenewToken, Authorities: a.opt.Authorities,
 		})
 		err := client.Run(run)
 		a.background.Wait()

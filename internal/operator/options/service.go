@@ -4,6 +4,7 @@
 package options
 
 import (
+	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"net"
@@ -114,6 +115,16 @@ func (o *Session) CheckAddress(c *Checker) {
 		c.Reject("--edge-address", o.EdgeAddress,
 			"give the address of the edge as HOST:PORT; an IPv6 address stands in brackets, [::1]:443")
 	}
+}
+
+// Trust returns how the process verifies the edge, and what learns the authorities that it announces.
+func (o *Session) Trust(c *Credentials) (*tls.Config, *trust.Authorities, error) {
+	host, _, _ := net.SplitHostPort(o.EdgeAddress) // CheckAddress has checked it
+	cfg, authorities, err := trust.Options{CAFile: c.CAFile, Host: host}.Open()
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading the authorities to trust for the edge: %w", err)
+	}
+	return cfg, authorities, nil
 }
 
 // CheckDrain checks how long connections may continue.

@@ -140,6 +140,7 @@ func TestSource_RenewsLeafAtTwoThirdsOfItsLife(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, Options{Dir: dir, Names: names})
+		s.every = 10 * time.Minute
 		first := s.Leaf()
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
@@ -169,6 +170,7 @@ func TestSource_KeepsLeafWhileRenewalFails(t *testing.T) {
 	var log bytes.Buffer
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, Options{Dir: dir, Names: names, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		s.every = 10 * time.Minute
 		first := s.Leaf()
 		must.Succeed(t, os.Rename(dir, dir+".gone"))
 		ctx, cancel := context.WithCancel(t.Context())
@@ -180,7 +182,7 @@ func TestSource_KeepsLeafWhileRenewalFails(t *testing.T) {
 			t.Error("the leaf changed although it could not be written")
 		}
 		must.Succeed(t, os.Rename(dir+".gone", dir))
-		time.Sleep(leafEvery)
+		time.Sleep(s.every)
 		synctest.Wait() // the check wakes at the instant this sleep ends
 		if s.Leaf().Equal(first) {
 			t.Error("renewal did not come back")
@@ -220,11 +222,11 @@ func TestSource_ReloadsCompleteFilePairs(t *testing.T) {
 		t.Fatal("the files are not in service")
 	}
 	writePair(cert, 1)
-	if !s.refresh(time.Now(), false) || !inService(s, 0) {
+	if !s.refresh(t.Context(), time.Now(), false) || !inService(s, 0) {
 		t.Error("half a new pair is in service")
 	}
 	writePair(key, 1)
-	if s.refresh(time.Now(), true) || !inService(s, 1) {
+	if s.refresh(t.Context(), time.Now(), true) || !inService(s, 1) {
 		t.Error("the new pair is not in service")
 	}
 }

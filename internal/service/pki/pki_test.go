@@ -250,3 +250,21 @@ func TestAuthority_SignsOnlyLeavesForTenYears(t *testing.T) {
 		t.Errorf("not an authority for leaves: %+v", ca)
 	}
 }
+
+// TestRotation_FinishesPromotionAfterCrash stops a promotion between its two files.
+func TestRotation_FinishesPromotionAfterCrash(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := open(t, Options{Dir: dir, Names: names})
+	rotation := NewRotation(dir, nil)
+	must.Succeed(t, rotation.AddNext(t.Context(), time.Now()))
+	next, err := rotation.Read(t.Context())
+	must.Succeed(t, err)
+	must.Succeed(t, os.Rename(filepath.Join(dir, nextKeyFile), filepath.Join(dir, caKeyFile)))
+	for name, now := range map[string]*Source{"running": s, "started": open(t, Options{Dir: dir, Names: names})} {
+		now.refresh(t.Context(), time.Now(), false)
+		if !now.CA().Equal(next.Next) || now.Leaf().CheckSignatureFrom(next.Next) != nil {
+			t.Errorf("%s: another authority is in service", name)
+		}
+	}
+}

@@ -62,12 +62,12 @@ func clientOf(s *agentconfig.Settings, key, userAgent string) (*apiclient.Client
 				"there is an API key, but no server to use it with: give --server https://HOST[:PORT], or set %s",
 				agentconfig.EnvServerURL)
 	}
-	tlsConfig, _, err := trustConfig(s)
+	tlsConfig, authorities, err := trustConfig(s)
 	if err != nil {
 		return nil, err
 	}
 	return apiclient.New(apiclient.Options{
-		BaseURL: s.ServerURL.Text, TLS: tlsConfig, APIKey: func() (string, error) {
+		BaseURL: s.ServerURL.Text, TLS: tlsConfig, Authorities: authorities, APIKey: func() (string, error) {
 			return key, nil
 		}, UserAgent: userAgent, Timeout: 10 * time.Second,
 	})

@@ -6,6 +6,7 @@ package service
 import (
 	"context"
 	"log/slog"
+	"net/http"
 	"reflect"
 	"slices"
 	"time"
@@ -62,6 +63,17 @@ func (a *authorities) announce() {
 	a.data.ticketKeys.SetScope(serviceListener, trust.Fingerprint(oldest))
 	a.tunnels.SetAuthorities(der)
 	a.log.Info("clients are told to trust these authorities", "ca_sha256", fingerprints)
+}
+
+// announceTo adds the authorities to answers of the API while there are several: clients of the API
+// have no session.
+func (a *authorities) announceTo(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if all := a.data.certs.Authorities().All(); len(all) > 1 {
+			trust.Announce(w.Header(), all)
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // report records which sessions have clients that do not know the next authority.

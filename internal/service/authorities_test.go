@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead-dev/fairlead/internal/apiclient"
 	"github.com/fairlead-dev/fairlead/internal/service/pki"
 	"github.com/fairlead-dev/fairlead/internal/service/seal"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
@@ -62,16 +63,28 @@ func TestAuthorities_AllReplicasFollow(t *testing.T) {
 			if r.Next != trust.Fingerprint(next.Next) {
 				return false
 			}
-			untold += fmt.Sprint(r.Untold, r.Sessions)
+			untold += fmt.Sprintf("%d%v", r.Untold, r.Sessions)
 		}
 		return untold == "0[]1["+older.ID()+"]" || untold == "1["+older.ID()+"]0[]"
 	})
+	apiConfig, apiLearner, err := trust.Options{CAPEM: pki.EncodeCertificate(before.Current), Host: "127.0.0.1"}.Open()
+	must.Succeed(t, err)
+	api, err := apiclient.New(apiclient.Options{BaseURL: "https://" + all[0].Addrs.Service.String(), TLS: apiConfig,
+		Authorities: apiLearner, APIKey: func() (string, error) { return all[0].APIKey, nil }})
+	must.Succeed(t, err)
+	list := func() {
+		_, err := api.FirstEndpoints(t.Context(), 1)
+		must.Succeed(t, err)
+		api.CloseIdleConnections()
+	}
+	list()
 	must.Succeed(t, rotation.Promote(t.Context()))
 	for i, r := range all {
 		servicetest.Eventually(t, fmt.Sprintf("a certificate of the next authority at replica %d", i), func() bool {
 			return presents(r, next.Next)
 		})
 	}
+	list()
 	must.Succeed(t, rotation.Retire(t.Context()))
 	for _, r := range all { // the client that has learnt trusts both replicas
 		_, err := callTrusting(r, config)

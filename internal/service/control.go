@@ -112,7 +112,7 @@ func (c *controlServer) wireAPI(s *service, ends *certificates) {
 		o.Replicas = c
 	}
 	c.http = &http.Server{
-		Handler: c.closeWhileStopping(withDashboard(c.api, dashboard.New(o))),
+		Handler: c.closeWhileStopping(withDashboard(s.authorities.announceTo(c.api), dashboard.New(o))),
 		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
 			return context.WithValue(ctx, connKey{}, conn)
 		},

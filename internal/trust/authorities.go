@@ -8,11 +8,13 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/base64"
 	"encoding/hex"
 	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -109,6 +111,31 @@ func (a *Authorities) Learn(announced [][]byte) error {
 	a.updateRoots()
 	a.tickets.clear() // of sessions that an authority vouched for that may not be trusted any more
 	return a.keep()
+}
+
+// authorityHeader has an authority that the service announces in each of its values, DER in Base64.
+const authorityHeader = "Fairlead-Authority"
+
+// Announce adds authorities to the header of an answer.
+func Announce(h http.Header, all []*x509.Certificate) {
+	for _, c := range all {
+		h.Add(authorityHeader, base64.StdEncoding.EncodeToString(c.Raw))
+	}
+}
+
+// LearnFrom learns the authorities in the header of an answer, if there are any. What cannot be kept
+// is learnt again by the next process.
+func (a *Authorities) LearnFrom(h http.Header) {
+	if !a.Learns() || len(h.Values(authorityHeader)) == 0 {
+		return
+	}
+	var all [][]byte
+	for _, text := range h.Values(authorityHeader) {
+		if der, err := base64.StdEncoding.DecodeString(text); err == nil {
+			all = append(all, der)
+		}
+	}
+	_ = a.Learn(all)
 }
 
 func newest(all []*x509.Certificate) (made time.Time) {

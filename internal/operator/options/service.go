@@ -88,12 +88,16 @@ func (o *API) Check(c *Checker) {
 func (o *API) Client(
 	program string, credential serviceaccounttoken.Credential,
 ) (*apiclient.Client, apiclient.Options, error) {
-	tls, err := trust.Options{CAFile: o.CAFile}.ClientConfig()
+	host := ""
+	if u, err := account.ParseServerURL("--api-url", o.APIURL); err == nil {
+		host = u.Hostname()
+	}
+	tls, authorities, err := trust.Options{CAFile: o.CAFile, Host: host}.Open()
 	if err != nil {
 		return nil, apiclient.Options{}, fmt.Errorf("reading the authorities to trust for the account's API: %w", err)
 	}
-	made := apiclient.Options{BaseURL: o.APIURL, TLS: tls, VersionHeader: o.VersionHeader, APIKey: credential.Read,
-		UserAgent: program + "/" + version.String()}
+	made := apiclient.Options{BaseURL: o.APIURL, TLS: tls, Authorities: authorities,
+		VersionHeader: o.VersionHeader, APIKey: credential.Read, UserAgent: program + "/" + version.String()}
 	api, err := apiclient.New(made)
 	if err != nil {
 		return nil, made, fmt.Errorf("preparing the client of the account: %w", err)

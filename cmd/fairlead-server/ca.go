@@ -18,14 +18,12 @@ import (
 )
 
 const caHelp = `Print the certificate of the service's own authority in PEM form, for --ca-file of the agent and
-api.caBundle of the chart. Its fingerprint, for --ca-sha256, goes to standard error. If there is a next
-authority, its certificate and fingerprint follow: new clients trust both.
-
-The authority is replaced in three steps, beside the running service, and without a restart:
-  fairlead-server ca next       # makes the next one; agents and forwarders are told of it
-  fairlead-server ca show       # who has not been told yet?
-  fairlead-server ca promote    # a day later: the service presents a certificate of the next one
-  fairlead-server ca retire     # then: the one before is trusted no more`
+api.caBundle of the chart, and that of the next one, if there is one. Fingerprints, for --ca-sha256, go
+to standard error. The authority is replaced beside the running service, in this order:
+  fairlead-server ca next       # agents and forwarders learn the next one
+  fairlead-server ca show       # who has not been told?
+  fairlead-server ca promote    # a day later: it is in service
+  fairlead-server ca retire     # the one before is trusted no more`
 
 func newCA(c console, at *dataLocation) *cobra.Command {
 	cmd := &cobra.Command{

@@ -50,7 +50,7 @@ func (a authorityJSON) row() []string {
 
 func newCAShow(c console, at *dataLocation) *cobra.Command {
 	return newList(c, at, listCommand{
-		use: "show", args: arguments(), example: "  fairlead-server ca show\n  fairlead-server ca show -o json",
+		use: "show", args: arguments(), example: "  fairlead-server ca show",
 		short:   "Show the service's own authorities: the one in service, the next one, and the one before",
 		heading: []string{"STATE", "MADE (UTC)", "EXPIRES", "SESSIONS UNTOLD", "CA-SHA256"},
 	}, func(ctx context.Context, st *store.Store, _ []string) ([]authorityJSON, error) {
@@ -115,13 +115,10 @@ func newCANext(c console, at *dataLocation) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "next",
 		Short: "Make the next authority, and tell agents and forwarders of it",
-		Long: `Make the next authority beside the one in service. The running service tells agents, forwarders and
-exporters of it within seconds, over sessions whose certificate the present authority vouches for, and
-clients that connect later as they come. They trust both from then on: an agent keeps that for its
-restarts. All other clients are given both certificates, as ` + "`fairlead-server ca`" + ` prints them.`,
-		Example: `  fairlead-server ca next
-  fairlead-server ca next --database-url-file /etc/fairlead/database-url --secret-key-file /etc/fairlead/secret-key`,
-		Args: arguments(),
+		Long: `Make the next authority. Within seconds the running service tells agents, forwarders and exporters
+of it, who trust both from then on. Give other clients both certificates: ` + "`fairlead-server ca`" + `.`,
+		Example: `  fairlead-server ca next --database-url-file /etc/fairlead/database-url --secret-key-file /etc/fairlead/secret-key`,
+		Args:    arguments(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			databaseURL, err := at.databaseURL()
 			if err != nil {
@@ -143,7 +140,7 @@ restarts. All other clients are given both certificates, as ` + "`fairlead-serve
 		},
 	}
 	cmd.Flags().StringVar(&keyFile, "secret-key-file", "",
-		"`FILE` with the server's secret key, which seals the authority's key in PostgreSQL")
+		"`FILE` with the server's secret key, for PostgreSQL")
 	return cmd
 }
 
@@ -178,11 +175,8 @@ func newCAPromote(c console, at *dataLocation) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "promote",
 		Short: "Put the next authority into service",
-		Long: `Put the next authority into service: within seconds the running service presents a certificate of it.
-Connections stay. The authority before is trusted until ` + "`fairlead-server ca retire`" + `, and its key is deleted.
-
-It is refused until the next authority is a day old, and while a session's client was not told of it:
-such a client would be cut off until it is given the new certificate.`,
+		Long: `Put the next authority into service: within seconds the server presents a certificate of it, and
+connections stay. Refused until it is a day old, and while a session's client was not told of it.`,
 		Example: "  fairlead-server ca promote\n  fairlead-server ca promote --force    # the key has leaked",
 		Args:    arguments(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -191,7 +185,7 @@ such a client would be cut off until it is given the new certificate.`,
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&force, "force", false, "promote it although clients are cut off")
+	cmd.Flags().BoolVar(&force, "force", false, "although clients are cut off")
 	return cmd
 }
 
@@ -251,9 +245,8 @@ func newCARetire(c console, at *dataLocation) *cobra.Command {
 	return &cobra.Command{
 		Use:   "retire",
 		Short: "End the trust in the authority that was in service before",
-		Long: `End the trust in the authority that was in service before the last promotion: clients forget it if they
-have learnt it, and TLS sessions of before are not resumed. What a client was given stays: replace the
-file of --ca-file, the fingerprint of --ca-sha256 and api.caBundle.`,
+		Long: `End the trust in the authority before: clients forget it if they have learnt it, and its TLS sessions
+are not resumed. What a client was given stays: replace its file, fingerprint or api.caBundle.`,
 		Example: "  fairlead-server ca retire",
 		Args:    arguments(),
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -187,14 +187,17 @@ func TestSession_TriesTokenThatReplacedRevokedOne(t *testing.T) {
 	var token atomic.Pointer[string]
 	write := func(s string) { token.Store(&s) }
 	write("flt_first")
-	svc := newService(t).start()
+	svc := newService(t)
+	var presented atomic.Pointer[string]
+	svc.hello = func(h tunnel.Hello) error { presented.Store(&h.Token); return nil }
+	svc.start()
 	r := run(t, svc, "8080", func(o *agent.Options) { o.Token = func() string { return *token.Load() } })
 	s := receive(t, svc.bound, "session")
 	next[agent.Online](r)
 	write("flt_second")
 	s.Stop(tunnel.CodeTokenRevoked, "deleted")
 	s = receive(t, svc.bound, "session with the second token")
-	if got := s.Hello().Token; got != "flt_second" {
+	if got := *presented.Load(); got != "flt_second" {
 		t.Errorf("presented %q", got)
 	}
 	next[agent.Online](r)

@@ -109,7 +109,7 @@ func (a *Authorities) Learn(announced [][]byte) error {
 	}
 	a.learnt = learnt
 	a.updateRoots()
-	a.tickets.clear() // of sessions that an authority vouched for that may not be trusted any more
+	a.tickets.clear() // the authority that vouched for their sessions may be trusted no more
 	return a.keep()
 }
 

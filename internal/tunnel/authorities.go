@@ -14,17 +14,6 @@ type Learner interface {
 	Learn(authorities [][]byte) error
 }
 
-func (c *Client) learns() bool { return c.cfg.Authorities != nil && c.cfg.Authorities.Learns() }
-
-func (c *Client) learn(announced [][]byte) {
-	if len(announced) == 0 || !c.learns() {
-		return
-	}
-	if err := c.cfg.Authorities.Learn(announced); err != nil {
-		c.cfg.Logger.Warn("the certificate authorities that the server announced are not kept", "error", err)
-	}
-}
-
 // authorities are what the Server announces; the Server's mutex guards them.
 type authorities struct {
 	der     [][]byte // der is not changed in place.

@@ -250,6 +250,17 @@ func (c *Client) handleMessage(l *link, m *message) error {
 	return nil
 }
 
+func (c *Client) learns() bool { return c.cfg.Authorities != nil && c.cfg.Authorities.Learns() }
+
+func (c *Client) learn(announced [][]byte) {
+	if len(announced) == 0 || !c.learns() {
+		return
+	}
+	if err := c.cfg.Authorities.Learn(announced); err != nil {
+		c.cfg.Logger.Warn("the certificate authorities that the server announced are not kept", "error", err)
+	}
+}
+
 func (c *Client) handleRequestLine(line RequestLine) {
 	if c.cfg.OnRequestLine != nil {
 		c.cfg.OnRequestLine(line)

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -18,7 +19,7 @@ import (
 func TestCA_ReplacesAuthority(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	served(t, dir)
+	log, _ := served(t, dir)
 	refused := func(want string, args ...string) {
 		t.Helper()
 		code, _, errs := command(t, append(args, "--data-dir", dir)...)
@@ -53,8 +54,9 @@ func TestCA_ReplacesAuthority(t *testing.T) {
 		}
 	}
 	refused("`fairlead-server ca promote` puts it into service", "ca", "next")
+	var shown []authorityJSON
 	wait.Until(t, "the announcement", func() bool {
-		_, shown := states()
+		_, shown = states()
 		return len(shown) == 2 && shown[1].Untold != nil && *shown[1].Untold == 0
 	})
 	refused("clients that are not connected have until", "ca", "promote")
@@ -65,6 +67,14 @@ func TestCA_ReplacesAuthority(t *testing.T) {
 	if all, _ := states(); all != "current retiring " {
 		t.Errorf("after the promotion there are %s", all)
 	}
+	bundle := filepath.Join(t.TempDir(), "both.crt") // a file with several, which a client was given in time
+	must.Succeed(t, os.WriteFile(bundle, []byte(both), 0o600))
+	address := regexp.MustCompile(`"addr":"[^"]*:(\d+)"`).FindStringSubmatch(log.String())
+	ok(t, "healthcheck", "--url", "https://localhost:"+address[1], "--ca-file", bundle)
+	wait.Until(t, "a certificate of the promoted authority", func() bool {
+		code, _, _ := command(t, "healthcheck", "--url", "https://localhost:"+address[1], "--ca-sha256", shown[1].SHA256)
+		return code == 0
+	})
 	if now := printed("ca"); now+first == both || first+now != both {
 		t.Errorf("`ca` prints %s", now)
 	}

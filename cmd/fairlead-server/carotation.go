@@ -117,7 +117,8 @@ func newCANext(c console, at *dataLocation) *cobra.Command {
 		Short: "Make the next authority, and tell agents and forwarders of it",
 		Long: `Make the next authority. Within seconds the running service tells agents, forwarders and exporters
 of it, who trust both from then on. Give other clients both certificates: ` + "`fairlead-server ca`" + `.`,
-		Example: `  fairlead-server ca next --database-url-file /etc/fairlead/database-url --secret-key-file /etc/fairlead/secret-key`,
+		Example: `  fairlead-server ca next
+  fairlead-server ca next --database-url-file /etc/fairlead/db-url --secret-key-file /etc/fairlead/secret-key`,
 		Args:    arguments(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			databaseURL, err := at.databaseURL()

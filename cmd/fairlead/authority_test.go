@@ -88,7 +88,10 @@ func TestAuthority_ReplacedUnderTraffic(t *testing.T) {
 		return only(all.Current), only(all.Retiring)
 	}
 	trustsNew, trustsOld := fresh()
-	wait.Until(t, "a certificate of the next authority", func() bool { _, err := handshake(t, r, trustsNew); return err == nil })
+	wait.Until(t, "a certificate of the next authority", func() bool {
+		_, err := handshake(t, r, trustsNew)
+		return err == nil
+	})
 	if _, err := handshake(t, r, trustsOld); trust.ProblemOf(err) != trust.UnknownAuthority {
 		t.Errorf("a client that trusts the old authority only: %v", err)
 	}

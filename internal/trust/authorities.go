@@ -76,10 +76,7 @@ func (o Options) Open() (*tls.Config, *Authorities, error) {
 	// VerifyConnection verifies chain and host name instead, with what is trusted by then.
 	cfg.InsecureSkipVerify = true
 	cfg.VerifyConnection = func(cs tls.ConnectionState) error {
-		if cs.ServerName == "" { // the host is an IP address
-			cs.ServerName = a.host
-		}
-		return verify(cs, a.roots.Load(), a.pin)
+		return verify(cs, a.host, a.roots.Load(), a.pin)
 	}
 	return cfg, a, nil
 }

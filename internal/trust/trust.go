@@ -8,6 +8,7 @@
 package trust
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"crypto/subtle"
 	"crypto/tls"
@@ -27,7 +28,7 @@ type Options struct {
 	CAPEM    []byte // content of a PEM file
 	CASHA256 string // hex SHA-256 of the SubjectPublicKeyInfo of the CA; colons and case do not matter
 
-	Host string // Host is the service's name or IP address, for Open.
+	Host string // Host is the service's name or IP address; without it, an IP address is not verified with CASHA256.
 	Keep string // Keep is the directory that keeps what Open's client learns; "" = it is not kept.
 }
 
@@ -53,7 +54,9 @@ func (o Options) ClientConfig() (*tls.Config, error) {
 		}
 		// VerifyConnection below verifies the chain to the pinned CA and the host name instead
 		cfg.InsecureSkipVerify = true
-		cfg.VerifyConnection = func(cs tls.ConnectionState) error { return verify(cs, x509.NewCertPool(), want) }
+		cfg.VerifyConnection = func(cs tls.ConnectionState) error {
+			return verify(cs, o.Host, x509.NewCertPool(), want)
+		}
 	}
 	return cfg, nil
 }
@@ -110,8 +113,9 @@ func (o Options) readRoots() (*x509.CertPool, error) {
 var ErrPin = errors.New("no certificate authority in its chain has the fingerprint given as ca-sha256")
 
 // verify verifies the host name, and the presented chain up to one of roots or, with a pin, to the one
-// presented certificate whose key has that fingerprint.
-func verify(cs tls.ConnectionState, roots *x509.CertPool, pin []byte) error {
+// presented certificate whose key has that fingerprint. host is for a state that names none: the
+// host is an IP address then.
+func verify(cs tls.ConnectionState, host string, roots *x509.CertPool, pin []byte) error {
 	if len(cs.PeerCertificates) == 0 {
 		return errors.New("verifying server: it presented no certificate")
 	}
@@ -126,7 +130,7 @@ func verify(cs tls.ConnectionState, roots *x509.CertPool, pin []byte) error {
 		}
 		intermediates.AddCert(c)
 	}
-	_, err := cs.PeerCertificates[0].Verify(x509.VerifyOptions{DNSName: cs.ServerName, Roots: roots,
+	_, err := cs.PeerCertificates[0].Verify(x509.VerifyOptions{DNSName: cmp.Or(cs.ServerName, host), Roots: roots,
 		Intermediates: intermediates})
 	var unknown x509.UnknownAuthorityError
 	switch {

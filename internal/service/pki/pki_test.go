@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -265,6 +266,28 @@ func TestRotation_FinishesPromotionAfterCrash(t *testing.T) {
 		now.refresh(t.Context(), time.Now(), false)
 		if !now.CA().Equal(next.Next) || now.Leaf().CheckSignatureFrom(next.Next) != nil {
 			t.Errorf("%s: another authority is in service", name)
+		}
+	}
+}
+
+// TestRotation_GivesFilesToServer holds that a server whose user is not root can read what root's
+// command has made.
+func TestRotation_GivesFilesToServer(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("only root gives files away")
+	}
+	dir := t.TempDir()
+	open(t, Options{Dir: dir, Names: names})
+	must.Succeed(t, os.Chown(filepath.Join(dir, caKeyFile), 4711, 4712))
+	rotation := NewRotation(dir, nil)
+	must.Succeed(t, rotation.AddNext(t.Context(), time.Now()))
+	must.Succeed(t, rotation.Promote(t.Context()))
+	for _, file := range []string{caKeyFile, caCertFile, retiringCertFile} {
+		info, err := os.Stat(filepath.Join(dir, file))
+		must.Succeed(t, err)
+		if of := info.Sys().(*syscall.Stat_t); of.Uid != 4711 || of.Gid != 4712 {
+			t.Errorf("%s is of %d:%d", file, of.Uid, of.Gid)
 		}
 	}
 }

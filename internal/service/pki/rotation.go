@@ -154,7 +154,8 @@ func (d fileRotation) Promote(ctx context.Context) error {
 	if err := writeFile(d.path(retiringCertFile), EncodeCertificate(all.Current), 0o644); err != nil {
 		return err
 	}
-	if err := errors.Join(d.giveToServer(retiringCertFile), os.Rename(d.path(nextKeyFile), d.path(caKeyFile))); err != nil {
+	err = errors.Join(d.giveToServer(retiringCertFile), os.Rename(d.path(nextKeyFile), d.path(caKeyFile)))
+	if err != nil {
 		return fmt.Errorf("replacing the key of the certificate authority: %w", err)
 	}
 	key, err := loadKey(d.path(caKeyFile))

@@ -6,8 +6,9 @@
 //
 // What comes in: the secret key and the tls.Config of each listener. What goes out: hooks in that
 // config. For TLS 1.3 a key is derived for each listener and UTC day, which stays valid through the
-// next day unless the listener's scope changes. TLS 1.3 agrees on fresh keys when it resumes, so that the secret key opens nothing that
-// was recorded. TLS 1.2 does not; its tickets are sealed with random keys of the process.
+// next day unless the listener's scope changes. TLS 1.3 agrees on fresh keys when it resumes, so that
+// the secret key opens nothing that was recorded. TLS 1.2 does not; its tickets are sealed with
+// random keys of the process.
 package ticketkeys
 
 import (

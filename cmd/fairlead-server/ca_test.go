@@ -72,7 +72,8 @@ func TestCA_ReplacesAuthority(t *testing.T) {
 	address := regexp.MustCompile(`"addr":"[^"]*:(\d+)"`).FindStringSubmatch(log.String())
 	ok(t, "healthcheck", "--url", "https://localhost:"+address[1], "--ca-file", bundle)
 	wait.Until(t, "a certificate of the promoted authority", func() bool {
-		code, _, _ := command(t, "healthcheck", "--url", "https://localhost:"+address[1], "--ca-sha256", shown[1].SHA256)
+		code, _, _ := command(t, "healthcheck", "--url", "https://localhost:"+address[1],
+			"--ca-sha256", shown[1].SHA256)
 		return code == 0
 	})
 	if now := printed("ca"); now+first == both || first+now != both {

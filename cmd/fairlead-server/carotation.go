@@ -119,7 +119,7 @@ func newCANext(c console, at *dataLocation) *cobra.Command {
 of it, who trust both from then on. Give other clients both certificates: ` + "`fairlead-server ca`" + `.`,
 		Example: `  fairlead-server ca next
   fairlead-server ca next --database-url-file /etc/fairlead/db-url --secret-key-file /etc/fairlead/secret-key`,
-		Args:    arguments(),
+		Args: arguments(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			databaseURL, err := at.databaseURL()
 			if err != nil {
@@ -154,8 +154,8 @@ func addNext(ctx context.Context, c console, r pki.Rotation, st *store.Store, ke
 	err := r.AddNext(ctx, time.Now())
 	switch {
 	case errors.Is(err, pki.ErrHasNext):
-		return fmt.Errorf("%w: `fairlead-server ca show` shows it, and `fairlead-server ca promote` puts it into service",
-			err)
+		return fmt.Errorf("%w: `fairlead-server ca show` shows it, and `fairlead-server ca promote` puts it into "+
+			"service", err)
 	case errors.Is(err, pki.ErrHasRetiring):
 		return fmt.Errorf("%w: `fairlead-server ca retire` ends that, then make the next one", err)
 	case err != nil:
@@ -205,8 +205,8 @@ func promote(ctx context.Context, c console, r pki.Rotation, st *store.Store, fo
 	reasons := strings.Join(cutOff(all.Next, reports, time.Now()), "; ")
 	switch {
 	case reasons != "" && !force:
-		return fmt.Errorf("the next authority is not promoted, as clients would be cut off: %s. --force promotes it all "+
-			"the same", reasons)
+		return fmt.Errorf("the next authority is not promoted, as clients would be cut off: %s. --force promotes it "+
+			"all the same", reasons)
 	case reasons != "":
 		_, _ = fmt.Fprintf(c.err, "Warning: clients are cut off until they trust the new authority: %s.\n", reasons)
 	}
@@ -224,8 +224,8 @@ func cutOff(next *x509.Certificate, reports []store.AuthorityReport, now time.Ti
 	var sessions []string
 	for _, r := range reports {
 		if r.Next != trust.Fingerprint(next) {
-			reasons = append(reasons, strings.TrimSpace("the server "+r.ServerID)+" has not announced it: it is stopped, "+
-				"of an older version, or needs a few seconds")
+			reasons = append(reasons, strings.TrimSpace("the server "+r.ServerID)+" has not announced it: it is "+
+				"stopped, of an older version, or needs a few seconds")
 		} else if r.Untold > 0 {
 			sessions = append(sessions, r.Sessions...)
 		}
@@ -236,8 +236,8 @@ func cutOff(next *x509.Certificate, reports []store.AuthorityReport, now time.Ti
 			" do not learn authorities: update them, or give them the new certificate")
 	}
 	if ready := pki.MadeAt(next).Add(announceTime); now.Before(ready) {
-		reasons = append(reasons, fmt.Sprintf("it was made on %s UTC, and clients that are not connected have until %s "+
-			"to learn it", date(pki.MadeAt(next)), date(ready)))
+		reasons = append(reasons, fmt.Sprintf("it was made on %s UTC, and clients that are not connected have until "+
+			"%s to learn it", date(pki.MadeAt(next)), date(ready)))
 	}
 	return reasons
 }
@@ -259,8 +259,8 @@ are not resumed. What a client was given stays: replace its file, fingerprint or
 				if err != nil {
 					return err
 				}
-				_, err = fmt.Fprintln(c.out, "retired the authority before; give `fairlead-server ca` to clients that were "+
-					"given its certificate")
+				_, err = fmt.Fprintln(c.out, "retired the authority before; give `fairlead-server ca` to clients "+
+					"that were given its certificate")
 				return err
 			})
 		},

@@ -147,9 +147,13 @@ func (d fileRotation) Promote(ctx context.Context) error {
 	case all.Next == nil:
 		return ErrNoNext
 	}
-	if key, err := loadKey(d.path(nextKeyFile)); err != nil || !key.PublicKey.Equal(all.Next.PublicKey) {
-		return fmt.Errorf("%s is not the key of %s: remove both, and make another next authority (%v)",
-			d.path(nextKeyFile), nextCertFile, err)
+	key, err := loadKey(d.path(nextKeyFile))
+	if err == nil && !key.PublicKey.Equal(all.Next.PublicKey) {
+		err = errors.New("it belongs to another certificate")
+	}
+	if err != nil {
+		return fmt.Errorf("reading %s (remove it and %s, and make another next authority): %w", d.path(nextKeyFile),
+			nextCertFile, err)
 	}
 	if err := writeFile(d.path(retiringCertFile), EncodeCertificate(all.Current), 0o644); err != nil {
 		return err
@@ -158,10 +162,7 @@ func (d fileRotation) Promote(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("replacing the key of the certificate authority: %w", err)
 	}
-	key, err := loadKey(d.path(caKeyFile))
-	if err == nil {
-		_, err = finishPromotion(string(d), key)
-	}
+	_, err = finishPromotion(string(d), key)
 	return err
 }
 

@@ -58,7 +58,7 @@ func NewClient(opts ...ClientOption) (*Client, error) {
 	if err != nil {
 		return nil, publicError(err)
 	}
-	api, err := apiclient.New(apiclient.Options{BaseURL: s.url.String(), TLS: s.tls,
+	api, err := apiclient.New(apiclient.Options{BaseURL: s.url.String(), TLS: s.tls, Authorities: s.learns,
 		APIKey: func() (string, error) { return key, nil }, UserAgent: "fairlead-sdk/" + version.String()})
 	if err != nil {
 		return nil, publicError(err)

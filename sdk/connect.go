@@ -24,6 +24,7 @@ import (
 type server struct {
 	url      *url.URL
 	tls      *tls.Config
+	learns   *trust.Authorities
 	settings *agentconfig.Settings
 }
 
@@ -43,7 +44,10 @@ func (o *connectionOptions) resolve() (*server, error) {
 	if o.roots != nil {
 		given = trust.Options{}
 	}
-	config, noTrust := given.ClientConfig()
+	if at != nil {
+		given.Host = at.Hostname()
+	}
+	config, authorities, noTrust := given.Open()
 	if noTrust != nil {
 		noTrust = fmt.Errorf("reading the authorities to trust: %w", noTrust)
 	}
@@ -53,7 +57,7 @@ func (o *connectionOptions) resolve() (*server, error) {
 	if o.roots != nil {
 		config.RootCAs = o.roots
 	}
-	return &server{url: at, tls: config, settings: s}, nil
+	return &server{url: at, tls: config, learns: authorities, settings: s}, nil
 }
 
 // agentOptions returns the options of the agent that serves the endpoint.
@@ -81,6 +85,7 @@ func (o *endpointOptions) agentOptions() (agent.Options, error) {
 		a.Token = s.settings.Authtoken
 	}
 	a.Server, a.Address, a.TLS = s.url.String(), account.ServerAddress(s.url), s.tls
+	a.Authorities = s.learns
 	a.InstanceID, a.Logger = agentconfig.NewInstance().ID, o.log()
 	return a, nil
 }

@@ -127,7 +127,9 @@ func (h *healthcheck) run(ctx context.Context, base *url.URL) (*x509.Certificate
 }
 
 func (h *healthcheck) tls(host string) (*tls.Config, error) {
-	config, err := h.trust.ClientConfig()
+	o := h.trust
+	o.Host = host
+	config, err := o.ClientConfig()
 	if err != nil {
 		return nil, cli.Usagef("%v", err)
 	}

@@ -12,11 +12,17 @@ import (
 	"strings"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/seal"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
 )
 
 // withStore calls do with an existing store; a server may use it at the same time.
 func withStore(ctx context.Context, at *dataLocation, do func(*store.Store) error) (err error) {
+	return withKeyedStore(ctx, at, nil, do)
+}
+
+// withKeyedStore is withStore for what needs the secret key.
+func withKeyedStore(ctx context.Context, at *dataLocation, key *seal.Key, do func(*store.Store) error) (err error) {
 	databaseURL, err := at.databaseURL()
 	if err != nil {
 		return err
@@ -27,7 +33,7 @@ func withStore(ctx context.Context, at *dataLocation, do func(*store.Store) erro
 				"makes it",
 			at.dataDir)
 	}
-	st, err := store.Open(ctx, store.Options{DataDir: at.dataDir, DatabaseURL: databaseURL})
+	st, err := store.Open(ctx, store.Options{DataDir: at.dataDir, DatabaseURL: databaseURL, Key: key})
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agent/agentconfig"
 	"github.com/fairlead-dev/fairlead/internal/apiclient"
 	"github.com/fairlead-dev/fairlead/internal/cli"
@@ -61,22 +62,27 @@ func clientOf(s *agentconfig.Settings, key, userAgent string) (*apiclient.Client
 				"there is an API key, but no server to use it with: give --server https://HOST[:PORT], or set %s",
 				agentconfig.EnvServerURL)
 	}
-	tlsConfig, err := trustConfig(s)
+	tlsConfig, authorities, err := trustConfig(s)
 	if err != nil {
 		return nil, err
 	}
 	return apiclient.New(apiclient.Options{
-		BaseURL: s.ServerURL.Text, TLS: tlsConfig, APIKey: func() (string, error) {
+		BaseURL: s.ServerURL.Text, TLS: tlsConfig, Authorities: authorities, APIKey: func() (string, error) {
 			return key, nil
 		}, UserAgent: userAgent, Timeout: 10 * time.Second,
 	})
 }
 
-// trustConfig returns what the settings make of the server's authority.
-func trustConfig(s *agentconfig.Settings) (*tls.Config, error) {
-	config, err := trust.Options{CAFile: s.CAFile.Text, CASHA256: s.CASHA256.Text}.ClientConfig()
-	if err != nil {
-		return nil, cli.Usagef("%s: %v", trustSource(s), err)
+// trustConfig returns what the settings, and what an agent has learnt here, make of the server's
+// authority, and what learns further ones.
+func trustConfig(s *agentconfig.Settings) (*tls.Config, *trust.Authorities, error) {
+	o := trust.Options{CAFile: s.CAFile.Text, CASHA256: s.CASHA256.Text, Keep: s.StateDir}
+	if server, err := account.ParseServerURL(s.ServerURL.Source, s.ServerURL.Text); err == nil {
+		o.Host = server.Hostname()
 	}
-	return config, nil
+	config, authorities, err := o.Open()
+	if err != nil {
+		return nil, nil, cli.Usagef("%s: %v", trustSource(s), err)
+	}
+	return config, authorities, nil
 }

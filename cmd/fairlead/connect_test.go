@@ -36,9 +36,15 @@ type runningCommand struct {
 // runWith runs a command line with the service and the authtoken until the test ends.
 func runWith(t *testing.T, r *servicetest.Server, token string, args ...string) *runningCommand {
 	t.Helper()
+	return runAt(t, t.TempDir(), r, token, args...)
+}
+
+// runAt is runWith in a home directory.
+func runAt(t *testing.T, home string, r *servicetest.Server, token string, args ...string) *runningCommand {
+	t.Helper()
 	c := &runningCommand{t: t, out: &logbuffer.Buffer{}, err: &logbuffer.Buffer{}, code: make(chan int, 1)}
 	ctx, cancel := context.WithCancel(context.Background())
-	env := map[string]string{"HOME": t.TempDir(), agentconfig.EnvAuthtoken: token,
+	env := map[string]string{"HOME": home, agentconfig.EnvAuthtoken: token,
 		agentconfig.EnvServerURL: "https://" + r.Addrs.Service.String(), agentconfig.EnvCASHA256: r.Addrs.CAFingerprint}
 	done := make(chan struct{})
 	go func() {

@@ -73,12 +73,13 @@ func connectionOptions(s *agentconfig.Settings) (agent.Options, error) {
 	if s.AuthtokenSource() == "" {
 		noToken = &agentconfig.CredentialError{Msg: "no authtoken is configured: " + agentconfig.AuthtokenHint}
 	}
-	tlsConfig, noTrust := trustConfig(s)
+	tlsConfig, authorities, noTrust := trustConfig(s)
 	if err := errors.Join(noServer, noToken, noTrust); err != nil {
 		return agent.Options{}, asUsageErrors(err)
 	}
 	return agent.Options{ServerOptions: agent.ServerOptions{Server: server.String(),
-		Address: account.ServerAddress(server), TLS: tlsConfig, Token: s.Authtoken}}, nil
+		Address: account.ServerAddress(server), TLS: tlsConfig, Authorities: authorities,
+		Token: s.Authtoken}}, nil
 }
 
 func serverURL(s *agentconfig.Settings) (*url.URL, error) {

@@ -167,7 +167,7 @@ func (s *status) checkAddress(context.Context) path.Hop {
 
 func (s *status) checkAuthority(context.Context) path.Hop {
 	var err error
-	if s.o.TLS, err = trustConfig(s.settings); err != nil {
+	if s.o.TLS, _, err = trustConfig(s.settings); err != nil {
 		return path.Brokenf("correct the setting", "%v", err)
 	}
 	if trustSource(s.settings) == "" {

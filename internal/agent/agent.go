@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
@@ -24,6 +25,7 @@ type Agent struct {
 	upstreams *upstreamWatch
 	streams   *streamServer
 	binder    *binder
+	presented atomic.Pointer[string] // presented is the authtoken of the last hello.
 	// background has the goroutines of sessions that run does not wait for: binds, drains of
 	// removed endpoints, measurements, reports.
 	background sync.WaitGroup
@@ -91,7 +93,7 @@ func (a *Agent) connect(run context.Context) error {
 			Address: a.opt.Address, TLS: a.opt.TLS, DialContext: a.opt.DialServer, Hello: a.hello,
 			MaxBackoff: a.opt.MaxBackoff, OnUp: a.onSessionUp, OnDown: a.onSessionDown, OnStream: a.streams.serve,
 			OnRequestLine: a.requestLine, MaxLegs: maxLegs, OnLegs: a.onLegs, Logger: a.opt.Logger,
-			RenewToken: a.opt.RenewToken,
+			RenewToken: a.opt.RenewToken, Authorities: a.opt.Authorities,
 		})
 		err := client.Run(run)
 		a.background.Wait()
@@ -102,6 +104,8 @@ func (a *Agent) connect(run context.Context) error {
 		several := a.opt.KeepRunning || len(a.endpoints.infos()) > 1
 		var wait time.Duration
 		switch losesOne := wasUp && several && codeOf(err) == tunnel.CodeForbidden; {
+		case run.Err() == nil && a.hasNewerToken(err):
+			continue
 		case run.Err() != nil, !losesOne && !a.opt.KeepRunning:
 			return err
 		case !losesOne:
@@ -112,6 +116,13 @@ func (a *Agent) connect(run context.Context) error {
 			return nil
 		}
 	}
+}
+
+// hasNewerToken reports whether the server refused an authtoken in whose place there is another one by
+// now. A new one is tried once.
+func (a *Agent) hasNewerToken(err error) bool {
+	code := codeOf(err)
+	return (code == tunnel.CodeTokenRevoked || code == tunnel.CodeBadToken) && a.opt.Token() != *a.presented.Load()
 }
 
 // finalError returns why the client stopped by itself.
@@ -136,7 +147,9 @@ func (a *Agent) endpointsName() string {
 }
 
 func (a *Agent) hello() tunnel.Hello {
-	return tunnel.Hello{Role: tunnel.RoleAgent, Token: a.opt.Token(), ClientVersion: version.String(),
+	token := a.opt.Token()
+	a.presented.Store(&token)
+	return tunnel.Hello{Role: tunnel.RoleAgent, Token: token, ClientVersion: version.String(),
 		OS: runtime.GOOS + "/" + runtime.GOARCH, InstanceID: a.opt.InstanceID, ClusterUID: a.opt.ClusterUID}
 }
 

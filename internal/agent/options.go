@@ -41,10 +41,12 @@ type Options struct {
 
 // ServerOptions say how the agent connects to the server.
 type ServerOptions struct {
-	Server  string        // https://host:port, for messages
-	Address string        // host:port of the server
-	TLS     *tls.Config   // from internal/trust
-	Token   func() string // the authtoken; called for every session
+	Server  string      // https://host:port, for messages
+	Address string      // host:port of the server
+	TLS     *tls.Config // from internal/trust
+	// Authorities learns those that the server announces; nil = none.
+	Authorities *trust.Authorities
+	Token       func() string // the authtoken; called for every session
 	// RenewToken makes live sessions present what Token returns when that has changed: for tokens
 	// that expire, of which the next one is the same subject's.
 	RenewToken bool

@@ -180,6 +180,31 @@ func TestFailure_SessionStopped(t *testing.T) {
 	}
 }
 
+// TestSession_TriesTokenThatReplacedRevokedOne holds that an agent whose authtoken is deleted after its
+// file got another one goes on with that, and ends when that one is deleted, too.
+func TestSession_TriesTokenThatReplacedRevokedOne(t *testing.T) {
+	t.Parallel()
+	var token atomic.Pointer[string]
+	write := func(s string) { token.Store(&s) }
+	write("flt_first")
+	svc := newService(t)
+	var presented atomic.Pointer[string]
+	svc.hello = func(h tunnel.Hello) error { presented.Store(&h.Token); return nil }
+	svc.start()
+	r := run(t, svc, "8080", func(o *agent.Options) { o.Token = func() string { return *token.Load() } })
+	s := receive(t, svc.bound, "session")
+	next[agent.Online](r)
+	write("flt_second")
+	s.Stop(tunnel.CodeTokenRevoked, "deleted")
+	s = receive(t, svc.bound, "session with the second token")
+	if got := *presented.Load(); got != "flt_second" {
+		t.Errorf("presented %q", got)
+	}
+	next[agent.Online](r)
+	s.Stop(tunnel.CodeTokenRevoked, "deleted, too")
+	wantFailure(t, r.end(), agent.ReasonCredentials, "deleted, too")
+}
+
 func TestBind_RetriesTemporaryErrors(t *testing.T) {
 	t.Parallel()
 	for _, code := range []tunnel.Code{tunnel.CodeUnavailable, tunnel.CodeInternal, tunnel.CodeRateLimited,

@@ -29,6 +29,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/printable"
+	"github.com/fairlead-dev/fairlead/internal/trust"
 	"github.com/fairlead-dev/fairlead/internal/tunnel/connectproxy"
 )
 
@@ -50,6 +51,7 @@ type Options struct {
 	BaseURL          string                 // https://HOST[:PORT]
 	APIKey           func() (string, error) // called for each request, so that a rotated key is used
 	TLS              *tls.Config            // trust; the default trusts the system's roots
+	Authorities      *trust.Authorities     // learns what the service announces with its answers; nil = nothing
 	VersionHeader    string                 // default Service-Version
 	UserAgent        string                 // default "fairlead"
 	Timeout          time.Duration          // for a request, and for the beginning of a watch; default 30 s
@@ -170,6 +172,7 @@ func (c *Client) send(ctx context.Context, method, path string, query url.Values
 		c.CloseIdleConnections()
 		return nil, unreachable(c.base.Host, err)
 	}
+	c.opt.Authorities.LearnFrom(res.Header)
 	return res, nil
 }
 

@@ -17,7 +17,6 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/clustersource"
 	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/podidentity"
 	"github.com/fairlead-dev/fairlead/internal/operator/options"
-	"github.com/fairlead-dev/fairlead/internal/trust"
 )
 
 // +kubebuilder:rbac:groups=bindings.fairlead.dev,namespace=fairlead,resources=boundendpoints;kubernetesoperators,verbs=get;list;watch
@@ -81,9 +80,9 @@ func RunForwarder(ctx context.Context, o ForwarderOptions) error {
 	if err != nil {
 		return err
 	}
-	tls, err := trust.Options{CAFile: o.CAFile}.ClientConfig()
+	tls, authorities, err := o.Session.Trust(&o.Credentials)
 	if err != nil {
-		return fmt.Errorf("reading the authorities to trust for the edge: %w", err)
+		return err
 	}
 	dial, err := o.Dialer()
 	if err != nil {
@@ -99,7 +98,7 @@ func RunForwarder(ctx context.Context, o ForwarderOptions) error {
 	}
 	defer stop()
 	return forwarder.Run(ctx, forwarder.Options{
-		EdgeAddress: o.EdgeAddress, TLS: tls, Dial: dial, AuthtokenFile: o.SecretFile,
+		EdgeAddress: o.EdgeAddress, TLS: tls, Authorities: authorities, Dial: dial, AuthtokenFile: o.SecretFile,
 		ServiceAccountTokenFile: o.ServiceAccountTokenFile, InstanceID: o.PodName, Source: source, PodIPs: ips,
 		ListenOptions: forwarder.ListenOptions{HealthAddr: o.HealthAddr, MetricsAddr: o.MetricsAddr},
 		DrainTimeout:  o.DrainTimeout, Pods: pods, Access: access, NetworkPolicies: o.NetworkPolicies, Logger: o.Logger,

@@ -33,6 +33,9 @@ const (
 	apiMaxHeader     = 64 << 10
 )
 
+// serviceListener names the service's own listener among those with ticket keys.
+const serviceListener = "service"
+
 // controlServer is what the service's own listener leads to: sessions of agents and forwarders, the
 // API and the dashboard.
 type controlServer struct {
@@ -82,7 +85,7 @@ func (c *controlServer) wireSessions(
 		OnWelcome: func(conn *tls.Conn) { c.listener.unauthenticated.remove(conn) }, Logger: c.log,
 	})
 	c.listener.tunnels, c.listener.tls = c.tunnels, serverTLS(d.certs.GetCertificate)
-	d.ticketKeys.Install("service", c.listener.tls)
+	d.ticketKeys.Install(serviceListener, c.listener.tls)
 }
 
 func (c *controlServer) wireAPI(s *service, ends *certificates) {
@@ -109,7 +112,7 @@ func (c *controlServer) wireAPI(s *service, ends *certificates) {
 		o.Replicas = c
 	}
 	c.http = &http.Server{
-		Handler: c.closeWhileStopping(withDashboard(c.api, dashboard.New(o))),
+		Handler: c.closeWhileStopping(withDashboard(s.authorities.announceTo(c.api), dashboard.New(o))),
 		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
 			return context.WithValue(ctx, connKey{}, conn)
 		},

@@ -29,6 +29,7 @@ type service struct {
 	people        *people
 	replicas      *replicas
 	data          *data
+	authorities   *authorities
 	access        *accessChanges
 	tasks         *group
 }
@@ -107,6 +108,8 @@ func (s *service) wire() error {
 	s.access = &accessChanges{log: s.log, store: s.data.store, control: s.control, edge: s.edge, replicas: s.replicas,
 		tasks: s.tasks}
 	s.control.wireSessions(s.data, s.edge, meter, windows)
+	s.authorities = &authorities{data: s.data, tunnels: s.control.tunnels, serverID: s.replicas.id, log: s.log}
+	s.authorities.announce()
 	s.people.wire(s.data, s.replicas, meter.traffic)
 	s.edge.wire(s.set, s.data, s.control.sessions, s.replicas, s.people, meter)
 	err := s.replicas.wire(s.data, &localReplica{isolation: s.replicas.isolation, sessions: s.control.sessions,
@@ -203,7 +206,7 @@ func (s *service) run(ctx context.Context) error {
 	s.replicas.awaitPeers(ctx)
 	s.control.run(serving, api, s.tasks)
 	s.edge.run(serving, s.tasks)
-	s.tasks.run(serving, s.access.run)
+	s.tasks.run(serving, s.access.run, s.authorities.run)
 	err := s.replicas.checkAddress(ctx)
 	if err == nil {
 		s.logReady()

@@ -57,3 +57,10 @@ func (t *ticketCache) Put(server string, s *tls.ClientSessionState) {
 	}
 	t.byServer[server] = append(kept, s)
 }
+
+// clear removes all tickets.
+func (t *ticketCache) clear() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	clear(t.byServer)
+}

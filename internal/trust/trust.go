@@ -8,6 +8,7 @@
 package trust
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"crypto/subtle"
 	"crypto/tls"
@@ -26,7 +27,12 @@ type Options struct {
 	CAFile   string // path of a PEM file
 	CAPEM    []byte // content of a PEM file
 	CASHA256 string // hex SHA-256 of the SubjectPublicKeyInfo of the CA; colons and case do not matter
+
+	Host string // Host is the service's name or IP address; without it, an IP address is not verified with CASHA256.
+	Keep string // Keep is the directory that keeps what Open's client learns; "" = it is not kept.
 }
+
+func (o Options) isSystem() bool { return o.CAFile == "" && len(o.CAPEM) == 0 && o.CASHA256 == "" }
 
 // ClientConfig returns a TLS 1.3 client configuration that verifies chain and host name. Callers
 // set ServerName and NextProtos.
@@ -42,14 +48,15 @@ func (o Options) ClientConfig() (*tls.Config, error) {
 		}
 		cfg.RootCAs = roots
 	case o.CASHA256 != "":
-		want, err := hex.DecodeString(strings.ReplaceAll(strings.ToLower(o.CASHA256), ":", ""))
-		if err != nil || len(want) != sha256.Size {
-			return nil, fmt.Errorf("ca-sha256 %q: want the 64 hex digits that fairlead-server prints at its start",
-				o.CASHA256)
+		want, err := o.fingerprint()
+		if err != nil {
+			return nil, err
 		}
 		// VerifyConnection below verifies the chain to the pinned CA and the host name instead
 		cfg.InsecureSkipVerify = true
-		cfg.VerifyConnection = func(cs tls.ConnectionState) error { return verifyPinned(cs, want) }
+		cfg.VerifyConnection = func(cs tls.ConnectionState) error {
+			return verify(cs, o.Host, x509.NewCertPool(), want)
+		}
 	}
 	return cfg, nil
 }
@@ -57,23 +64,43 @@ func (o Options) ClientConfig() (*tls.Config, error) {
 // maxCAFileSize bounds the size of a CA file; the bundles of operating systems have about 250 kB.
 const maxCAFileSize = 4 << 20
 
+// fingerprint returns the pinned one.
+func (o Options) fingerprint() ([]byte, error) {
+	want, err := hex.DecodeString(strings.ReplaceAll(strings.ToLower(o.CASHA256), ":", ""))
+	if err != nil || len(want) != sha256.Size {
+		return nil, fmt.Errorf("ca-sha256 %q: want the 64 hex digits that fairlead-server prints at its start",
+			o.CASHA256)
+	}
+	return want, nil
+}
+
+// readPEM reads the authorities given as a file or as bytes, and returns their name for messages.
+func (o Options) readPEM() (pem []byte, name string, err error) {
+	if o.CAFile == "" {
+		return o.CAPEM, "the given CA bundle", nil
+	}
+	name = fmt.Sprintf("CA file %q", o.CAFile)
+	f, err := os.Open(o.CAFile)
+	if err != nil {
+		return nil, name, fmt.Errorf("reading CA file: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	if pem, err = io.ReadAll(io.LimitReader(f, maxCAFileSize+1)); err != nil {
+		return nil, name, fmt.Errorf("reading CA file: %w", err)
+	}
+	if len(pem) > maxCAFileSize {
+		return nil, name, fmt.Errorf("%s is larger than %d MiB; give a file of PEM certificates", name,
+			maxCAFileSize>>20)
+	}
+	return pem, name, nil
+}
+
 // readRoots reads the authorities given as a file or as bytes. A file without a certificate is an
 // error and does not mean the system's roots.
 func (o Options) readRoots() (*x509.CertPool, error) {
-	pem, name := o.CAPEM, "the given CA bundle"
-	if o.CAFile != "" {
-		name = fmt.Sprintf("CA file %q", o.CAFile)
-		f, err := os.Open(o.CAFile)
-		if err != nil {
-			return nil, fmt.Errorf("reading CA file: %w", err)
-		}
-		defer func() { _ = f.Close() }()
-		if pem, err = io.ReadAll(io.LimitReader(f, maxCAFileSize+1)); err != nil {
-			return nil, fmt.Errorf("reading CA file: %w", err)
-		}
-		if len(pem) > maxCAFileSize {
-			return nil, fmt.Errorf("%s is larger than %d MiB; give a file of PEM certificates", name, maxCAFileSize>>20)
-		}
+	pem, name, err := o.readPEM()
+	if err != nil {
+		return nil, err
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(pem) {
@@ -85,32 +112,36 @@ func (o Options) readRoots() (*x509.CertPool, error) {
 // ErrPin means that no authority in the server's chain has the pinned fingerprint.
 var ErrPin = errors.New("no certificate authority in its chain has the fingerprint given as ca-sha256")
 
-// verifyPinned verifies the presented chain up to the one presented certificate whose key has the
-// pinned fingerprint, and the host name.
-func verifyPinned(cs tls.ConnectionState, fingerprint []byte) error {
+// verify verifies the host name, and the presented chain up to one of roots or, with a pin, to the one
+// presented certificate whose key has that fingerprint. host is for a state that names none: the
+// host is an IP address then.
+func verify(cs tls.ConnectionState, host string, roots *x509.CertPool, pin []byte) error {
 	if len(cs.PeerCertificates) == 0 {
 		return errors.New("verifying server: it presented no certificate")
 	}
-	roots, intermediates := x509.NewCertPool(), x509.NewCertPool()
-	found := false
+	intermediates, found := x509.NewCertPool(), false
 	for _, c := range cs.PeerCertificates[1:] {
 		sum := sha256.Sum256(c.RawSubjectPublicKeyInfo)
-		if c.IsCA && subtle.ConstantTimeCompare(sum[:], fingerprint) == 1 {
+		if c.IsCA && subtle.ConstantTimeCompare(sum[:], pin) == 1 {
+			roots = roots.Clone()
 			roots.AddCert(c)
 			found = true
 			continue
 		}
 		intermediates.AddCert(c)
 	}
-	if !found {
+	_, err := cs.PeerCertificates[0].Verify(x509.VerifyOptions{DNSName: cmp.Or(cs.ServerName, host), Roots: roots,
+		Intermediates: intermediates})
+	var unknown x509.UnknownAuthorityError
+	switch {
+	case err == nil:
+		return nil
+	case pin == nil:
+		return &tls.CertificateVerificationError{UnverifiedCertificates: cs.PeerCertificates, Err: err}
+	case !found && (errors.As(err, &unknown) || roots.Equal(x509.NewCertPool())):
 		return fmt.Errorf("verifying server: %w", ErrPin)
 	}
-	_, err := cs.PeerCertificates[0].Verify(x509.VerifyOptions{DNSName: cs.ServerName, Roots: roots,
-		Intermediates: intermediates})
-	if err != nil {
-		return fmt.Errorf("verifying server: %w", err)
-	}
-	return nil
+	return fmt.Errorf("verifying server: %w", err)
 }
 
 // Fingerprint returns the hex SHA-256 of the certificate's SubjectPublicKeyInfo, the value of

@@ -65,7 +65,11 @@ func newCA(t *testing.T, name string, by *authority, until time.Duration) *autho
 // now.
 func (a *authority) leaf(t *testing.T, name string, from, until time.Duration) tls.Certificate {
 	t.Helper()
-	l := sign(t, &x509.Certificate{DNSNames: []string{name}, NotBefore: time.Now().Add(from),
+	names, addresses := []string{name}, []net.IP(nil)
+	if ip := net.ParseIP(name); ip != nil {
+		names, addresses = nil, []net.IP{ip}
+	}
+	l := sign(t, &x509.Certificate{DNSNames: names, IPAddresses: addresses, NotBefore: time.Now().Add(from),
 		NotAfter: time.Now().Add(until),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}, a)
 	return tls.Certificate{Certificate: l.chain, PrivateKey: l.key}

@@ -41,6 +41,8 @@ type ClientConfig struct {
 	// carry bulk, up to sixteen while packets are lost without bbr. A number in the server's
 	// Welcome has precedence; the session does not grow then either.
 	Connections int
+	// Authorities learns what the server announces of its certificate authorities. May be nil.
+	Authorities Learner
 	// MaxLegs is the most replicas of the server that a session has connections with. Default 3.
 	MaxLegs int
 
@@ -227,7 +229,7 @@ func (c *Client) runSession(ctx context.Context) (bool, error) {
 }
 
 // handleMessage implements sideHandler, as the methods below do.
-func (*Client) handleMessage(l *link, m *message) error {
+func (c *Client) handleMessage(l *link, m *message) error {
 	switch m.Type {
 	case typeBound, typeUnbound, typeRenewed, typeError:
 		l.session.requests.handleAnswer(m)
@@ -235,6 +237,8 @@ func (*Client) handleMessage(l *link, m *message) error {
 		l.session.legs.handleConnections(m.Connections)
 	case typeReplicas:
 		l.session.legs.handleReplicas(l, m.Replicas, m.ReplicaAddresses)
+	case typeAuthorities:
+		c.learn(m.Authorities)
 	case typeRetired:
 		return l.handleRetired()
 	case typeStop:
@@ -244,6 +248,17 @@ func (*Client) handleMessage(l *link, m *message) error {
 		return m.Error
 	}
 	return nil
+}
+
+func (c *Client) learns() bool { return c.cfg.Authorities != nil && c.cfg.Authorities.Learns() }
+
+func (c *Client) learn(announced [][]byte) {
+	if len(announced) == 0 || !c.learns() {
+		return
+	}
+	if err := c.cfg.Authorities.Learn(announced); err != nil {
+		c.cfg.Logger.Warn("the certificate authorities that the server announced are not kept", "error", err)
+	}
 }
 
 func (c *Client) handleRequestLine(line RequestLine) {

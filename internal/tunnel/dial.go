@@ -60,6 +60,9 @@ func (c *Client) newSession(hello Hello, welcome Welcome, remote net.Addr) *Sess
 func (c *Client) hello() Hello {
 	hello := c.cfg.Hello()
 	hello.Features = []Feature{FeatureReplicas, FeatureReplicaAddresses}
+	if c.learns() {
+		hello.Features = append(hello.Features, FeatureAuthorities)
+	}
 	return hello
 }
 
@@ -99,6 +102,7 @@ func (c *Client) dial(ctx context.Context, address string, hello Hello) (*link, 
 		l.close(err)
 		return nil, nil, fmt.Errorf("greeting %s: %w", address, err)
 	}
+	c.learn(welcome.Authorities)
 	return l, welcome, nil
 }
 

@@ -131,8 +131,8 @@ func (s *Server) replicasFor(h *serverSession, n int) (int, []ReplicaAddress) {
 
 // sendReplicas sends the client the number and addresses of replicas if they changed.
 func (h *serverSession) sendReplicas() {
-	h.replicasMu.Lock()
-	defer h.replicasMu.Unlock()
+	h.announcing.Lock()
+	defer h.announcing.Unlock()
 	n, addresses := h.server.replicasFor(h, h.replicas)
 	if n == h.replicas && slices.Equal(addresses, h.addresses) {
 		return
@@ -143,13 +143,20 @@ func (h *serverSession) sendReplicas() {
 	}
 }
 
-// sendWelcome sends the welcome of a connection with the current number and addresses of replicas.
+// sendWelcome sends the welcome of a connection with the current number and addresses of replicas,
+// and the current authorities.
 func (h *serverSession) sendWelcome(l *link, welcome *Welcome) error {
-	h.replicasMu.Lock()
-	defer h.replicasMu.Unlock()
+	h.announcing.Lock()
+	defer h.announcing.Unlock()
 	welcome.Replicas, welcome.ReplicaAddresses = h.server.replicasFor(h, welcome.Replicas)
 	if !h.welcomed { // a joining connection's welcome may arrive after a message on another one
 		h.welcomed, h.replicas, h.addresses = true, welcome.Replicas, welcome.ReplicaAddresses
 	}
-	return l.ctrl.send(&message{Type: typeWelcome, Welcome: welcome})
+	var version uint64
+	welcome.Authorities, version = h.server.authoritiesFor(h)
+	err := l.ctrl.send(&message{Type: typeWelcome, Welcome: welcome})
+	if err == nil {
+		h.toldAuthorities.Store(version)
+	}
+	return err
 }

@@ -67,6 +67,9 @@ type Welcome struct {
 	Replicas int `json:"replicas,omitempty"`
 	// ReplicaAddresses are where this client may reach them. The Server sets them.
 	ReplicaAddresses []ReplicaAddress `json:"replica_addresses,omitempty"`
+	// Authorities are what a client with FeatureAuthorities trusts from now on, beside what it was
+	// given: certificates, DER. The Server sets them.
+	Authorities [][]byte `json:"authorities,omitempty"`
 
 	// Features are the parts of the protocol that this server supports beyond the first release.
 	// The Server sets them.
@@ -88,6 +91,7 @@ const (
 	FeatureRenew         Feature = "renew"          // sessions whose token is renewed
 	// FeatureReplicaAddresses: clients that dial several servers at addresses of their own
 	FeatureReplicaAddresses Feature = "replica_addresses"
+	FeatureAuthorities      Feature = "authorities" // clients that learn the server's certificate authorities
 )
 
 // serverFeatures returns what the welcome names.
@@ -210,6 +214,7 @@ const (
 
 	typeConnections = "connections" // server: how many connections the traffic asks for
 	typeReplicas    = "replicas"    // server: how many replicas accept sessions, and where
+	typeAuthorities = "authorities" // server: the certificate authorities to trust, beside those that were given
 	typeRetire      = "retire"      // client: neither side shall open streams on this connection
 	typeRetired     = "retired"     // server: it has no streams left on this connection; its last message there
 )
@@ -233,6 +238,7 @@ type message struct {
 	Replicas    int `json:"replicas,omitempty"`
 	// ReplicaAddresses is set in typeReplicas only.
 	ReplicaAddresses []ReplicaAddress `json:"replica_addresses,omitempty"`
+	Authorities      [][]byte         `json:"authorities,omitempty"`
 }
 
 type unbind struct {

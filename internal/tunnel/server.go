@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -76,6 +77,8 @@ type Server struct {
 	settling  map[string]chan struct{}  // channels by session id, each closed when a Join or Down has returned
 	replicas  int                       // number that SetReplicas was given; 0 = not called
 	addresses map[Role][]ReplicaAddress // addresses of replicas that clients of a role are sent; not changed in place
+
+	authorities authorities
 }
 
 // serverSession is a session on the server's side.
@@ -85,10 +88,12 @@ type serverSession struct {
 	up     chan struct{} // up is closed when the Handler's Up has returned.
 	down   chan struct{} // down is closed when the Handler's Down has returned.
 
-	replicasMu sync.Mutex       // replicasMu serializes messages about replicas.
+	announcing sync.Mutex       // announcing serializes messages about replicas and authorities.
 	replicas   int              // number that the client was sent
 	addresses  []ReplicaAddress // addresses that the client was sent
 	welcomed   bool             // welcomed is set once the first connection's welcome was sent.
+
+	toldAuthorities atomic.Uint64 // version of the authorities that the client was sent
 }
 
 // NewServer returns a Server.

@@ -78,6 +78,8 @@ func serverReachEffects() []effect {
 		{"bootstrap.apiKeyKey", "", bootstrap},
 		{"bootstrap.authtokenKey", "token", bootstrap},
 		{"database.urlSecret.name", "postgres", sealed},
+		{"database.caSecret.name", "postgres-ca", nil},
+		{"database.caSecret.key", "tls.crt", values{}.set("database.caSecret.name", "postgres-ca")},
 		{"database.urlSecret.key", "uri", sealed.set("database.urlSecret.name", "postgres")},
 		{"secretKey.name", "sealing", nil},
 		{"secretKey.key", "key", sealed},

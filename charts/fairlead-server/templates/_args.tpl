@@ -84,6 +84,11 @@
 {{- $_ := set $all "database" (dict "secret" .name "items" (dict .key "url")) -}}
 {{- end -}}
 {{- end -}}
+{{- with .Values.database.caSecret -}}
+{{- if .name -}}
+{{- $_ := set $all "database-ca" (dict "secret" .name "items" (dict .key "ca.crt")) -}}
+{{- end -}}
+{{- end -}}
 {{- with .Values.secretKey -}}
 {{- if .name -}}
 {{- $_ := set $all "secret-key" (dict "secret" .name "items" (dict .key "key")) -}}

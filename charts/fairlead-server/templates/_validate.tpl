@@ -70,7 +70,7 @@
 {{- end -}}
 
 {{- define "fairlead-server.validateSecrets" -}}
-{{- $names := dict "tls.existingSecret" .Values.tls.existingSecret "bootstrap.existingSecret" .Values.bootstrap.existingSecret "database.urlSecret.name" .Values.database.urlSecret.name "secretKey.name" .Values.secretKey.name -}}
+{{- $names := dict "tls.existingSecret" .Values.tls.existingSecret "bootstrap.existingSecret" .Values.bootstrap.existingSecret "database.urlSecret.name" .Values.database.urlSecret.name "database.caSecret.name" .Values.database.caSecret.name "secretKey.name" .Values.secretKey.name -}}
 {{- range $i, $name := .Values.public.tlsSecrets -}}
 {{- $_ := set $names (printf "public.tlsSecrets[%d]" $i) $name -}}
 {{- end -}}
@@ -79,7 +79,7 @@
 {{- fail (printf "%s %q is no name of a Secret: use a-z, 0-9, '-' and '.'" $path $name) -}}
 {{- end -}}
 {{- end -}}
-{{- $keys := dict "database.urlSecret.key" .Values.database.urlSecret.key "secretKey.key" .Values.secretKey.key -}}
+{{- $keys := dict "database.urlSecret.key" .Values.database.urlSecret.key "database.caSecret.key" .Values.database.caSecret.key "secretKey.key" .Values.secretKey.key -}}
 {{- range $path, $key := $keys -}}
 {{- if not (regexMatch "^[-._A-Za-z0-9]{1,253}$" $key) -}}
 {{- fail (printf "%s %q is no key of a Secret: use letters, digits, '-', '_' and '.'" $path $key) -}}

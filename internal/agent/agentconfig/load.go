@@ -35,6 +35,7 @@ type Settings struct {
 	ServerURL Value
 	CAFile    Value // at most one of CAFile and CASHA256
 	CASHA256  Value
+	StateDir  string   // what StateDir returns, "" where it fails
 	Warnings  []string // sentences
 
 	file          *file
@@ -66,6 +67,7 @@ func Load(flags Flags, env Getenv, stdin io.Reader) (*Settings, error) {
 		Value{flags.ServerURL, "--server"},
 		Value{env(EnvServerURL), EnvServerURL},
 		Value{f.values[KeyServerURL], f.source(KeyServerURL)})}
+	s.StateDir, _ = StateDir(env)
 	err = errors.Join(err, s.resolveTrust(flags, env, f), s.resolveToken(flags, env, f, stdin),
 		s.resolveAPIKey(flags, env, f))
 	if exposed := f.readableByOthers(); exposed != "" {

@@ -95,7 +95,7 @@ func (c *connector) run(ctx context.Context) error {
 	c.client = tunnel.NewClient(tunnel.ClientConfig{
 		Address: c.opt.Address, TLS: c.opt.TLS, DialContext: c.opt.DialServer, Hello: c.hello,
 		MaxBackoff: cmp.Or(c.opt.MaxBackoff, 2*time.Second), OnUp: c.onUp, OnDown: c.onDown, MaxLegs: maxLegs,
-		Logger: c.opt.Logger,
+		Logger: c.opt.Logger, Authorities: c.opt.Authorities,
 	})
 	ended := make(chan error, 1)
 	go func() { ended <- c.client.Run(session) }()

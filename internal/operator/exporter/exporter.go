@@ -32,7 +32,6 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/operator/exporter/upstream"
 	"github.com/fairlead-dev/fairlead/internal/operator/kube/process"
 	"github.com/fairlead-dev/fairlead/internal/operator/serviceaccounttoken"
-	"github.com/fairlead-dev/fairlead/internal/trust"
 )
 
 // +kubebuilder:rbac:groups=bindings.fairlead.dev,resources=agentendpoints;cloudendpoints,verbs=get;list;watch
@@ -185,9 +184,9 @@ func (e *exporter) serve(ctx context.Context) error {
 
 // newAgent returns the agent that holds the endpoints.
 func (e *exporter) newAgent(clusterUID string) (*agent.Agent, error) {
-	tls, err := trust.Options{CAFile: e.CAFile}.ClientConfig()
+	tls, authorities, err := e.Session.Trust(&e.Credentials)
 	if err != nil {
-		return nil, fmt.Errorf("reading the authorities to trust: %w", err)
+		return nil, err
 	}
 	dial, err := e.Dialer()
 	if err != nil {
@@ -195,7 +194,8 @@ func (e *exporter) newAgent(clusterUID string) (*agent.Agent, error) {
 	}
 	return agent.New(agent.Options{
 		ServerOptions: agent.ServerOptions{Server: "https://" + e.EdgeAddress, Address: e.EdgeAddress, TLS: tls,
-			DialServer: dial, Token: e.token, RenewToken: e.ServiceAccountTokenFile != ""},
+			Authorities: authorities,
+			DialServer:  dial, Token: e.token, RenewToken: e.ServiceAccountTokenFile != ""},
 		ShutdownOptions: agent.ShutdownOptions{DrainTimeout: e.DrainTimeout,
 			LeaveBound: func() bool { return !e.deployment.isUninstalled(context.Background()) }},
 		InstanceID: e.PodName, ClusterUID: clusterUID, KeepRunning: true,

@@ -57,7 +57,7 @@ func newEdgeClient(
 		Address: o.EdgeAddress, TLS: o.TLS, DialContext: o.Dial, Hello: e.hello, MaxBackoff: 2 * time.Second,
 		OnUp: e.onUp, OnDown: func(err error, _ time.Duration) { e.recordError(err) }, OnRequestLine: onRequestLine,
 		OnResponsiveness: e.updateResponsiveness, MaxLegs: maxLegs, OnLegs: e.updateLegs, Logger: o.Logger,
-		RenewToken: o.ServiceAccountTokenFile != "",
+		RenewToken: o.ServiceAccountTokenFile != "", Authorities: o.Authorities,
 	}
 	e.client = tunnel.NewClient(e.config)
 	return e

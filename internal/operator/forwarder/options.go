@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/internal/tunnel/forward"
 )
 
@@ -23,6 +24,8 @@ type Options struct {
 	EdgeAddress string
 	// TLS verifies the edge; see internal/trust. The tunnel sets server name and protocol.
 	TLS *tls.Config
+	// Authorities learns those that the edge announces. Optional: without it, none.
+	Authorities tunnel.Learner
 	// Dial connects to EdgeAddress. Optional: the default is a net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// AuthtokenFile holds the authtoken; it is read for every session, so a change needs no

@@ -4,6 +4,7 @@
 package options
 
 import (
+	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"net"
@@ -87,12 +88,16 @@ func (o *API) Check(c *Checker) {
 func (o *API) Client(
 	program string, credential serviceaccounttoken.Credential,
 ) (*apiclient.Client, apiclient.Options, error) {
-	tls, err := trust.Options{CAFile: o.CAFile}.ClientConfig()
+	host := ""
+	if u, err := account.ParseServerURL("--api-url", o.APIURL); err == nil {
+		host = u.Hostname()
+	}
+	tls, authorities, err := trust.Options{CAFile: o.CAFile, Host: host}.Open()
 	if err != nil {
 		return nil, apiclient.Options{}, fmt.Errorf("reading the authorities to trust for the account's API: %w", err)
 	}
-	made := apiclient.Options{BaseURL: o.APIURL, TLS: tls, VersionHeader: o.VersionHeader, APIKey: credential.Read,
-		UserAgent: program + "/" + version.String()}
+	made := apiclient.Options{BaseURL: o.APIURL, TLS: tls, Authorities: authorities,
+		VersionHeader: o.VersionHeader, APIKey: credential.Read, UserAgent: program + "/" + version.String()}
 	api, err := apiclient.New(made)
 	if err != nil {
 		return nil, made, fmt.Errorf("preparing the client of the account: %w", err)
@@ -114,6 +119,16 @@ func (o *Session) CheckAddress(c *Checker) {
 		c.Reject("--edge-address", o.EdgeAddress,
 			"give the address of the edge as HOST:PORT; an IPv6 address stands in brackets, [::1]:443")
 	}
+}
+
+// Trust returns how the process verifies the edge, and what learns the authorities that it announces.
+func (o *Session) Trust(c *Credentials) (*tls.Config, *trust.Authorities, error) {
+	host, _, _ := net.SplitHostPort(o.EdgeAddress) // CheckAddress has checked it
+	cfg, authorities, err := trust.Options{CAFile: c.CAFile, Host: host}.Open()
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading the authorities to trust for the edge: %w", err)
+	}
+	return cfg, authorities, nil
 }
 
 // CheckDrain checks how long connections may continue.

@@ -4,6 +4,7 @@
 package pki
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -36,8 +37,8 @@ type authority struct {
 }
 
 // openAuthority loads the CA of the directory, or makes it when there is none.
-func openAuthority(dir string, now time.Time) (*authority, error) {
-	found, err := loadAuthority(dir, now)
+func openAuthority(_ context.Context, o Options, now time.Time) (*authority, error) {
+	found, err := loadAuthority(o.Dir, now)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return found, err
 	}
@@ -45,7 +46,7 @@ func openAuthority(dir string, now time.Time) (*authority, error) {
 	if err != nil {
 		return nil, err
 	}
-	return made, made.save(dir)
+	return made, made.save(o.Dir)
 }
 
 // loadAuthority loads the CA of the directory; fs.ErrNotExist when there is none. A certificate
@@ -64,7 +65,9 @@ func loadAuthority(dir string, now time.Time) (*authority, error) {
 			keyPath, filepath.Join(dir, caCertFile), err) // without %w: the error is not fs.ErrNotExist
 	}
 	if !key.PublicKey.Equal(cert.PublicKey) {
-		return nil, fmt.Errorf("%s does not belong to %s: restore both from one backup", keyPath, caCertFile)
+		if cert, err = finishPromotion(dir, key); err != nil {
+			return nil, fmt.Errorf("%s does not belong to %s: restore both from one backup", keyPath, caCertFile)
+		}
 	}
 	a := &authority{cert: cert, key: key}
 	return a, a.checkExpiry(now, dir, fmt.Sprintf("remove %s and %s", caCertFile, caKeyFile))
@@ -82,7 +85,10 @@ func (a *authority) checkExpiry(now time.Time, place, remedy string) error {
 // LoadCA reads the certificate of the service's own CA from its data directory; fs.ErrNotExist when
 // it has none yet.
 func LoadCA(dir string) (*x509.Certificate, error) {
-	path := filepath.Join(dir, caCertFile)
+	return loadCertificate(filepath.Join(dir, caCertFile))
+}
+
+func loadCertificate(path string) (*x509.Certificate, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("reading the certificate authority: %w", err)
@@ -136,15 +142,17 @@ func newAuthority(now time.Time) (*authority, error) {
 
 // save writes the key first: a crash in between leaves a key that no client trusts yet, and the
 // next start makes a new pair.
-func (a *authority) save(dir string) error {
+func (a *authority) save(dir string) error { return a.saveAs(dir, caCertFile, caKeyFile) }
+
+func (a *authority) saveAs(dir, certFile, keyFile string) error {
 	keyPEM, err := encodeKey(a.key)
 	if err != nil {
 		return err
 	}
-	if err := writeFile(filepath.Join(dir, caKeyFile), keyPEM, 0o600); err != nil {
+	if err := writeFile(filepath.Join(dir, keyFile), keyPEM, 0o600); err != nil {
 		return err
 	}
-	return writeFile(filepath.Join(dir, caCertFile), EncodeCertificate(a.cert), 0o644)
+	return writeFile(filepath.Join(dir, certFile), EncodeCertificate(a.cert), 0o644)
 }
 
 // newSerial returns 126 random bits with a leading one, so that the number is positive and never

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -140,6 +141,7 @@ func TestSource_RenewsLeafAtTwoThirdsOfItsLife(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, Options{Dir: dir, Names: names})
+		s.every = 10 * time.Minute
 		first := s.Leaf()
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
@@ -169,6 +171,7 @@ func TestSource_KeepsLeafWhileRenewalFails(t *testing.T) {
 	var log bytes.Buffer
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, Options{Dir: dir, Names: names, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		s.every = 10 * time.Minute
 		first := s.Leaf()
 		must.Succeed(t, os.Rename(dir, dir+".gone"))
 		ctx, cancel := context.WithCancel(t.Context())
@@ -180,7 +183,7 @@ func TestSource_KeepsLeafWhileRenewalFails(t *testing.T) {
 			t.Error("the leaf changed although it could not be written")
 		}
 		must.Succeed(t, os.Rename(dir+".gone", dir))
-		time.Sleep(leafEvery)
+		time.Sleep(s.every)
 		synctest.Wait() // the check wakes at the instant this sleep ends
 		if s.Leaf().Equal(first) {
 			t.Error("renewal did not come back")
@@ -220,11 +223,11 @@ func TestSource_ReloadsCompleteFilePairs(t *testing.T) {
 		t.Fatal("the files are not in service")
 	}
 	writePair(cert, 1)
-	if !s.refresh(time.Now(), false) || !inService(s, 0) {
+	if !s.refresh(t.Context(), time.Now(), false) || !inService(s, 0) {
 		t.Error("half a new pair is in service")
 	}
 	writePair(key, 1)
-	if s.refresh(time.Now(), true) || !inService(s, 1) {
+	if s.refresh(t.Context(), time.Now(), true) || !inService(s, 1) {
 		t.Error("the new pair is not in service")
 	}
 }
@@ -246,5 +249,45 @@ func TestAuthority_SignsOnlyLeavesForTenYears(t *testing.T) {
 	}
 	if !ca.IsCA || !ca.MaxPathLenZero || ca.KeyUsage&x509.KeyUsageCertSign == 0 {
 		t.Errorf("not an authority for leaves: %+v", ca)
+	}
+}
+
+// TestRotation_FinishesPromotionAfterCrash stops a promotion between its two files.
+func TestRotation_FinishesPromotionAfterCrash(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := open(t, Options{Dir: dir, Names: names})
+	rotation := NewRotation(dir, nil)
+	must.Succeed(t, rotation.AddNext(t.Context(), time.Now()))
+	next, err := rotation.Read(t.Context())
+	must.Succeed(t, err)
+	must.Succeed(t, os.Rename(filepath.Join(dir, nextKeyFile), filepath.Join(dir, caKeyFile)))
+	for name, now := range map[string]*Source{"running": s, "started": open(t, Options{Dir: dir, Names: names})} {
+		now.refresh(t.Context(), time.Now(), false)
+		if !now.CA().Equal(next.Next) || now.Leaf().CheckSignatureFrom(next.Next) != nil {
+			t.Errorf("%s: another authority is in service", name)
+		}
+	}
+}
+
+// TestRotation_GivesFilesToServer holds that a server whose user is not root can read what root's
+// command has made.
+func TestRotation_GivesFilesToServer(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("only root gives files away")
+	}
+	dir := t.TempDir()
+	open(t, Options{Dir: dir, Names: names})
+	must.Succeed(t, os.Chown(filepath.Join(dir, caKeyFile), 4711, 4712))
+	rotation := NewRotation(dir, nil)
+	must.Succeed(t, rotation.AddNext(t.Context(), time.Now()))
+	must.Succeed(t, rotation.Promote(t.Context()))
+	for _, file := range []string{caKeyFile, caCertFile, retiringCertFile} {
+		info, err := os.Stat(filepath.Join(dir, file))
+		must.Succeed(t, err)
+		if of := info.Sys().(*syscall.Stat_t); of.Uid != 4711 || of.Gid != 4712 {
+			t.Errorf("%s is of %d:%d", file, of.Uid, of.Gid)
+		}
 	}
 }

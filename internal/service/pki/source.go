@@ -7,15 +7,16 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"log/slog"
 	"sync/atomic"
 	"time"
 )
 
-// How often a running Source checks whether its leaf is due, or its files have changed.
+// How often a running Source checks whether its authority or its files have changed.
 const (
-	leafEvery  = 10 * time.Minute
-	filesEvery = 10 * time.Second
+	authorityEvery = 2 * time.Second
+	filesEvery     = 10 * time.Second
 )
 
 // Options name the source of the certificate: either Dir and Names, or CertFile and KeyFile.
@@ -35,8 +36,12 @@ type Source struct {
 	log     *slog.Logger
 	every   time.Duration
 	current atomic.Pointer[tls.Certificate]
-	ca      *x509.Certificate // ca is nil with files.
 	leaves  leaves
+
+	// What follows is not set with files.
+	options     Options
+	issuer      *leafStore
+	authorities atomic.Pointer[Authorities]
 }
 
 // leaves loads leaves from files (filePair), or issues them (leafStore).
@@ -52,19 +57,15 @@ func Open(ctx context.Context, o Options) (*Source, error) {
 	if o.CertFile != "" || o.KeyFile != "" {
 		s.leaves, s.every = &filePair{certFile: o.CertFile, keyFile: o.KeyFile}, filesEvery
 	} else {
-		l := &leafStore{names: normalise(o.Names)}
-		var err error
-		if o.Store != nil {
-			l.authority, err = openStoredAuthority(ctx, o, time.Now())
-		} else {
-			l.dir = o.Dir
-			l.authority, err = openAuthority(o.Dir, time.Now())
+		s.options, s.issuer = o, &leafStore{names: normalise(o.Names)}
+		open := openStoredAuthority
+		if o.Store == nil {
+			s.issuer.dir, open = o.Dir, openAuthority
 		}
-		if err != nil {
+		if err := s.loadAuthorities(ctx, time.Now(), open); err != nil {
 			return nil, err
 		}
-		s.ca = l.authority.cert
-		s.leaves, s.every = l, leafEvery
+		s.leaves, s.every = s.issuer, authorityEvery
 	}
 	cert, err := s.leaves.next(time.Now(), nil)
 	if err != nil {
@@ -84,10 +85,41 @@ func (s *Source) Leaf() *x509.Certificate { return s.current.Load().Leaf }
 
 // CA returns the service's own CA; nil when the certificate comes from files. Clients pin it by
 // trust.Fingerprint.
-func (s *Source) CA() *x509.Certificate { return s.ca }
+func (s *Source) CA() *x509.Certificate { return s.Authorities().Current }
 
-// Run renews the leaf at two thirds of its life, or reloads the files when they change, until ctx
-// is done. It compares wall-clock times, so a machine that slept catches up.
+// Authorities returns the service's own CA and those beside it; none when the certificate comes from
+// files.
+func (s *Source) Authorities() Authorities {
+	if all := s.authorities.Load(); all != nil {
+		return *all
+	}
+	return Authorities{}
+}
+
+// loadAuthorities loads the CA that issues the leaf, by open, and those beside it.
+func (s *Source) loadAuthorities(
+	ctx context.Context, now time.Time, open func(context.Context, Options, time.Time) (*authority, error),
+) error {
+	issuer, err := open(ctx, s.options, now)
+	if err != nil {
+		return err
+	}
+	all, err := NewRotation(s.options.Dir, s.options.Store).Read(ctx)
+	if err == nil && !all.Current.Equal(issuer.cert) {
+		err = errors.New("the certificate authority is being replaced") // the next look finds it done
+	}
+	if err == nil && s.options.Store != nil && all.Retiring != nil {
+		err = removeImported(s.options.Dir, all.Retiring)
+	}
+	if err == nil {
+		s.issuer.authority = issuer
+		s.authorities.Store(&all)
+	}
+	return err
+}
+
+// Run renews the leaf at two thirds of its life or when another CA issues it, or reloads the files
+// when they change, until ctx is done. It compares wall-clock times, so a machine that slept catches up.
 func (s *Source) Run(ctx context.Context) {
 	tick := time.NewTicker(s.every)
 	defer tick.Stop()
@@ -98,15 +130,15 @@ func (s *Source) Run(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		failing = s.refresh(time.Now(), failing)
+		failing = s.refresh(ctx, time.Now(), failing)
 	}
 }
 
 // refresh swaps the certificate when a new one is due. It reports whether that failed; a failure is
 // logged once until it is over.
-func (s *Source) refresh(now time.Time, failing bool) bool {
+func (s *Source) refresh(ctx context.Context, now time.Time, failing bool) bool {
 	old := s.current.Load()
-	cert, err := s.leaves.next(now, old)
+	cert, err := s.next(ctx, now, old)
 	switch {
 	case err != nil:
 		if !failing {
@@ -120,4 +152,19 @@ func (s *Source) refresh(now time.Time, failing bool) bool {
 			cert.Leaf.NotAfter)
 	}
 	return false
+}
+
+func (s *Source) next(ctx context.Context, now time.Time, old *tls.Certificate) (*tls.Certificate, error) {
+	if s.issuer != nil {
+		open := readStoredAuthority
+		if s.options.Store == nil {
+			open = func(_ context.Context, o Options, now time.Time) (*authority, error) {
+				return loadAuthority(o.Dir, now)
+			}
+		}
+		if err := s.loadAuthorities(ctx, now, open); err != nil {
+			return nil, err
+		}
+	}
+	return s.leaves.next(now, old)
 }

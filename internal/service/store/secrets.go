@@ -32,15 +32,6 @@ func (se *Secrets) Authority(ctx context.Context) (certificate, key []byte, err 
 	return certificate, key, err
 }
 
-// AuthorityCertificate returns the certificate of the certificate authority, DER; nil when the
-// store has none. It needs no Options.Key.
-func (se *Secrets) AuthorityCertificate(ctx context.Context) ([]byte, error) {
-	return result(ctx, se.db, "reading the certificate authority", func(t *tx) ([]byte, error) {
-		certificate, _, err := se.sealedAuthority(t)
-		return certificate, err
-	})
-}
-
 // AddAuthority stores a certificate authority unless there is one, and returns the one that is
 // stored: that of the first of several callers.
 func (se *Secrets) AddAuthority(

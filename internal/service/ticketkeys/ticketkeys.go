@@ -6,14 +6,16 @@
 //
 // What comes in: the secret key and the tls.Config of each listener. What goes out: hooks in that
 // config. For TLS 1.3 a key is derived for each listener and UTC day, which stays valid through the
-// next day. TLS 1.3 agrees on fresh keys when it resumes, so that the secret key opens nothing that
-// was recorded. TLS 1.2 does not; its tickets are sealed with random keys of the process.
+// next day unless the listener's scope changes. TLS 1.3 agrees on fresh keys when it resumes, so that
+// the secret key opens nothing that was recorded. TLS 1.2 does not; its tickets are sealed with
+// random keys of the process.
 package ticketkeys
 
 import (
 	"context"
 	"crypto/tls"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
@@ -33,6 +35,8 @@ const (
 type Keys struct {
 	secret    *seal.Key
 	listeners []*listener
+
+	mu sync.Mutex // mu guards days and scopes.
 }
 
 // listener has two configs that serve nothing: they hold the keys of its tickets.
@@ -40,7 +44,8 @@ type listener struct {
 	name    string
 	derived tls.Config // for TLS 1.3
 	random  tls.Config // for TLS 1.2; crypto/tls makes its keys
-	days    []string   // those of derived; used by Install and Run only
+	days    []string   // those of derived, with the scope
+	scope   string     // the keys of another scope are different ones; "" = none
 }
 
 // New returns Keys that are derived from the secret key.
@@ -71,6 +76,21 @@ func (l *listener) keysFor(version uint16) *tls.Config {
 	return &l.derived
 }
 
+// SetScope makes the tickets that the listener with the name has issued in another scope invalid.
+func (k *Keys) SetScope(name, scope string) {
+	if k == nil {
+		return
+	}
+	for _, l := range k.listeners {
+		if l.name == name {
+			k.mu.Lock()
+			l.scope = scope
+			k.mu.Unlock()
+			k.rotate(l, time.Now())
+		}
+	}
+}
+
 // Run changes the keys with the day until ctx is done. It compares wall-clock times, so a machine
 // that slept catches up.
 func (k *Keys) Run(ctx context.Context) {
@@ -82,7 +102,14 @@ func (k *Keys) Run(ctx context.Context) {
 }
 
 func (k *Keys) rotate(l *listener, now time.Time) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	days := validDays(now)
+	for i := range days {
+		if l.scope != "" {
+			days[i] += " of " + l.scope
+		}
+	}
 	if slices.Equal(days, l.days) {
 		return
 	}

@@ -43,9 +43,51 @@ var authorities = map[string]func(*testing.T, Open){
 		for _, got := range found {
 			Equal(t, "authority of a caller", got, fmt.Sprintf("%s, %s", certificate, key))
 		}
-		certificate, err = f.openBeside(func(o *store.Options) { o.Key = nil }).AuthorityCertificate(t.Context())
+		keyless := f.openBeside(func(o *store.Options) { o.Key = nil })
+		certificate, _, _, err = keyless.AuthorityCertificates(t.Context())
 		Must(t, err)
 		Equal(t, "certificate without a key", string(certificate)+found[0][len(certificate):], found[0])
+	},
+	"authority: the next one replaces it without a trace of its key": func(t *testing.T, open Open) {
+		f := NewFixture(t, open)
+		ctx := t.Context()
+		want := func(when, wanted string) {
+			t.Helper()
+			current, next, retiring, err := f.Store.AuthorityCertificates(ctx)
+			Must(t, err)
+			Equal(t, when, fmt.Sprintf("%s|%s|%s", current, next, retiring), wanted)
+		}
+		_, _, err := f.Store.AddAuthority(ctx, []byte("one"), []byte("key one"))
+		Must(t, err)
+		MustCode(t, f.openBeside(func(o *store.Options) { o.Key = nil }).AddNextAuthority(ctx, []byte("two"), nil),
+			account.CodeInternal)
+		Must(t, f.Store.AddNextAuthority(ctx, []byte("two"), []byte("key two")))
+		want("with a next one", "one|two|")
+		MustCode(t, f.Store.PromoteAuthority(ctx, []byte("another")), account.CodeInternal)
+		keyless := f.openBeside(func(o *store.Options) { o.Key = nil })
+		Must(t, keyless.PromoteAuthority(ctx, []byte("two")))
+		want("promoted", "two||one")
+		certificate, key, err := f.Store.Authority(ctx)
+		Must(t, err)
+		Equal(t, "the one in service", fmt.Sprintf("%s %s", certificate, key), "two key two")
+		Must(t, f.Store.CheckKey(ctx))
+		Must(t, keyless.RetireAuthority(ctx))
+		want("retired", "two||")
+	},
+	"authority: servers report whom they have told": func(t *testing.T, open Open) {
+		f := NewFixture(t, open)
+		reports := func() string {
+			all, err := f.Store.AuthorityReports(t.Context())
+			Must(t, err)
+			return fmt.Sprintf("%+v", all)
+		}
+		Equal(t, "before a report", reports(), "[{ServerID: Next: Untold:0 Sessions:[]}]")
+		Must(t, f.Store.ReportAuthority(t.Context(), store.AuthorityReport{ServerID: "gone", Next: "ab", Untold: 9}))
+		for untold := range 2 {
+			Must(t, f.Store.ReportAuthority(t.Context(), store.AuthorityReport{Next: "ab", Untold: untold,
+				Sessions: []string{"ts-1", "ts-2"}}))
+		}
+		Equal(t, "the last report", reports(), "[{ServerID: Next:ab Untold:1 Sessions:[ts-1 ts-2]}]")
 	},
 	"authority: opened by its secret key only": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)

@@ -1,0 +1,49 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package forwarder
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/wait"
+)
+
+// learner records what the edge announces.
+type learner chan string
+
+func (learner) Learns() bool { return true }
+
+func (l learner) Learn(authorities [][]byte) error {
+	for _, der := range authorities {
+		l <- string(der)
+	}
+	return nil
+}
+
+func TestEdgeClient_LearnsAuthorities(t *testing.T) {
+	t.Parallel()
+	e := startEdge(t, nil)
+	e.server.SetAuthorities([][]byte{[]byte("one")})
+	learnt := make(learner, 10)
+	start(t, e, shortTiming(), func(o *Options) { o.Authorities = learnt })
+	if got := <-learnt; got != "one" {
+		t.Errorf("the welcome announced %q", got)
+	}
+	if hello := <-e.hellos; !slices.Contains(hello.Features, tunnel.FeatureAuthorities) {
+		t.Errorf("hello %+v", hello)
+	}
+	<-e.up
+	e.server.SetAuthorities([][]byte{[]byte("one"), []byte("two")})
+	if got := []string{<-learnt, <-learnt}; !slices.Equal(got, []string{"one", "two"}) {
+		t.Errorf("the session was announced %q", got)
+	}
+	wait.Until(t, "a session that was told", func() bool { return len(e.server.Untold()) == 0 })
+	start(t, e, shortTiming()) // a client that learns nothing
+	<-e.up
+	if untold := e.server.Untold(); len(untold) != 1 {
+		t.Errorf("%d sessions do not know the authorities, want 1", len(untold))
+	}
+}

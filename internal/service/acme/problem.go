@@ -1,0 +1,60 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package acme
+
+import (
+	"cmp"
+	"errors"
+	"strings"
+
+	acmeclient "github.com/mholt/acmez/v3/acme"
+
+	"github.com/fairlead-dev/fairlead/internal/printable"
+)
+
+// maxDetail bounds what is shown of a directory's own words.
+const maxDetail = 500
+
+// remedies has what to do about problems of directories; HOST stands for the host.
+var remedies = map[string]string{
+	acmeclient.ProblemTypeConnection: "let port 80 of HOST lead to --public-http-addr, or port 443 to " +
+		"--public-https-addr",
+	acmeclient.ProblemTypeDNS: "make a DNS record for HOST that leads to the public listeners",
+	acmeclient.ProblemTypeUnauthorized: "see that HOST leads to this service and to no other server: the directory " +
+		"got another answer there",
+	acmeclient.ProblemTypeTLS: "let port 443 of HOST lead to --public-https-addr, without a proxy that ends TLS",
+	acmeclient.ProblemTypeCAA: "allow the authority in the CAA record of the domain",
+	acmeclient.ProblemTypeRateLimited: "wait, the order is tried again; many hosts below one domain want a wildcard " +
+		"certificate, with --public-tls-cert",
+	acmeclient.ProblemTypeRejectedIdentifier: "the authority issues no certificate for this name: give one with " +
+		"--public-tls-cert",
+	acmeclient.ProblemTypeExternalAccountRequired: "give --acme-eab-kid and --acme-eab-hmac-file, which the " +
+		"authority hands out",
+	acmeclient.ProblemTypeInvalidContact:      "correct --acme-email",
+	acmeclient.ProblemTypeAccountDoesNotExist: "the next try registers again",
+}
+
+// problemType returns the type of a directory's problem, "" for other errors.
+func problemType(err error) string {
+	var p acmeclient.Problem
+	if errors.As(err, &p) {
+		return p.Type
+	}
+	return ""
+}
+
+// describe returns why an order failed, with the directory's own sentence, and what to do.
+func describe(host string, err error) string {
+	why, remedy := err.Error(), "see that this server reaches the directory: proxy, firewall, and --acme-ca-file "+
+		"for a private one"
+	var p acmeclient.Problem
+	if errors.As(err, &p) {
+		why, remedy = p.Detail, cmp.Or(remedies[p.Type], "the directory's status page may tell more")
+		for _, sub := range p.Subproblems {
+			why += "; " + sub.Detail
+		}
+	}
+	return "the ACME directory did not issue a certificate for " + host + ": " +
+		strings.TrimSuffix(printable.Escape(why, maxDetail), ".") + "; " + strings.ReplaceAll(remedy, "HOST", host)
+}

@@ -27,6 +27,9 @@ const (
 	requestTimeout = 30 * time.Second
 	adviceInterval = 6 * time.Hour // between questions for renewal information, unless the directory names another
 
+	// minAge is how old a certificate is that is renewed because the directory advises it.
+	minAge = 24 * time.Hour
+
 	// An authority such as Let's Encrypt allows five failures an hour for an account and a host, and an
 	// order has up to two, one for each kind of challenge.
 	firstRetry = 5 * time.Minute
@@ -68,6 +71,9 @@ func (m *Manager) mustOrder(host string, h *hostState, now time.Time) bool {
 	at := leaf.NotBefore.Add(leaf.NotAfter.Sub(leaf.NotBefore) * 2 / 3)
 	if advised := m.adviceOf(host, h).renew; !advised.IsZero() && advised.Before(at) {
 		at = advised
+		if soonest := leaf.NotBefore.Add(min(leaf.NotAfter.Sub(leaf.NotBefore)/3, minAge)); at.Before(soonest) {
+			at = soonest
+		}
 	}
 	return now.After(at)
 }
@@ -147,10 +153,6 @@ func (m *Manager) askAdvice(ctx context.Context, host string, leaf *x509.Certifi
 
 // order returns a certificate's chain and its key, PEM.
 func (m *Manager) order(ctx context.Context, host string, h *hostState) (chain, key string, err error) {
-	registered, err := m.register(ctx)
-	if err != nil {
-		return "", "", err
-	}
 	signer, key, err := newKey()
 	if err != nil {
 		return "", "", err
@@ -159,18 +161,17 @@ func (m *Manager) order(ctx context.Context, host string, h *hostState) (chain, 
 	if err != nil {
 		return "", "", err
 	}
-	params, err := acmez.OrderParametersFromCSR(registered, csr)
+	params, err := acmez.OrderParametersFromCSR(acmeclient.Account{}, csr)
 	if err != nil {
 		return "", "", err
 	}
 	if h.cert != nil && h.Failures == 0 && !m.adviceOf(host, h).renew.IsZero() {
 		params.Replaces = h.cert.Leaf // exempt from limits, but refused for a certificate of another account
 	}
-	chains, err := m.client.ObtainCertificate(ctx, params)
-	if problemType(err) == acmeclient.ProblemTypeAccountDoesNotExist {
-		m.accountMu.Lock()
-		m.account = acmeclient.Account{} // the next order registers again
-		m.accountMu.Unlock()
+	chains, err := m.obtain(ctx, params)
+	if problemType(err) == acmeclient.ProblemTypeAccountDoesNotExist { // the directory lost it
+		m.forgetAccount()
+		chains, err = m.obtain(ctx, params)
 	}
 	if err != nil {
 		return "", "", err
@@ -179,6 +180,19 @@ func (m *Manager) order(ctx context.Context, host string, h *hostState) (chain, 
 		return "", "", errors.New("the directory sent no certificate")
 	}
 	return string(chains[0].ChainPEM), key, nil
+}
+
+func (m *Manager) obtain(ctx context.Context, p acmez.OrderParameters) (chains []acmeclient.Certificate, err error) {
+	if p.Account, err = m.register(ctx); err != nil {
+		return nil, err
+	}
+	return m.client.ObtainCertificate(ctx, p)
+}
+
+func (m *Manager) forgetAccount() {
+	m.accountMu.Lock()
+	defer m.accountMu.Unlock()
+	m.account = acmeclient.Account{}
 }
 
 // register returns the account at the directory, which is made by the first order of the process or,

@@ -31,8 +31,7 @@ var remedies = map[string]string{
 		"--public-tls-cert",
 	acmeclient.ProblemTypeExternalAccountRequired: "give --acme-eab-kid and --acme-eab-hmac-file, which the " +
 		"authority hands out",
-	acmeclient.ProblemTypeInvalidContact:      "correct --acme-email",
-	acmeclient.ProblemTypeAccountDoesNotExist: "the next try registers again",
+	acmeclient.ProblemTypeInvalidContact: "correct --acme-email",
 }
 
 // problemType returns the type of a directory's problem, "" for other errors.

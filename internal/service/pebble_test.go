@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/binary"
 	"encoding/json"
 	"io"
 	"net"
@@ -30,8 +31,8 @@ import (
 type pebble struct {
 	t                   *testing.T
 	program, dir        string
-	address, management string // address and management are ports of localhost.
-	dns                 net.PacketConn
+	address, management string           // address and management are ports of localhost.
+	dns                 string           // dns is a resolver's address.
 	asked, log          logbuffer.Buffer // asked has the names that were resolved, log what pebble printed.
 }
 
@@ -48,40 +49,35 @@ func newPebble(t *testing.T) *pebble {
 		must.Succeed(t, err)
 		*addr = strings.Replace(found, "127.0.0.1", "localhost", 1)
 	}
-	var err error
-	p.dns, err = (&net.ListenConfig{}).ListenPacket(t.Context(), "udp", "127.0.0.1:0")
-	must.Succeed(t, err)
-	done := make(chan struct{})
-	go func() { defer close(done); p.resolve() }()
-	t.Cleanup(func() { _ = p.dns.Close(); <-done })
+	p.dns = servicetest.ServeTCP(t, p.resolve)
 	return p
 }
 
-// resolve answers that every name but nowhere.example.com is on this machine.
-func (p *pebble) resolve() {
-	buf := make([]byte, 4096)
+// resolve answers that every name is on this machine.
+func (p *pebble) resolve(c *net.TCPConn) {
+	size, buf := make([]byte, 2), make([]byte, 1<<16)
 	for {
-		size, from, err := p.dns.ReadFrom(buf)
-		if err != nil {
+		if _, err := io.ReadFull(c, size); err != nil {
 			return
 		}
+		query := buf[:binary.BigEndian.Uint16(size)]
 		var m dnsmessage.Message
-		if m.Unpack(buf[:size]) != nil {
-			continue
+		if _, err := io.ReadFull(c, query); err != nil || m.Unpack(query) != nil {
+			return
 		}
 		q := m.Questions[0]
 		_, _ = p.asked.Write([]byte(q.Name.String() + "\n"))
 		m.Response, m.Additionals = true, nil
-		switch {
-		case q.Name.String() == "nowhere.example.com.":
-			m.RCode = dnsmessage.RCodeNameError
-		case q.Type == dnsmessage.TypeA:
+		if q.Type == dnsmessage.TypeA {
 			m.Answers = []dnsmessage.Resource{{Body: &dnsmessage.AResource{A: [4]byte{127, 0, 0, 1}},
 				Header: dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class}}}
 		}
-		reply, err := m.Pack()
-		must.Succeed(p.t, err)
-		_, _ = p.dns.WriteTo(reply, from)
+		answer, err := m.AppendPack(make([]byte, 2))
+		if err != nil {
+			return
+		}
+		binary.BigEndian.PutUint16(answer, uint16(len(answer)-2))
+		_, _ = c.Write(answer)
 	}
 }
 
@@ -104,7 +100,7 @@ func (p *pebble) start(a service.Addresses, seconds int) (roots *x509.CertPool, 
 	file := filepath.Join(p.dir, "config.json")
 	must.Succeed(p.t, os.WriteFile(file, config, 0o600))
 	ctx, cancel := context.WithCancel(context.Background())
-	cmd := exec.CommandContext(ctx, p.program, "-config", file, "-dnsserver", p.dns.LocalAddr().String())
+	cmd := exec.CommandContext(ctx, p.program, "-config", file, "-dnsserver", p.dns)
 	cmd.Env = append(os.Environ(), "PEBBLE_VA_NOSLEEP=1", "PEBBLE_AUTHZREUSE=0", "PEBBLE_WFE_NONCEREJECT=0")
 	cmd.Stdout, cmd.Stderr = &p.log, &p.log
 	must.Succeed(p.t, cmd.Start())

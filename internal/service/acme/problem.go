@@ -6,6 +6,7 @@ package acme
 import (
 	"cmp"
 	"errors"
+	"path"
 	"strings"
 
 	acmeclient "github.com/mholt/acmez/v3/acme"
@@ -16,15 +17,16 @@ import (
 // maxDetail bounds what is shown of a directory's own words.
 const maxDetail = 500
 
+const reachable = "let port 80 of HOST lead to --public-http-addr of this service, or port 443 to --public-https-addr, " +
+	"without another server or a proxy that ends TLS"
+
 // remedies has what to do about problems of directories; HOST stands for the host.
 var remedies = map[string]string{
-	acmeclient.ProblemTypeConnection: "let port 80 of HOST lead to --public-http-addr, or port 443 to " +
-		"--public-https-addr",
-	acmeclient.ProblemTypeDNS: "make a DNS record for HOST that leads to the public listeners",
-	acmeclient.ProblemTypeUnauthorized: "see that HOST leads to this service and to no other server: the directory " +
-		"got another answer there",
-	acmeclient.ProblemTypeTLS: "let port 443 of HOST lead to --public-https-addr, without a proxy that ends TLS",
-	acmeclient.ProblemTypeCAA: "allow the authority in the CAA record of the domain",
+	acmeclient.ProblemTypeConnection:   reachable,
+	acmeclient.ProblemTypeUnauthorized: reachable,
+	acmeclient.ProblemTypeTLS:          reachable,
+	acmeclient.ProblemTypeDNS:          "make a DNS record for HOST that leads to the public listeners",
+	acmeclient.ProblemTypeCAA:          "allow the authority in the CAA record of the domain",
 	acmeclient.ProblemTypeRateLimited: "wait, the order is tried again; many hosts below one domain want a wildcard " +
 		"certificate, with --public-tls-cert",
 	acmeclient.ProblemTypeRejectedIdentifier: "the authority issues no certificate for this name: give one with " +
@@ -49,7 +51,8 @@ func describe(host string, err error) string {
 		"for a private one"
 	var p acmeclient.Problem
 	if errors.As(err, &p) {
-		why, remedy = p.Detail, cmp.Or(remedies[p.Type], "the directory's status page may tell more")
+		why, remedy = p.Detail, cmp.Or(remedies[p.Type], "the authority's documentation explains "+
+			path.Base(strings.ReplaceAll(p.Type, ":", "/")))
 		for _, sub := range p.Subproblems {
 			why += "; " + sub.Detail
 		}

@@ -97,10 +97,10 @@ func TestACME_AnswersChallenges(t *testing.T) {
 			if asked := p.asked.String(); strings.Contains(asked, "unknown") || strings.Contains(asked, "files") {
 				t.Errorf("pebble was asked for other names:\n%s", asked)
 			}
-			for _, metric := range []string{`fairlead_server_certificate_expiry_timestamp_seconds{use="acme"} `,
+			for _, want := range []string{`fairlead_server_certificate_expiry_timestamp_seconds{use="acme"} `,
 				"fairlead_server_acme_remaining_life_ratio 0.9"} {
-				if !strings.Contains(s.ScrapeMetrics(), metric) {
-					t.Errorf("there is no metric %s", metric)
+				if !strings.Contains(s.ScrapeMetrics(), want) {
+					t.Errorf("there is no metric %s", want)
 				}
 			}
 		})

@@ -40,8 +40,8 @@ var certificateExpiry = prometheus.NewDesc("fairlead_server_certificate_expiry_t
 		"day).", []string{"use"}, nil)
 
 var acmeRemaining = prometheus.NewDesc("fairlead_server_acme_remaining_life_ratio",
-	"The least share of its life that a certificate ordered for a public endpoint has left; they are renewed at "+
-		"a third.", nil, nil)
+	"The least share of its life that a certificate ordered for a public endpoint has left, 1 without any; they are "+
+		"renewed at a third.", nil, nil)
 
 // Describe implements prometheus.Collector.
 func (c *certificates) Describe(to chan<- *prometheus.Desc) {
@@ -59,12 +59,11 @@ func (c *certificates) Collect(to chan<- prometheus.Metric) {
 	if c.public != nil {
 		ends["public"] = c.public.FirstExpiry()
 	}
+	remaining := 1.0
 	if c.acme != nil {
-		first, least := c.acme.Life(time.Now())
-		if ends["acme"] = first; !first.IsZero() {
-			to <- prometheus.MustNewConstMetric(acmeRemaining, prometheus.GaugeValue, least)
-		}
+		ends["acme"], remaining = c.acme.Life(time.Now())
 	}
+	to <- prometheus.MustNewConstMetric(acmeRemaining, prometheus.GaugeValue, remaining)
 	for use, end := range ends {
 		if !end.IsZero() {
 			to <- prometheus.MustNewConstMetric(certificateExpiry, prometheus.GaugeValue, float64(end.Unix()), use)

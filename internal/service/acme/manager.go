@@ -230,20 +230,18 @@ func (m *Manager) Problem(host string) string {
 }
 
 // Life returns when the first certificate of a host with an endpoint expires, and the least share of
-// its life that one of them has left, at most 0 when it is over. The time is zero without
+// its life that one of them has left, not above 0 when it has expired; the zero time and 1 without
 // certificates.
 func (m *Manager) Life(now time.Time) (first time.Time, least float64) {
 	s := m.current.Load()
+	least = 1
 	for _, host := range s.wanted {
 		h := s.byHost[host]
 		if h == nil || h.cert == nil || m.opt.Files.HasFile(host) {
 			continue
 		}
 		leaf := h.cert.Leaf
-		left := leaf.NotAfter.Sub(now).Seconds() / leaf.NotAfter.Sub(leaf.NotBefore).Seconds()
-		if first.IsZero() || left < least {
-			least = left
-		}
+		least = min(least, leaf.NotAfter.Sub(now).Seconds()/leaf.NotAfter.Sub(leaf.NotBefore).Seconds())
 		if first.IsZero() || leaf.NotAfter.Before(first) {
 			first = leaf.NotAfter
 		}

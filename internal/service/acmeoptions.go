@@ -31,7 +31,7 @@ type ACMEOptions struct {
 }
 
 // parse sets what a Manager needs, and notes every broken rule.
-func (o *ACMEOptions) parse(set *settings, note func(error)) {
+func (o *ACMEOptions) parse(edge *PublicOptions, set *settings, note func(error)) {
 	if o.Directory == "" {
 		if *o != (ACMEOptions{}) {
 			note(account.Invalid("--acme-directory", "", "is required with the other --acme flags"))
@@ -46,7 +46,7 @@ func (o *ACMEOptions) parse(set *settings, note func(error)) {
 		note(account.Invalid("--acme-agree-tos", "false", "read the terms of service of the authority of "+
 			"--acme-directory, and accept them with this flag"))
 	}
-	if set.Public.HTTPSAddr == "" {
+	if edge.HTTPSAddr == "" {
 		note(account.Invalid("--acme-directory", o.Directory, "goes with --public-https-addr"))
 	}
 	if a, err := mail.ParseAddress(o.Email); o.Email != "" && (err != nil || a.Address != o.Email) {
@@ -58,7 +58,7 @@ func (o *ACMEOptions) parse(set *settings, note func(error)) {
 		return
 	}
 	config.MinVersion = tls.VersionTLS12
-	set.acme = &acme.Options{Directory: o.Directory, Email: o.Email, TLS: config, HTTP01: set.Public.HTTPAddr != "",
+	set.acme = &acme.Options{Directory: o.Directory, Email: o.Email, TLS: config, HTTP01: edge.HTTPAddr != "",
 		TLSALPN01: true, UserAgent: "fairlead-server/" + version.String(), Logger: set.Logger}
 	if set.acme.EAB, err = o.eab(); err != nil {
 		note(err)

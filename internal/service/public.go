@@ -55,7 +55,7 @@ func (o *PublicOptions) parse(set *settings, note func(error)) {
 	case o.HTTPSAddr == "" && len(o.TLSCerts) > 0:
 		note(account.Invalid("--public-tls-cert", strings.Join(o.TLSCerts, ","), "goes with --public-https-addr"))
 	}
-	o.ACME.parse(set, note)
+	o.ACME.parse(o, set, note)
 	set.trustedProxies, err = o.trusted()
 	note(err)
 	if o.ProxyProtocol && len(o.TrustedProxies) == 0 {

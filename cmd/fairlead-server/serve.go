@@ -164,9 +164,6 @@ func addACMEFlags(f *pflag.FlagSet, o *service.ACMEOptions) {
 	f.StringVar(&o.Email, "acme-email", "", "`ADDRESS` at which the authority of --acme-directory reaches you")
 	f.StringVar(&o.CAFile, "acme-ca-file", "",
 		"PEM `FILE` with authorities to trust for --acme-directory itself; default: the system's")
-	f.StringVar(&o.EABKeyID, "acme-eab-kid", "", "`ID` of the key that binds the account at --acme-directory to "+
-		"another one of the authority, which hands it out")
-	f.StringVar(&o.EABKeyFile, "acme-eab-hmac-file", "", "`FILE` with that key, base64url")
 }
 
 // newLogger makes the service's logger.

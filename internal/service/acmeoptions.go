@@ -5,13 +5,8 @@ package service
 
 import (
 	"crypto/tls"
-	"fmt"
 	"net/mail"
 	"net/url"
-	"os"
-	"strings"
-
-	acmeclient "github.com/mholt/acmez/v3/acme"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/acme"
@@ -22,12 +17,10 @@ import (
 // ACMEOptions let the service order the certificates of public endpoints. Without a directory there
 // are only those in files.
 type ACMEOptions struct {
-	Directory  string // Directory is the https URL of the authority's directory.
-	Email      string // Email is the contact of the account; "" = none.
-	AgreeTOS   bool   // AgreeTOS accepts the authority's terms of service.
-	CAFile     string // CAFile has authorities for the directory's own certificate; "" = the system's.
-	EABKeyID   string // EABKeyID, with EABKeyFile, binds the account to another one of the authority.
-	EABKeyFile string // EABKeyFile has a MAC key, base64url.
+	Directory string // Directory is the https URL of the authority's directory.
+	Email     string // Email is the contact of the account; "" = none.
+	AgreeTOS  bool   // AgreeTOS accepts the authority's terms of service.
+	CAFile    string // CAFile has authorities for the directory's own certificate; "" = the system's.
 }
 
 // parse sets what a Manager needs, and notes every broken rule.
@@ -59,23 +52,5 @@ func (o *ACMEOptions) parse(edge *PublicOptions, set *settings, note func(error)
 	}
 	config.MinVersion = tls.VersionTLS12
 	set.acme = &acme.Options{Directory: o.Directory, Email: o.Email, TLS: config, HTTP01: edge.HTTPAddr != "",
-		TLSALPN01: true, UserAgent: "fairlead-server/" + version.String(), Logger: set.Logger}
-	if set.acme.EAB, err = o.eab(); err != nil {
-		note(err)
-	}
-}
-
-func (o *ACMEOptions) eab() (acmeclient.EAB, error) {
-	if (o.EABKeyID == "") != (o.EABKeyFile == "") {
-		return acmeclient.EAB{}, account.Invalid("--acme-eab-kid", o.EABKeyID,
-			"give --acme-eab-kid and --acme-eab-hmac-file together, or neither")
-	}
-	if o.EABKeyFile == "" {
-		return acmeclient.EAB{}, nil
-	}
-	key, err := os.ReadFile(o.EABKeyFile)
-	if err != nil {
-		return acmeclient.EAB{}, account.Invalid("--acme-eab-hmac-file", o.EABKeyFile, fmt.Sprint(err))
-	}
-	return acmeclient.EAB{KeyID: o.EABKeyID, MACKey: strings.TrimRight(strings.TrimSpace(string(key)), "=")}, nil
+		UserAgent: "fairlead-server/" + version.String(), Logger: set.Logger}
 }

@@ -45,10 +45,8 @@ type Options struct {
 	Directory string // URL
 	Email     string // contact of the account; "" = none
 	TLS       *tls.Config
-	EAB       acmeclient.EAB // binds the account to another one of the authority; zero = none
 	UserAgent string
-	// HTTP01 and TLSALPN01 report which listeners there are to answer challenges.
-	HTTP01, TLSALPN01 bool
+	HTTP01    bool // there is a listener without TLS to answer challenges, too
 
 	Store  Store
 	Files  Files

@@ -4,6 +4,7 @@
 package acme
 
 import (
+	"cmp"
 	"context"
 	"crypto"
 	"crypto/ecdsa"
@@ -15,11 +16,14 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"path"
+	"strings"
 	"time"
 
 	"github.com/mholt/acmez/v3"
 	acmeclient "github.com/mholt/acmez/v3/acme"
 
+	"github.com/fairlead-dev/fairlead/internal/printable"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
 )
 
@@ -40,12 +44,9 @@ func (m *Manager) newClient() acmez.Client {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.TLSClientConfig = m.opt.TLS
 	s := solver{m.opt.Store}
-	solvers := map[string]acmez.Solver{}
+	solvers := map[string]acmez.Solver{acmeclient.ChallengeTypeTLSALPN01: s}
 	if m.opt.HTTP01 {
 		solvers[acmeclient.ChallengeTypeHTTP01] = s
-	}
-	if m.opt.TLSALPN01 {
-		solvers[acmeclient.ChallengeTypeTLSALPN01] = s
 	}
 	return acmez.Client{ChallengeSolvers: solvers, Client: &acmeclient.Client{Directory: m.opt.Directory,
 		UserAgent: m.opt.UserAgent, HTTPClient: &http.Client{Transport: transport, Timeout: requestTimeout}}}
@@ -211,11 +212,6 @@ func (m *Manager) register(ctx context.Context) (acmeclient.Account, error) {
 	if m.opt.Email != "" {
 		a.Contact = []string{"mailto:" + m.opt.Email}
 	}
-	if m.opt.EAB.KeyID != "" {
-		if err := a.SetExternalAccountBinding(ctx, m.client.Client, m.opt.EAB); err != nil {
-			return a, fmt.Errorf("binding the account to --acme-eab-kid: %w", err)
-		}
-	}
 	if a, err = m.client.NewAccount(ctx, a); err != nil {
 		return a, fmt.Errorf("registering at the directory: %w", err)
 	}
@@ -251,4 +247,51 @@ func newKey() (signer crypto.Signer, text string, err error) {
 	}
 	der, err := x509.MarshalECPrivateKey(key)
 	return key, string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der})), err
+}
+
+// maxDetail bounds what is shown of a directory's own words.
+const maxDetail = 500
+
+const reachable = "let port 80 of HOST lead to --public-http-addr of this service, or port 443 to --public-https-addr, " +
+	"without another server or a proxy that ends TLS"
+
+// remedies has what to do about problems of directories; HOST stands for the host.
+var remedies = map[string]string{
+	acmeclient.ProblemTypeConnection:   reachable,
+	acmeclient.ProblemTypeUnauthorized: reachable,
+	acmeclient.ProblemTypeTLS:          reachable,
+	acmeclient.ProblemTypeDNS:          "make a DNS record for HOST that leads to the public listeners",
+	acmeclient.ProblemTypeCAA:          "allow the authority in the CAA record of the domain",
+	acmeclient.ProblemTypeRateLimited: "wait, the order is tried again; many hosts below one domain want a wildcard " +
+		"certificate, with --public-tls-cert",
+	acmeclient.ProblemTypeRejectedIdentifier: "the authority issues no certificate for this name: give one with " +
+		"--public-tls-cert",
+	acmeclient.ProblemTypeExternalAccountRequired: "choose another authority: this one wants an account bound to a " +
+		"customer's, which is not supported",
+	acmeclient.ProblemTypeInvalidContact: "correct --acme-email",
+}
+
+// problemType returns the type of a directory's problem, "" for other errors.
+func problemType(err error) string {
+	var p acmeclient.Problem
+	if errors.As(err, &p) {
+		return p.Type
+	}
+	return ""
+}
+
+// describe returns why an order failed, with the directory's own sentence, and what to do.
+func describe(host string, err error) string {
+	why, remedy := err.Error(), "see that this server reaches the directory: proxy, firewall, and --acme-ca-file "+
+		"for a private one"
+	var p acmeclient.Problem
+	if errors.As(err, &p) {
+		why, remedy = p.Detail, cmp.Or(remedies[p.Type], "the authority's documentation explains "+
+			path.Base(strings.ReplaceAll(p.Type, ":", "/")))
+		for _, sub := range p.Subproblems {
+			why += "; " + sub.Detail
+		}
+	}
+	return "the ACME directory did not issue a certificate for " + host + ": " +
+		strings.TrimSuffix(printable.Escape(why, maxDetail), ".") + "; " + strings.ReplaceAll(remedy, "HOST", host)
 }

@@ -62,9 +62,9 @@ LOAD_TESTS := TestChain_UnderLoad|TestChain_KilledHop
 RACE_ENV = $(if $(FIPS),,CGO_ENABLED=1)
 RACE = $(if $(FIPS),,-race -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=modernc.org/libc/...=-race=false)
 .PHONY: test
-test: envtest-assets helm idp interop ## Unit, property and envtest suites, with the race detector; no root (FIPS=1: in FIPS mode)
+test: envtest-assets helm idp interop pebble ## Unit, property and envtest suites, with the race detector; no root (FIPS=1: in FIPS mode)
 	KUBEBUILDER_ASSETS="$$($(CLUSTER) build --print-dir)" FAIRLEAD_HELM="$$($(CLUSTER) build --only helm --print-dir)/helm" FAIRLEAD_IDP=$(BIN)/idp \
-		FAIRLEAD_INTEROP=$(BIN)/interop $(RACE_ENV) go test $(RACE) -timeout 20m $$(go list ./... | grep -v /test/repo) # which verify runs
+		FAIRLEAD_INTEROP=$(BIN)/interop FAIRLEAD_PEBBLE=$(BIN)/pebble $(RACE_ENV) go test $(RACE) -timeout 20m $$(go list ./... | grep -v /test/repo) # which verify runs
 	go test -run '$(LOAD_TESTS)' ./test/bench # a thousand connections at a time, which the race detector is too slow for
 	go test -C test/cluster $(filter-out .,$(CLUSTER_PACKAGES)) # e2e runs what starts nodes
 	go test -C test/client -count=1 ./... # it and the next two read files outside their module, which the cache does not notice
@@ -84,6 +84,11 @@ idp: ## Build the identity providers of the login tests, bin/idp (a few minutes 
 interop: ## Build the client and server of gRPC's interoperability tests, bin/interop
 	@mkdir -p $(BIN)
 	@go build -C test/interop -o $(BIN)/interop . # likewise
+
+.PHONY: pebble
+pebble: ## Build the ACME server of the tests of the public edge's certificates, bin/pebble
+	@mkdir -p $(BIN)
+	@go build -C test/pebble -o $(BIN)/pebble github.com/letsencrypt/pebble/v2/cmd/pebble
 
 .PHONY: e2e
 e2e: build airgap cluster-build ## The suite on a real cluster (root on Linux; KUBERNETES=1.34: on another version; FIPS=1)
@@ -226,7 +231,7 @@ verify: generate manifests lint ## Regenerate, vet, lint, check import rules; fa
 	go test -C test/workflows -count=1 ./... # it reads files outside its module, which the cache does not notice
 	go mod tidy -diff && go mod tidy -C test/client -diff && go mod tidy -C test/idp -diff
 	go mod tidy -C test/interop -diff && go mod tidy -C test/promql -diff && go mod tidy -C test/workflows -diff
-	go mod tidy -C packaging -diff
+	go mod tidy -C packaging -diff && go mod tidy -C test/pebble -diff
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "run make fmt:"; gofmt -l $$(git ls-files '*.go'); exit 1; }
 	@git diff --exit-code || { echo "make verify: the files above differ from what their sources generate; commit them"; exit 1; }
 

@@ -144,6 +144,7 @@ func addPublicFlags(f *pflag.FlagSet, o *service.PublicOptions) {
 			"NAME.key, or of directories with tls.crt and tls.key; reloaded on change; may be repeated")
 	f.StringArrayVar(&o.TLSKeys, "public-tls-key", nil,
 		"PEM `FILE` with the private key of a --public-tls-cert; one for each that is a file, in their order")
+	addACMEFlags(f, &o.ACME)
 	f.StringSliceVar(&o.TrustedProxies, "trusted-proxies", nil,
 		"`CIDR` of load balancers before the public edge or the dashboard, whose X-Forwarded-For and "+
 			"X-Forwarded-Proto are believed; may be repeated")
@@ -152,6 +153,17 @@ func addPublicFlags(f *pflag.FlagSet, o *service.PublicOptions) {
 	f.IntVar(&o.MaxConns, "public-max-connections", public.DefaultMaxConns, "most public connections at a time")
 	f.IntVar(&o.MaxConnsPerClient, "public-max-connections-per-client", public.DefaultMaxConnsPerClient,
 		"most public connections at a time of one client: an IPv4 address, or an IPv6 /64")
+}
+
+// addACMEFlags adds the flags of certificates that the service orders.
+func addACMEFlags(f *pflag.FlagSet, o *service.ACMEOptions) {
+	f.StringVar(&o.Directory, "acme-directory", "",
+		"`URL` of the ACME directory that issues certificates for the hosts of public https endpoints which no "+
+			"--public-tls-cert covers, as https://acme-v02.api.letsencrypt.org/directory; default: none are ordered")
+	f.BoolVar(&o.AgreeTOS, "acme-agree-tos", false, "accept the terms of service of the authority of --acme-directory")
+	f.StringVar(&o.Email, "acme-email", "", "`ADDRESS` at which the authority of --acme-directory reaches you")
+	f.StringVar(&o.CAFile, "acme-ca-file", "",
+		"PEM `FILE` with authorities to trust for --acme-directory itself; default: the system's")
 }
 
 // newLogger makes the service's logger.

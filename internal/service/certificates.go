@@ -15,6 +15,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
+	"github.com/fairlead-dev/fairlead/internal/service/acme"
 	"github.com/fairlead-dev/fairlead/internal/service/dashboard"
 	"github.com/fairlead-dev/fairlead/internal/service/edge/public"
 	"github.com/fairlead-dev/fairlead/internal/service/login"
@@ -28,16 +29,25 @@ import (
 type certificates struct {
 	service *pki.Source
 	public  *public.Certificates // nil = none
+	acme    *acme.Manager        // nil = none
 	logins  *loginCertificates
 }
 
 var certificateExpiry = prometheus.NewDesc("fairlead_server_certificate_expiry_timestamp_seconds",
 	"When a certificate in use expires: service (API and tunnels), authority (the service's own), "+
-		"public (the first of the public listeners'), identity_provider (the first of the providers in traffic "+
-		"policies; one that has expired counts for another day).", []string{"use"}, nil)
+		"public (the first of the public listeners' files), acme (the first of those ordered for public endpoints), "+
+		"identity_provider (the first of the providers in traffic policies; one that has expired counts for another "+
+		"day).", []string{"use"}, nil)
+
+var acmeRemaining = prometheus.NewDesc("fairlead_server_acme_remaining_life_ratio",
+	"The least share of its life that a certificate ordered for a public endpoint has left, 1 without any; they are "+
+		"renewed at a third.", nil, nil)
 
 // Describe implements prometheus.Collector.
-func (c *certificates) Describe(to chan<- *prometheus.Desc) { to <- certificateExpiry }
+func (c *certificates) Describe(to chan<- *prometheus.Desc) {
+	to <- certificateExpiry
+	to <- acmeRemaining
+}
 
 // Collect implements prometheus.Collector.
 func (c *certificates) Collect(to chan<- prometheus.Metric) {
@@ -49,6 +59,11 @@ func (c *certificates) Collect(to chan<- prometheus.Metric) {
 	if c.public != nil {
 		ends["public"] = c.public.FirstExpiry()
 	}
+	remaining := 1.0
+	if c.acme != nil {
+		ends["acme"], remaining = c.acme.Life(time.Now())
+	}
+	to <- prometheus.MustNewConstMetric(acmeRemaining, prometheus.GaugeValue, remaining)
 	for use, end := range ends {
 		if !end.IsZero() {
 			to <- prometheus.MustNewConstMetric(certificateExpiry, prometheus.GaugeValue, float64(end.Unix()), use)

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/acme"
 	"github.com/fairlead-dev/fairlead/internal/service/backend"
 	"github.com/fairlead-dev/fairlead/internal/service/edge/public"
 	"github.com/fairlead-dev/fairlead/internal/service/lease"
@@ -130,7 +131,8 @@ type settings struct {
 	staticAllow, loginAllow []backend.Allowed // private addresses of static backends; of providers and issuers
 	trustedProxies          []netip.Prefix
 	publicCertFiles         []public.CertFiles
-	relayHost, relayPort    string // ReplicaOptions.RelayAddress; "" for a service that is alone
+	acme                    *acme.Options // nil without --acme-directory; the store is not set yet
+	relayHost, relayPort    string        // ReplicaOptions.RelayAddress; "" for a service that is alone
 	// ReplicaOptions.Address without brackets around an IPv4 address; "" = none
 	replicaAddress string
 }

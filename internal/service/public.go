@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/acme"
 	"github.com/fairlead-dev/fairlead/internal/service/edge"
 	"github.com/fairlead-dev/fairlead/internal/service/edge/public"
 	"github.com/fairlead-dev/fairlead/internal/service/geo"
@@ -31,6 +32,7 @@ type PublicOptions struct {
 	TrustedProxies    []string // addresses, or networks as CIDRs; of the API's listener, too
 	MaxConns          int      // connections; 0 = the default
 	MaxConnsPerClient int      // connections from one IPv4 address or IPv6 /64; 0 = the default
+	ACME              ACMEOptions
 }
 
 func (o *PublicOptions) enabled() bool { return o.HTTPAddr != "" || o.HTTPSAddr != "" }
@@ -46,13 +48,14 @@ func (o *PublicOptions) parse(set *settings, note func(error)) {
 	set.publicCertFiles, err = o.certFiles()
 	note(err)
 	switch {
-	case o.HTTPSAddr != "" && len(o.TLSCerts) == 0:
+	case o.HTTPSAddr != "" && len(o.TLSCerts) == 0 && o.ACME.Directory == "":
 		note(account.Invalid("--public-https-addr", o.HTTPSAddr,
-			"needs certificates: give --public-tls-cert and --public-tls-key; there is no self-signed one for "+
-				"the public"))
+			"needs certificates: give --public-tls-cert and --public-tls-key, or --acme-directory; there is no "+
+				"self-signed one for the public"))
 	case o.HTTPSAddr == "" && len(o.TLSCerts) > 0:
 		note(account.Invalid("--public-tls-cert", strings.Join(o.TLSCerts, ","), "goes with --public-https-addr"))
 	}
+	o.ACME.parse(o, set, note)
 	set.trustedProxies, err = o.trusted()
 	note(err)
 	if o.ProxyProtocol && len(o.TrustedProxies) == 0 {
@@ -114,6 +117,7 @@ type publicEdge struct {
 	log         *slog.Logger
 	http, https net.Listener
 	certs       *public.Certificates // nil without --public-https-addr
+	acme        *acme.Manager        // nil without --acme-directory
 	server      *public.Server       // nil without --public-http-addr and --public-https-addr
 	edge        *edge.Edge
 	geo         *geo.Databases
@@ -141,8 +145,13 @@ func (p *publicEdge) wire(e *edge.Edge, t *targets, keys *ticketkeys.Keys, db *g
 	if !o.enabled() {
 		return
 	}
+	if a := p.set.acme; a != nil {
+		a.Store, a.Files = t.store, p.certs
+		p.acme = acme.New(*a)
+		p.certs.Order(p.acme)
+	}
 	p.server = public.New(public.Options{
-		HTTP: p.http, HTTPS: p.https, Certificates: p.certs, TicketKeys: keys,
+		HTTP: p.http, HTTPS: p.https, Certificates: p.certs, ACME: p.acme, TicketKeys: keys,
 		Endpoints: t, Handler: p,
 		ProxyProtocol: o.ProxyProtocol, TrustedProxies: p.set.trustedProxies, MaxConns: o.MaxConns,
 		MaxConnsPerClient: o.MaxConnsPerClient, Logger: p.log,
@@ -161,8 +170,8 @@ func (p *publicEdge) listenerURL(ep *account.Endpoint, online *tunnelserver.Serv
 		return ep.URL, ""
 	case l == nil:
 		problem = "the service has no public listener for " + ep.Scheme + ": set --public-" + ep.Scheme + "-addr there"
-	case ep.Scheme == "https" && !p.certs.Covers(ep.Host):
-		problem = "no certificate of the service covers " + ep.Host + ": give it one with --public-tls-cert"
+	case ep.Scheme == "https" && p.certs.Missing(ep.Host) != "":
+		problem = p.certs.Missing(ep.Host)
 	case behindProxy: // its port is the one that counts
 		return ep.URL, ""
 	default:
@@ -206,6 +215,9 @@ func (p *publicEdge) run(serving context.Context, tasks *group) {
 	}
 	if p.certs != nil {
 		tasks.run(serving, p.certs.Run)
+	}
+	if p.acme != nil {
+		tasks.run(serving, p.acme.Run)
 	}
 	p.server.Start(serving)
 }

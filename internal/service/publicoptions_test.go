@@ -43,6 +43,13 @@ func TestPublicOptions_RefusesContradictions(t *testing.T) {
 		"proxies of the dashboard": {service.PublicOptions{TrustedProxies: []string{"10.0.0.1", "fd00::/8"}}, ""},
 		"their header, no edge": {service.PublicOptions{TrustedProxies: []string{"10.0.0.1"}, ProxyProtocol: true},
 			"--public-http-addr"},
+		"ACME":               {service.PublicOptions{HTTPSAddr: ":443", ACME: acme(dir)}, ""},
+		"ACME, no https":     {service.PublicOptions{HTTPAddr: ":80", ACME: acme(dir)}, "--public-https-addr"},
+		"ACME, no directory": {service.PublicOptions{ACME: service.ACMEOptions{AgreeTOS: true}}, "--acme-directory"},
+		"ACME, terms": {service.PublicOptions{HTTPSAddr: ":443",
+			ACME: service.ACMEOptions{Directory: "https://acme.test/dir"}}, "--acme-agree-tos"},
+		"ACME, plain": {service.PublicOptions{HTTPSAddr: ":443",
+			ACME: service.ACMEOptions{Directory: "http://acme.test/dir", AgreeTOS: true}}, "https URL"},
 		"less than no connection": {service.PublicOptions{HTTPAddr: ":80", MaxConns: -1}, "--public-max-connections"},
 	} {
 		var broken []account.FieldError
@@ -52,4 +59,9 @@ func TestPublicOptions_RefusesContradictions(t *testing.T) {
 			t.Errorf("%s: %v, want %q", name, broken, c.want)
 		}
 	}
+}
+
+func acme(dir string) service.ACMEOptions {
+	return service.ACMEOptions{Directory: "https://acme.test/dir", AgreeTOS: true, Email: "ops@example.com",
+		CAFile: filepath.Join(dir, "tls.crt")}
 }

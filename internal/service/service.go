@@ -117,7 +117,8 @@ func (s *service) wire() error {
 	if err != nil {
 		return err
 	}
-	ends := &certificates{service: s.data.certs, public: s.edge.public.certs, logins: s.people.certificates}
+	ends := &certificates{service: s.data.certs, public: s.edge.public.certs, acme: s.edge.public.acme,
+		logins: s.people.certificates}
 	s.control.wireAPI(s, ends)
 	s.observability.wire(s, ends)
 	return nil

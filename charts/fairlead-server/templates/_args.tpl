@@ -40,8 +40,17 @@
 {{- end }}
 {{- if .Values.public.enabled }}
 - --public-http-addr=:8080
-{{- if .Values.public.tlsSecrets }}
+{{- if include "fairlead-server.publicTLS" . }}
 - --public-https-addr=:8444
+{{- end }}
+{{- with .Values.public.acme }}
+{{- if .directory }}
+- {{ printf "--acme-directory=%s" .directory | quote }}
+- --acme-agree-tos={{ .agreeToTerms }}
+{{- with .email }}
+- {{ printf "--acme-email=%s" . | quote }}
+{{- end }}
+{{- end }}
 {{- end }}
 {{- range $i, $_ := .Values.public.tlsSecrets }}
 - --public-tls-cert=/etc/fairlead/public-tls-{{ $i }}/tls.crt
@@ -130,4 +139,9 @@
   mountPath: /etc/fairlead/{{ $name }}
   readOnly: true
 {{- end }}
+{{- end -}}
+
+{{/* Not empty if there is a public listener with TLS. */}}
+{{- define "fairlead-server.publicTLS" -}}
+{{- if or .Values.public.tlsSecrets .Values.public.acme.directory }}true{{ end }}
 {{- end -}}

@@ -123,7 +123,8 @@ func (c *publicCheck) checkCertificate(ctx context.Context) path.Hop {
 		return path.OKf("valid for %s until %s", c.URL.Host, leaf.NotAfter.UTC().Format(time.DateOnly)).
 			With("issued by " + leaf.Issuer.String())
 	}
-	const give = "give the service a certificate for the host, with --public-tls-cert"
+	const give = "give the service a certificate for the host, with --public-tls-cert; one that it orders itself, " +
+		"with --acme-directory, takes seconds, or its log has the reason"
 	fix := map[trust.Problem]string{
 		trust.OutOfDate: "renew the certificate in the files of --public-tls-cert; the service reads them again",
 		trust.WrongHost: give,

@@ -13,7 +13,7 @@ import (
 )
 
 // withoutLegs makes of a new store one as version 8 of the schema kept it, but for the version.
-const withoutLegs = `DROP TABLE cluster_keys; DROP TABLE cluster_subjects; DROP TABLE clusters;
+const withoutLegs = `DROP TABLE acme; DROP TABLE cluster_keys; DROP TABLE cluster_subjects; DROP TABLE clusters;
 	DROP TABLE cluster_ids; ALTER TABLE endpoints DROP COLUMN service_export;
 	ALTER TABLE api_keys DROP COLUMN acl; ALTER TABLE api_keys DROP COLUMN cluster_uid;
 	DROP INDEX endpoints_of_owner; DROP INDEX endpoints_in_grace;

@@ -62,6 +62,23 @@ func TestIdentities_SealedOnDisk(t *testing.T) {
 		"secret-assertion", "secret-sid")
 }
 
+// Keys and answers to challenges of the ACME directory are never plain.
+func TestACME_SealedOnDisk(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	f := storetest.NewFixture(t, func(opt store.Options) (*store.Store, error) {
+		opt.DataDir = dir
+		return store.Open(t.Context(), opt)
+	})
+	for _, kind := range []store.ACMEKind{store.ACMEAccount, store.ACMECertificate, store.ACMEHTTP01} {
+		storetest.Must(t, f.Store.PutACME(t.Context(), kind, "not-hidden", "secret-of-"+string(kind)))
+		if v, err := f.Store.ACMEValue(t.Context(), kind, "not-hidden"); err != nil || v != "secret-of-"+string(kind) {
+			t.Errorf("%s: %q, %v", kind, v, err)
+		}
+	}
+	notOnDisk(t, dir, "not-hidden", "secret-of")
+}
+
 func TestCheckKey_RefusesOtherKey(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

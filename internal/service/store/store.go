@@ -126,6 +126,7 @@ func setDefault[T comparable](v *T, def T) {
 // object. Its methods, and theirs, may be called from many goroutines.
 type Store struct {
 	*Accounts
+	*ACME
 	*AuditLog
 	*Backends
 	*Binds
@@ -194,6 +195,7 @@ func newStore(db *database, opt *Options) *Store {
 		ownedGrace: opt.OwnedGrace, reserve: opt.Reserve}
 	s.Secrets = &Secrets{db, opt.Key, s.Endpoints}
 	s.Domains = &Domains{db, s.Accounts, s.Endpoints, opt.OwnHosts}
+	s.ACME = &ACME{db, opt.Key, s.Domains}
 	s.clusterIDs = &ClusterIDs{db: db, endpoints: s.Endpoints, uses: s.lastUsed, grace: opt.OwnedGrace}
 	s.CloudEndpoints = &CloudEndpoints{db, s.Accounts, s.Endpoints, s.Domains, s.clusterIDs}
 	s.Binds = &Binds{db, s.Endpoints, s.Domains, s.clusterIDs}

@@ -16,6 +16,7 @@ import (
 	"github.com/pires/go-proxyproto"
 
 	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
+	"github.com/fairlead-dev/fairlead/internal/service/acme"
 	"github.com/fairlead-dev/fairlead/internal/service/edge"
 	"github.com/fairlead-dev/fairlead/internal/service/edge/framing"
 )
@@ -90,6 +91,9 @@ func (s *Server) prepare(ctx context.Context, c *conn, secure bool) (net.Conn, e
 	}
 	state := tlsConn.ConnectionState()
 	c.tls = &state
+	if state.NegotiatedProtocol == acme.Protocol {
+		return nil, errors.New("the handshake was a challenge of the ACME directory")
+	}
 	if state.NegotiatedProtocol == "h2" {
 		return s.framed(tlsConn, framing.HTTP2), nil
 	}

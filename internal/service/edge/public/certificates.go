@@ -17,6 +17,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/service/acme"
 )
 
 const (
@@ -29,10 +31,11 @@ const (
 // that hold tls.crt and tls.key, as Kubernetes mounts Secrets.
 type CertFiles struct{ Cert, Key string }
 
-// Certificates are those of the public listeners. They are reloaded when their files change. It is
-// safe for concurrent use.
+// Certificates are those of the public listeners: from files, which are reloaded when they change,
+// and, for hosts that these do not cover, ordered ones. It is safe for concurrent use.
 type Certificates struct {
 	sources []CertFiles
+	ordered *acme.Manager // nil = none
 	log     *slog.Logger
 	current atomic.Pointer[certSet]
 
@@ -58,11 +61,14 @@ func OpenCertificates(sources []CertFiles, log *slog.Logger) (*Certificates, err
 	if errs := c.reload(time.Now()); len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
-	if len(c.current.Load().byName) == 0 {
+	if len(sources) > 0 && len(c.current.Load().byName) == 0 {
 		return nil, fmt.Errorf("--public-tls-cert %s: there is no certificate with a DNS name", sources[0].Cert)
 	}
 	return c, nil
 }
+
+// Order adds the certificates of a directory. It is called before any other method.
+func (c *Certificates) Order(m *acme.Manager) { c.ordered = m }
 
 // Run reloads changed files until ctx is done. Where files cannot be read or are invalid, the
 // certificate loaded before stays in use.
@@ -251,10 +257,34 @@ func (s *certSet) forHost(host string) []*tls.Certificate {
 	return s.byName["*."+parent]
 }
 
-// Covers reports whether there is a certificate for the host.
-func (c *Certificates) Covers(host string) bool { return len(c.current.Load().forHost(host)) > 0 }
+// forHost returns the certificates for a host, best first.
+func (c *Certificates) forHost(host string) []*tls.Certificate {
+	fit := c.current.Load().forHost(host)
+	if len(fit) == 0 && c.ordered != nil {
+		if cert := c.ordered.Certificate(host); cert != nil {
+			return []*tls.Certificate{cert}
+		}
+	}
+	return fit
+}
 
-// FirstExpiry returns when the first name loses its certificate: of several certificates for one
+// Missing returns why clients get no certificate for the host, a sentence; "" when they do, or one is
+// being ordered.
+func (c *Certificates) Missing(host string) string {
+	switch {
+	case len(c.forHost(host)) > 0:
+		return ""
+	case c.ordered != nil:
+		return c.ordered.Problem(host)
+	}
+	return "no certificate of the service covers " + host + ": give it one with --public-tls-cert, or let it order " +
+		"one with --acme-directory"
+}
+
+// HasFile implements acme.Files.
+func (c *Certificates) HasFile(host string) bool { return len(c.current.Load().forHost(host)) > 0 }
+
+// FirstExpiry returns when the first name loses its certificate from a file: of several certificates for one
 // name the one counts that lives longest.
 func (c *Certificates) FirstExpiry() (first time.Time) {
 	for _, same := range c.current.Load().byName {
@@ -267,7 +297,7 @@ func (c *Certificates) FirstExpiry() (first time.Time) {
 
 // EndingSoon returns the certificate for a host if it expires within a week or has expired, else nil.
 func (c *Certificates) EndingSoon(host string, now time.Time) *x509.Certificate {
-	if fit := c.current.Load().forHost(host); len(fit) > 0 && endsSoon(fit[0].Leaf, now) {
+	if fit := c.forHost(host); len(fit) > 0 && endsSoon(fit[0].Leaf, now) {
 		return fit[0].Leaf
 	}
 	return nil
@@ -276,7 +306,7 @@ func (c *Certificates) EndingSoon(host string, now time.Time) *x509.Certificate 
 // getCertificate is the hook for tls.Config. Without a certificate for the name crypto/tls answers
 // with the alert unrecognized_name.
 func (c *Certificates) getCertificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
-	fit := c.current.Load().forHost(strings.ToLower(strings.TrimSuffix(hello.ServerName, ".")))
+	fit := c.forHost(strings.ToLower(strings.TrimSuffix(hello.ServerName, ".")))
 	for _, p := range fit {
 		if hello.SupportsCertificate(p) == nil {
 			return p, nil
@@ -295,6 +325,6 @@ func (c *Certificates) coversBoth(name, host string) bool {
 	if name == host {
 		return true
 	}
-	fit := c.current.Load().forHost(name)
+	fit := c.forHost(name)
 	return len(fit) > 0 && fit[0].Leaf.VerifyHostname(host) == nil
 }

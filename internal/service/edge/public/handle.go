@@ -41,6 +41,9 @@ func (s *Server) handle(w http.ResponseWriter, r *http.Request) {
 		s.opt.Handler.WriteError(w, r, refused.Code, refused.Msg)
 		return
 	}
+	if s.opt.ACME != nil && s.opt.ACME.ServeChallenge(w, r) {
+		return
+	}
 	client := s.clientOf(c, r)
 	scheme := "http"
 	if client.TLS {

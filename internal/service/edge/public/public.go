@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/service/acme"
 	"github.com/fairlead-dev/fairlead/internal/service/edge"
 	"github.com/fairlead-dev/fairlead/internal/service/edge/framing"
 	"github.com/fairlead-dev/fairlead/internal/service/ticketkeys"
@@ -77,6 +78,7 @@ type Handler interface {
 type Options struct {
 	HTTP, HTTPS  net.Listener
 	Certificates *Certificates    // certificates of HTTPS
+	ACME         *acme.Manager    // answers challenges; nil = none
 	TicketKeys   *ticketkeys.Keys // session ticket keys; nil = those that crypto/tls makes, which end with the process
 
 	Endpoints Endpoints
@@ -142,6 +144,9 @@ func New(o Options) *Server {
 		s.tls = &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
 			GetCertificate: o.Certificates.getCertificate}
 		o.TicketKeys.Install("public", s.tls)
+		if o.ACME != nil {
+			s.tls.GetConfigForClient = o.ACME.ChallengeConfig
+		}
 	}
 	s.http = s.newServer()
 	return s

@@ -64,7 +64,7 @@ func TestPods_OneCredentialEach(t *testing.T) {
 			}
 			secrets++
 			want := &corev1.SecretVolumeSource{
-				SecretName: release + "-credentials", DefaultMode: ptr.To[int32](0o440),
+				SecretName: release + "-credentials", DefaultMode: ptr.To[int32](0o444),
 				Items: []corev1.KeyToPath{{Key: key, Path: key}},
 			}
 			if diff := cmp.Diff(want, v.Secret); diff != "" {

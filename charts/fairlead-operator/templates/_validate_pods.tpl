@@ -63,6 +63,11 @@
 {{- if and $values.priorityClassName (not (regexMatch "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$" $values.priorityClassName)) -}}
 {{- fail (printf "%s.priorityClassName %q is no name of a PriorityClass: use a-z, 0-9, '-' and '.'" $path $values.priorityClassName) -}}
 {{- end -}}
+{{- range $values.extraEnv -}}
+{{- if regexMatch "^(POD_(NAMESPACE|NAME|IPS)|FAIRLEAD_(DESCRIPTION|CLUSTER_NAME|ENDPOINT_SELECTOR)|HTTPS_PROXY|NO_PROXY)$" .name -}}
+{{- fail (printf "%s.extraEnv holds %q, which the chart sets itself: use the value that is for it, such as proxy.httpsProxy" $path .name) -}}
+{{- end -}}
+{{- end -}}
 {{- include "fairlead-operator.validateLabels" (list $root (printf "%s.podLabels" $path) $values.podLabels) -}}
 {{- range $name, $_ := $values.podAnnotations -}}
 {{- if hasPrefix "checksum/" $name -}}

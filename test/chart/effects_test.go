@@ -97,7 +97,18 @@ func effects() []effect {
 		{"forwarder.podIdentity.enabled", true, nil},
 		{"forwarder.podIdentity.annotations", []any{"example.com/team", "caller-*"},
 			validValues().set("forwarder.podIdentity.enabled", true)},
-	}, podEffects(), policyEffects(validValues()))
+	}, autoscalingEffects(), podEffects(), policyEffects(validValues()))
+}
+
+func autoscalingEffects() []effect {
+	scaled := validValues().set("forwarder.autoscaling.enabled", true)
+	return []effect{
+		{"forwarder.autoscaling.enabled", true, nil},
+		{"forwarder.autoscaling.minReplicas", 3, scaled},
+		{"forwarder.autoscaling.maxReplicas", 50, scaled},
+		{"forwarder.autoscaling.targetCPU", 0, scaled.set("forwarder.autoscaling.targetConnections", 500)},
+		{"forwarder.autoscaling.targetConnections", 500, scaled},
+	}
 }
 
 // policyEffects are the cases of what both charts have alike. A key that is null is removed.
@@ -178,6 +189,7 @@ func podEffects() []effect {
 				map[string]any{"prometheus.io/scrape": "false", "example.com/name": "text"},
 				with},
 			effect{component + ".extraEnv", environmentCase(), with},
+			effect{component + ".podDisruptionBudget.enabled", false, with},
 		)
 	}
 	return all

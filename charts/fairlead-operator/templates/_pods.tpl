@@ -171,3 +171,21 @@ volumeMounts:
     readOnly: true
   {{- end }}
 {{- end -}}
+
+{{/* A drain of nodes evicts one pod of a component after the other: call with (list . "fairlead-manager"). */}}
+{{- define "fairlead-operator.budget" -}}
+{{- $root := index . 0 -}}
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  name: "{{ include "fairlead-operator.fullname" $root }}-{{ trimPrefix "fairlead-" (index . 1) }}"
+  namespace: {{ $root.Release.Namespace | quote }}
+  labels:
+    {{- include "fairlead-operator.componentLabels" . | nindent 4 }}
+spec:
+  maxUnavailable: 1
+  unhealthyPodEvictionPolicy: AlwaysAllow
+  selector:
+    matchLabels:
+      {{- include "fairlead-operator.selectorLabels" . | nindent 6 }}
+{{- end -}}

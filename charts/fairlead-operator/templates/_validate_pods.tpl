@@ -55,6 +55,23 @@
 {{- end -}}
 {{- end -}}
 
+{{- define "fairlead-operator.validateAutoscaling" -}}
+{{- with .Values.forwarder.autoscaling -}}
+{{- if gt (int .minReplicas) (int .maxReplicas) -}}
+{{- fail (printf "forwarder.autoscaling.minReplicas %d is more than maxReplicas %d" (int .minReplicas) (int .maxReplicas)) -}}
+{{- end -}}
+{{- if and .enabled (not .targetCPU) (not .targetConnections) -}}
+{{- fail "forwarder.autoscaling.enabled needs a target: give targetCPU or targetConnections" -}}
+{{- end -}}
+{{- if and .enabled .targetCPU (not (dig "requests" "cpu" "" $.Values.forwarder.resources)) -}}
+{{- fail "forwarder.autoscaling.targetCPU is a part of forwarder.resources.requests.cpu, which is missing: give it, or set targetCPU=0 and targetConnections" -}}
+{{- end -}}
+{{- if and .enabled .targetConnections (not $.Values.metrics.enabled) -}}
+{{- fail "forwarder.autoscaling.targetConnections needs metrics: set metrics.enabled=true, or scale by targetCPU alone" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* Call with (list . "manager" .Values.manager). */}}
 {{- define "fairlead-operator.validatePods" -}}
 {{- $root := index . 0 -}}

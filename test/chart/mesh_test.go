@@ -44,9 +44,9 @@ func TestMesh_PagesKeepPodsOut(t *testing.T) {
 				continue
 			}
 			pods++
+			read := map[string]map[string]string{"istio": labels, "linkerd": annotations}[mesh]
 			for name, want := range marks {
-				// Linkerd reads an annotation, Istio labels.
-				if got := map[string]map[string]string{"istio": labels, "linkerd": annotations}[mesh][name]; got != want {
+				if got := read[name]; got != want {
 					t.Errorf("%s: %s %s has %s=%q, want %q", mesh, o.GetKind(), o.GetName(), name, got, want)
 				}
 			}

@@ -125,7 +125,7 @@ func TestOpenShift_AdmitsPods(t *testing.T) {
 		must.Succeed(t, err)
 		pods := podSpecs(t, append(parse(t, operatorChart), parse(t, serverChart)...))
 		if len(pods) != 6 {
-			t.Errorf("%s: %d kinds of pods, want manager, forwarder, exporter, server and two of tests", name, len(pods))
+			t.Errorf("%s: %d kinds of pods, want three of the operator, the server and two of tests", name, len(pods))
 		}
 		for pod, spec := range pods {
 			if got := spec.SecurityContext.RunAsUser; ptr.Deref(got, -1) != ptr.Deref(tt.user, -1) {

@@ -231,9 +231,9 @@ func lock(ctx context.Context, out io.Writer, name string) (unlock func(), err e
 	}
 }
 
-// modVersion finds the version that a go.mod file requires of a module.
-func modVersion(src fs.FS, file, module string) (string, error) {
-	b, err := fs.ReadFile(src, file)
+// modVersion finds the version that the sources' go.mod requires of a module.
+func modVersion(src fs.FS, module string) (string, error) {
+	b, err := fs.ReadFile(src, "go.mod")
 	if err != nil {
 		return "", err
 	}
@@ -242,7 +242,7 @@ func modVersion(src fs.FS, file, module string) (string, error) {
 			return f[1], nil
 		}
 	}
-	return "", fmt.Errorf("%s does not require %s", file, module)
+	return "", fmt.Errorf("go.mod does not require %s", module)
 }
 
 // linkerFlags stamp the versions that charts (kubeVersion) and clients look at. A module that
@@ -253,13 +253,13 @@ func linkerFlags(src fs.FS) (string, error) {
 		{containerd, "/version.Version"}, {helm, "/internal/version.version"},
 		{helm4, "/internal/version.version"},
 	} {
-		if version, err := modVersion(src, "go.mod", m.module); err == nil {
+		if version, err := modVersion(src, m.module); err == nil {
 			flags += fmt.Sprintf(" -X %s%s=%s", m.module, m.variable, version)
 		}
 	}
-	kubernetes, err := modVersion(src, "go.mod", kubernetes)
+	kubernetes, err := modVersion(src, kubernetes)
 	if err != nil {
-		if _, other := modVersion(src, "go.mod", helm4); other != nil {
+		if _, other := modVersion(src, helm4); other != nil {
 			return "", err
 		}
 		return flags, nil

@@ -221,7 +221,8 @@ func TestLinkerFlags_SetVersion(t *testing.T) {
 		}
 	}
 	helm4 := fstest.MapFS{"go.mod": sourceTree()["helm/4.mod"]}
-	if flags, err := linkerFlags(helm4); err != nil || flags != "-s -w -X helm.sh/helm/v4/internal/version.version=v4.3.2" {
+	const want = "-s -w -X helm.sh/helm/v4/internal/version.version=v4.3.2"
+	if flags, err := linkerFlags(helm4); err != nil || flags != want {
 		t.Errorf("of Helm 4: %s, %v", flags, err)
 	}
 	for range 20 {

@@ -20,7 +20,7 @@ const kubernetes = "k8s.io/kubernetes"
 // Empty stands for the version of go.mod; the others have a MINOR.mod and MINOR.sum of their own in
 // the folder kubernetes. All other parts are the same for every version.
 func (c Cache) ForKubernetes(minor string) (Cache, error) {
-	version, err := modVersion(c.Sources, "go.mod", kubernetes)
+	version, err := modVersion(c.Sources, kubernetes)
 	if err != nil {
 		return c, err
 	}

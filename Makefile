@@ -64,7 +64,8 @@ RACE = $(if $(FIPS),,-race -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=
 .PHONY: test
 test: envtest-assets helm idp interop pebble ## Unit, property and envtest suites, with the race detector; no root (FIPS=1: in FIPS mode)
 	KUBEBUILDER_ASSETS="$$($(CLUSTER) build --print-dir)" FAIRLEAD_HELM="$$($(CLUSTER) build --only helm --print-dir)/helm" FAIRLEAD_IDP=$(BIN)/idp \
-		FAIRLEAD_INTEROP=$(BIN)/interop FAIRLEAD_PEBBLE=$(BIN)/pebble $(RACE_ENV) go test $(RACE) -timeout 20m $$(go list ./... | grep -v /test/repo) # which verify runs
+		FAIRLEAD_HELM4="$$($(CLUSTER) build --only helm4 --print-dir)/helm" FAIRLEAD_INTEROP=$(BIN)/interop FAIRLEAD_PEBBLE=$(BIN)/pebble \
+		$(RACE_ENV) go test $(RACE) -timeout 20m $$(go list ./... | grep -v /test/repo) # which verify runs
 	go test -run '$(LOAD_TESTS)' ./test/bench # a thousand connections at a time, which the race detector is too slow for
 	go test -C test/cluster $(filter-out .,$(CLUSTER_PACKAGES)) # e2e runs what starts nodes
 	go test -C test/client -count=1 ./... # it and the next two read files outside their module, which the cache does not notice
@@ -259,8 +260,8 @@ envtest-assets: cluster ## Build the API server and etcd of the envtest suites
 	@$(CLUSTER) build --only kubenode
 
 .PHONY: helm
-helm: cluster ## Build the helm program of the chart's tests
-	@$(CLUSTER) build --only helm
+helm: cluster ## Build the helm programs of the charts' tests, 3 and 4
+	@$(CLUSTER) build --only helm,helm4
 
 .PHONY: image
 image: ## OCI archives of the programs in dist/, for linux on this architecture, without a container engine

@@ -10,6 +10,7 @@
 // docs/start/compose.yaml are held to the chart and the programs, too.
 // Nothing comes in, and nothing is handed over.
 //
-// helm is found by FAIRLEAD_HELM, in PATH, or among what `cluster build` has built. `go test
+// helm is found by FAIRLEAD_HELM, in PATH, or among what `cluster build` has built; Helm 4 by
+// FAIRLEAD_HELM4 alone. `go test
 // ./test/chart -update` writes the golden files.
 package chart

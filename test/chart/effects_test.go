@@ -97,7 +97,40 @@ func effects() []effect {
 		{"forwarder.podIdentity.enabled", true, nil},
 		{"forwarder.podIdentity.annotations", []any{"example.com/team", "caller-*"},
 			validValues().set("forwarder.podIdentity.enabled", true)},
-	}, podEffects())
+	}, autoscalingEffects(), podEffects(), policyEffects(validValues()))
+}
+
+func autoscalingEffects() []effect {
+	scaled := validValues().set("forwarder.autoscaling.enabled", true)
+	return []effect{
+		{"forwarder.autoscaling.enabled", true, nil},
+		{"forwarder.autoscaling.minReplicas", 3, scaled},
+		{"forwarder.autoscaling.maxReplicas", 50, scaled},
+		{"forwarder.autoscaling.targetCPU", 0, scaled.set("forwarder.autoscaling.targetConnections", 500)},
+		{"forwarder.autoscaling.targetConnections", 500, scaled},
+	}
+}
+
+// policyEffects are the cases of what both charts have alike. A key that is null is removed.
+func policyEffects(with values) []effect {
+	return []effect{
+		{"podSecurityContext.runAsNonRoot", false, with},
+		{"podSecurityContext.runAsUser", nil, with},
+		{"podSecurityContext.runAsGroup", nil, with},
+		{"podSecurityContext.fsGroup", nil, with},
+		{"podSecurityContext.seccompProfile.type", "Unconfined", with},
+		{"securityContext.allowPrivilegeEscalation", nil, with},
+		{"securityContext.readOnlyRootFilesystem", false, with},
+		{"securityContext.runAsNonRoot", nil, with},
+		{"securityContext.capabilities.drop", []any{"NET_RAW"}, with},
+		{"hostAliases", []any{map[string]any{"ip": "192.0.2.1", "hostnames": []any{"fairlead.example.com"}}}, with},
+	}
+}
+
+// environmentCase is a variable of each kind.
+func environmentCase() []any {
+	return []any{map[string]any{"name": "GOMEMLIMIT", "value": "400MiB"}, map[string]any{"name": "NODE_NAME",
+		"valueFrom": map[string]any{"fieldRef": map[string]any{"fieldPath": "spec.nodeName"}}}}
 }
 
 // metricsEffects are the cases of metrics.
@@ -155,6 +188,8 @@ func podEffects() []effect {
 			effect{component + ".podAnnotations",
 				map[string]any{"prometheus.io/scrape": "false", "example.com/name": "text"},
 				with},
+			effect{component + ".extraEnv", environmentCase(), with},
+			effect{component + ".podDisruptionBudget.enabled", false, with},
 		)
 	}
 	return all

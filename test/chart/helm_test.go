@@ -68,6 +68,12 @@ func helmPath(t *testing.T) string {
 // if it failed. Values are passed on exactly.
 func helm(t *testing.T, kubeconfig string, v values, args ...string) (string, error) {
 	t.Helper()
+	return helmOf(t, helmPath(t), kubeconfig, v, args...)
+}
+
+// helmOf is helm with the given program.
+func helmOf(t *testing.T, program, kubeconfig string, v values, args ...string) (string, error) {
+	t.Helper()
 	recorded.Do(func() {
 		inputs.Record(t, "testdata", "../e2e/testdata", "../../charts", "../../cmd", "../../internal", "../../api",
 			"../../go.mod", "../../go.sum")
@@ -76,7 +82,7 @@ func helm(t *testing.T, kubeconfig string, v values, args ...string) (string, er
 	if v != nil {
 		args = append(args, "--values", "-")
 	}
-	cmd := exec.CommandContext(t.Context(), helmPath(t), args...)
+	cmd := exec.CommandContext(t.Context(), program, args...)
 	home := t.TempDir()
 	cmd.Env = append(os.Environ(), "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home,
 		"KUBECONFIG="+kubeconfig)

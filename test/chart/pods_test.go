@@ -4,15 +4,20 @@
 package chart
 
 import (
+	"os"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/ptr"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
 func deployments(t *testing.T) []appsv1.Deployment {
@@ -64,7 +69,7 @@ func TestPods_OneCredentialEach(t *testing.T) {
 			}
 			secrets++
 			want := &corev1.SecretVolumeSource{
-				SecretName: release + "-credentials", DefaultMode: ptr.To[int32](0o440),
+				SecretName: release + "-credentials", DefaultMode: ptr.To[int32](0o444),
 				Items: []corev1.KeyToPath{{Key: key, Path: key}},
 			}
 			if diff := cmp.Diff(want, v.Secret); diff != "" {
@@ -112,6 +117,30 @@ func TestPods_AlwaysOneAvailable(t *testing.T) {
 		if c.ReadinessProbe == nil || c.LivenessProbe == nil || len(c.Resources.Requests) == 0 ||
 			len(c.Resources.Limits) == 0 {
 			t.Errorf("%s: probes or resources are missing", d.Name)
+		}
+	}
+}
+
+// TestForwarderPods_Autoscaled checks that nothing sets the number of forwarders beside the
+// autoscaler, and that the metric that it asks for is one of the forwarder's.
+func TestForwarderPods_Autoscaled(t *testing.T) {
+	t.Parallel()
+	v := validValues().set("forwarder.autoscaling.enabled", true).set("forwarder.autoscaling.targetConnections", 500)
+	all := render(t, v)
+	d := forwarder(t, all)
+	scaler := get[autoscalingv2.HorizontalPodAutoscaler](t, all, "HorizontalPodAutoscaler", d.Name).Spec
+	if d.Spec.Replicas != nil || scaler.ScaleTargetRef.Name != d.Name || scaler.ScaleTargetRef.Kind != "Deployment" ||
+		*scaler.MinReplicas != 2 || scaler.MaxReplicas != 10 || len(scaler.Metrics) != 2 {
+		t.Fatalf("replicas %v, autoscaler %+v", d.Spec.Replicas, scaler)
+	}
+	page, err := os.ReadFile("../../docs/watch/metrics.md")
+	must.Succeed(t, err)
+	if name := scaler.Metrics[1].Pods.Metric.Name; !strings.Contains(string(page), "| `"+name+"` | gauge |") {
+		t.Errorf("docs/watch/metrics.md, which is made from what forwarders serve, has no gauge %s", name)
+	}
+	for _, o := range render(t, validValues()) {
+		if o.GetKind() == "HorizontalPodAutoscaler" {
+			t.Errorf("an autoscaler that is not asked for: %s", o.GetName())
 		}
 	}
 }

@@ -216,6 +216,17 @@ func TestRefusals_Pods(t *testing.T) {
 		"digest": {set("image.digest", "sha256:00"),
 			`image.digest "sha256:00" is no digest: give it as sha256: and 64 hexadecimal digits`},
 
+		"taken variable": {set("forwarder.extraEnv", []any{text("name", "POD_IPS")}),
+			`forwarder.extraEnv holds "POD_IPS", which the chart sets itself`},
+		"scaled down to more": {set("forwarder.autoscaling.minReplicas", 11),
+			"forwarder.autoscaling.minReplicas 11 is more than maxReplicas 10"},
+		"scaled by nothing": {set("forwarder.autoscaling", map[string]any{"enabled": true, "targetCPU": 0}),
+			"forwarder.autoscaling.enabled needs a target"},
+		"scaled by CPU without a request": {set("forwarder.autoscaling.enabled", true).
+			set("forwarder.resources.requests.cpu", nil), "forwarder.resources.requests.cpu, which is missing"},
+		"scaled without metrics": {set("forwarder.autoscaling",
+			map[string]any{"enabled": true, "targetConnections": 9}).set("metrics.enabled", false),
+			"targetConnections needs metrics"},
 		"priority class": {set("manager.priorityClassName", "High Priority"),
 			`manager.priorityClassName "High Priority" is no name of a PriorityClass`},
 		"label taken": {set("forwarder.podLabels", text("app.kubernetes.io/name", "x")),

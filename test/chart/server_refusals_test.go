@@ -48,6 +48,8 @@ func TestServerChart_RefusesCombinations(t *testing.T) {
 	checkRefusals(t, templateServer, map[string]refusal{
 		"public Secret": {set("public.tlsSecrets", []string{"good", "Not Good"}),
 			`public.tlsSecrets[1] "Not Good" is no name of a Secret`},
+		"taken variable": {set("extraEnv", []any{map[string]any{"name": "POD_IP"}}),
+			`extraEnv holds "POD_IP", which the chart sets itself`},
 		"empty bootstrap": {set("bootstrap",
 			map[string]any{"existingSecret": "a", "apiKeyKey": "", "authtokenKey": ""}),
 			"holds nothing that is used"},

@@ -6,6 +6,7 @@ package chart
 import (
 	"encoding/json"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -56,7 +57,14 @@ func TestServerChart_Lint(t *testing.T) {
 }
 
 // serverEffects has a case for every value of the server's values.yaml.
-func serverEffects() []effect { return append(serverReachEffects(), serverPodEffects()...) }
+func serverEffects() []effect {
+	return slices.Concat(serverReachEffects(), serverPodEffects(), policyEffects(values{}), []effect{
+		{"podSecurityContext.fsGroupChangePolicy", "Always", nil},
+		{"topologySpreadConstraints", []any{map[string]any{"maxSkew": 1,
+			"topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "DoNotSchedule"}}, nil},
+		{"extraEnv", environmentCase(), nil},
+	})
+}
 
 // serverReachEffects are those of how the service is reached, and of where its data is.
 func serverReachEffects() []effect {

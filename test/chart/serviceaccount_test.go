@@ -36,7 +36,7 @@ func TestServiceAccount_NeedsNoSecret(t *testing.T) {
 				}
 			}
 			source := pod.Volumes[0].Projected
-			if source == nil || *source.DefaultMode != 0o440 || *pod.SecurityContext.FSGroup != 65532 {
+			if source == nil || *source.DefaultMode != 0o444 || *pod.SecurityContext.FSGroup != 65532 {
 				t.Fatalf("%s: volume %+v, %+v", o.GetName(), pod.Volumes[0], pod.SecurityContext)
 			}
 			if token := source.Sources[0].ServiceAccountToken; token.Audience != audience ||

@@ -8,5 +8,5 @@ import "embed"
 // sources is all that the binaries of the cluster are built from, so that this program works from
 // any folder and knows the name of its cache without looking for a checkout.
 //
-//go:embed go.mod go.sum kubenode/*.go kubernetes/* coredns/*.go images/*/*.go mkimage/*.go
+//go:embed go.mod go.sum kubenode/*.go kubernetes/* helm/* coredns/*.go images/*/*.go mkimage/*.go
 var sources embed.FS

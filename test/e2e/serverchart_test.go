@@ -59,6 +59,12 @@ func TestServerChart(t *testing.T) {
 		r.checkReplaced(t, id, pod)
 		r.helmTest(t)
 	})
+	t.Run("another UID takes the volume", func(t *testing.T) {
+		pod := r.pod(t)
+		c.Helm(t, r.args("upgrade", "--set", "podSecurityContext.runAsGroup=null",
+			"--set", "podSecurityContext.runAsUser=1000680000,podSecurityContext.fsGroup=1000680000")...)
+		r.checkReplaced(t, id, pod)
+	})
 	t.Run("uninstalling leaves the claim", func(t *testing.T) {
 		if out := c.Helm(t, "uninstall", "fairlead", "--namespace", r.namespace, "--wait"); !strings.Contains(out,
 			"[PersistentVolumeClaim] fairlead-fairlead-server-data") {

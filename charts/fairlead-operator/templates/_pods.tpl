@@ -2,21 +2,24 @@
 What the pods of manager, forwarder and exporter have in common. "component" below is (list . "fairlead-manager" .Values.manager), or another's.
 */}}
 
-{{- define "fairlead-operator.podSecurityContext" -}}
-runAsNonRoot: true
-runAsUser: 65532
-runAsGroup: 65532
-fsGroup: 65532
-seccompProfile:
-  type: RuntimeDefault
+{{/* What a pod may do: call with the value and how far it is indented. A key that is null was removed. */}}
+{{- define "fairlead-operator.securityContext" -}}
+{{- $keys := dict -}}
+{{- range $name, $value := . -}}
+{{- if not (kindIs "invalid" $value) -}}
+{{- $_ := set $keys $name $value -}}
+{{- end -}}
+{{- end -}}
+{{- with $keys -}}
+securityContext:
+  {{- toYaml . | nindent 2 }}
+{{- end -}}
 {{- end -}}
 
-{{- define "fairlead-operator.containerSecurityContext" -}}
-allowPrivilegeEscalation: false
-readOnlyRootFilesystem: true
-runAsNonRoot: true
-capabilities:
-  drop: [ALL]
+{{/* The images are of Linux: a pod that were put on a node of Windows would never start. */}}
+{{- define "fairlead-operator.nodeSelector" -}}
+nodeSelector:
+  {{- merge (deepCopy .) (dict "kubernetes.io/os" "linux") | toYaml | nindent 2 }}
 {{- end -}}
 
 {{/* Ports and probes, the same for all components. */}}
@@ -64,10 +67,7 @@ readinessProbe:
 {{- with $values.priorityClassName }}
 priorityClassName: {{ . | quote }}
 {{- end }}
-{{- with $values.nodeSelector }}
-nodeSelector:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
+{{ include "fairlead-operator.nodeSelector" $values.nodeSelector }}
 {{- with $values.tolerations }}
 tolerations:
   {{- toYaml . | nindent 2 }}
@@ -78,6 +78,10 @@ affinity:
 {{- end }}
 topologySpreadConstraints:
   {{- toYaml $spread | nindent 2 }}
+{{- with (index . 0).Values.hostAliases }}
+hostAliases:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end -}}
 
 {{/* Labels of a component's pods. */}}
@@ -126,8 +130,8 @@ that the kubelet gives every pod.
 {{- end -}}
 
 {{/*
-Volumes of one component: call with (list . "api-key"), or another key of the Secret. A component sees its own credential only. A token is for the
-group 65532, the pod's fsGroup; the kubelet renews it when 80 % of its life have passed.
+Volumes of one component: call with (list . "api-key"), or another key of the Secret. A component sees its own credential only. Its file is
+readable by whatever UID a policy gives the pod, as nothing else runs there; the kubelet renews a token when 80 % of its life have passed.
 */}}
 {{- define "fairlead-operator.volumes" -}}
 {{- $root := index . 0 -}}
@@ -135,7 +139,7 @@ volumes:
   - name: credentials
     {{- if $root.Values.credentials.serviceAccount.enabled }}
     projected:
-      defaultMode: 0440
+      defaultMode: 0444
       sources:
         - serviceAccountToken:
             path: token
@@ -144,7 +148,7 @@ volumes:
     {{- else }}
     secret:
       secretName: {{ include "fairlead-operator.secretName" $root | quote }}
-      defaultMode: 0440
+      defaultMode: 0444
       items:
         - key: {{ index . 1 }}
           path: {{ index . 1 }}
@@ -166,4 +170,22 @@ volumeMounts:
     mountPath: /etc/fairlead/ca
     readOnly: true
   {{- end }}
+{{- end -}}
+
+{{/* A drain of nodes evicts one pod of a component after the other: call with (list . "fairlead-manager"). */}}
+{{- define "fairlead-operator.budget" -}}
+{{- $root := index . 0 -}}
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  name: "{{ include "fairlead-operator.fullname" $root }}-{{ trimPrefix "fairlead-" (index . 1) }}"
+  namespace: {{ $root.Release.Namespace | quote }}
+  labels:
+    {{- include "fairlead-operator.componentLabels" . | nindent 4 }}
+spec:
+  maxUnavailable: 1
+  unhealthyPodEvictionPolicy: AlwaysAllow
+  selector:
+    matchLabels:
+      {{- include "fairlead-operator.selectorLabels" . | nindent 6 }}
 {{- end -}}

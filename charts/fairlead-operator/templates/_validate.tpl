@@ -11,6 +11,7 @@ What the schema cannot say in a sentence. Each message names the value and the r
 {{- include "fairlead-operator.validateProxy" . -}}
 {{- include "fairlead-operator.validatePods" (list . "manager" .Values.manager) -}}
 {{- include "fairlead-operator.validatePods" (list . "forwarder" .Values.forwarder) -}}
+{{- include "fairlead-operator.validateAutoscaling" . -}}
 {{- include "fairlead-operator.validatePods" (list . "export" .Values.export) -}}
 {{- include "fairlead-operator.validateLabels" (list . "metrics.podMonitor.labels" .Values.metrics.podMonitor.labels) -}}
 {{- include "fairlead-operator.validateLabels" (list . "metrics.prometheusRule.labels" .Values.metrics.prometheusRule.labels) -}}

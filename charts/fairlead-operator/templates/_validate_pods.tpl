@@ -55,6 +55,23 @@
 {{- end -}}
 {{- end -}}
 
+{{- define "fairlead-operator.validateAutoscaling" -}}
+{{- with .Values.forwarder.autoscaling -}}
+{{- if gt (int .minReplicas) (int .maxReplicas) -}}
+{{- fail (printf "forwarder.autoscaling.minReplicas %d is more than maxReplicas %d" (int .minReplicas) (int .maxReplicas)) -}}
+{{- end -}}
+{{- if and .enabled (not .targetCPU) (not .targetConnections) -}}
+{{- fail "forwarder.autoscaling.enabled needs a target: give targetCPU or targetConnections" -}}
+{{- end -}}
+{{- if and .enabled .targetCPU (not (dig "requests" "cpu" "" $.Values.forwarder.resources)) -}}
+{{- fail "forwarder.autoscaling.targetCPU is a part of forwarder.resources.requests.cpu, which is missing: give it, or set targetCPU=0 and targetConnections" -}}
+{{- end -}}
+{{- if and .enabled .targetConnections (not $.Values.metrics.enabled) -}}
+{{- fail "forwarder.autoscaling.targetConnections needs metrics: set metrics.enabled=true, or scale by targetCPU alone" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* Call with (list . "manager" .Values.manager). */}}
 {{- define "fairlead-operator.validatePods" -}}
 {{- $root := index . 0 -}}
@@ -62,6 +79,11 @@
 {{- $values := index . 2 -}}
 {{- if and $values.priorityClassName (not (regexMatch "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$" $values.priorityClassName)) -}}
 {{- fail (printf "%s.priorityClassName %q is no name of a PriorityClass: use a-z, 0-9, '-' and '.'" $path $values.priorityClassName) -}}
+{{- end -}}
+{{- range $values.extraEnv -}}
+{{- if regexMatch "^(POD_(NAMESPACE|NAME|IPS)|FAIRLEAD_(DESCRIPTION|CLUSTER_NAME|ENDPOINT_SELECTOR)|HTTPS_PROXY|NO_PROXY)$" .name -}}
+{{- fail (printf "%s.extraEnv holds %q, which the chart sets itself: use the value that is for it, such as proxy.httpsProxy" $path .name) -}}
+{{- end -}}
 {{- end -}}
 {{- include "fairlead-operator.validateLabels" (list $root (printf "%s.podLabels" $path) $values.podLabels) -}}
 {{- range $name, $_ := $values.podAnnotations -}}

@@ -118,13 +118,13 @@
 {{- toYaml $all -}}
 {{- end -}}
 
-{{/* Volumes of those Secrets; readable for the pod's group only. */}}
+{{/* Volumes of those Secrets; readable by whatever UID a policy gives the pod, as nothing else runs there. */}}
 {{- define "fairlead-server.secretVolumes" -}}
 {{- range $name, $from := include "fairlead-server.secrets" . | fromYaml }}
 - name: {{ $name | quote }}
   secret:
     secretName: {{ $from.secret | quote }}
-    defaultMode: 0440
+    defaultMode: 0444
     items:
       {{- range $key, $file := $from.items }}
       - key: {{ $key | quote }}

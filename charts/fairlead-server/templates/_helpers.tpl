@@ -113,21 +113,37 @@ the new ones, which then do not start beside it.
 {{- end -}}
 {{- end -}}
 
-{{/* What the pods of the Deployment and of the test have in common. */}}
-{{- define "fairlead-server.podSecurityContext" -}}
-runAsNonRoot: true
-runAsUser: 65532
-runAsGroup: 65532
-seccompProfile:
-  type: RuntimeDefault
+{{/* What a pod of the Deployment or of the test may do: call with the value. A key that is null was removed. */}}
+{{- define "fairlead-server.securityContext" -}}
+{{- $keys := dict -}}
+{{- range $name, $value := . -}}
+{{- if not (kindIs "invalid" $value) -}}
+{{- $_ := set $keys $name $value -}}
+{{- end -}}
+{{- end -}}
+{{- with $keys -}}
+securityContext:
+  {{- toYaml . | nindent 2 }}
+{{- end -}}
 {{- end -}}
 
-{{- define "fairlead-server.containerSecurityContext" -}}
-allowPrivilegeEscalation: false
-readOnlyRootFilesystem: true
-runAsNonRoot: true
-capabilities:
-  drop: [ALL]
+{{/* The images are of Linux: a pod that were put on a node of Windows would never start. */}}
+{{- define "fairlead-server.nodeSelector" -}}
+nodeSelector:
+  {{- merge (deepCopy .Values.nodeSelector) (dict "kubernetes.io/os" "linux") | toYaml | nindent 2 }}
+{{- end -}}
+
+{{/* How replicas are spread: over the nodes where that is possible, unless the values say otherwise. */}}
+{{- define "fairlead-server.spread" -}}
+{{- $selector := dict "matchLabels" (include "fairlead-server.selectorLabels" . | fromYaml) -}}
+{{- $spread := list -}}
+{{- range .Values.topologySpreadConstraints -}}
+{{- $spread = append $spread (merge (deepCopy .) (ternary dict (dict "labelSelector" $selector) (hasKey . "labelSelector"))) -}}
+{{- end -}}
+{{- if and .Values.replicas (not $spread) -}}
+{{- $spread = list (dict "maxSkew" 1 "topologyKey" "kubernetes.io/hostname" "whenUnsatisfiable" "ScheduleAnyway" "matchLabelKeys" (list "pod-template-hash") "labelSelector" $selector) -}}
+{{- end -}}
+{{- toYaml $spread -}}
 {{- end -}}
 
 {{/* What a Service has beside its ports: call with .Values.service, or the public one. */}}

@@ -201,6 +201,11 @@
 {{- fail (printf "podLabels: %q is no value of the label %q: use at most 63 letters, digits, '-', '_' and '.'" $value $name) -}}
 {{- end -}}
 {{- end -}}
+{{- range .Values.extraEnv -}}
+{{- if regexMatch "^(XDG_DATA_HOME|POD_IP|FAIRLEAD_BOOTSTRAP_(API_KEY|AUTHTOKEN)_FILE)$" .name -}}
+{{- fail (printf "extraEnv holds %q, which the chart sets itself: leave it out" .name) -}}
+{{- end -}}
+{{- end -}}
 {{- if and .Values.priorityClassName (not (regexMatch "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$" .Values.priorityClassName)) -}}
 {{- fail (printf "priorityClassName %q is no name of a PriorityClass: use a-z, 0-9, '-' and '.'" .Values.priorityClassName) -}}
 {{- end -}}

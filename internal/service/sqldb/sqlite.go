@@ -100,7 +100,9 @@ func preparePrivateFile(path string) error {
 		return fmt.Errorf("opening database %s: %w", path, err)
 	}
 	if info.Mode().Perm()&0o077 != 0 {
-		if err := f.Chmod(0o600); err != nil {
+		// A volume that came from a pod with another UID is the pod's group's: only the owner could
+		// change its mode.
+		if err := f.Chmod(0o600); err != nil && info.Mode().Perm()&0o007 != 0 {
 			return fmt.Errorf("database %s is readable for others and that cannot be changed: %w", path, err)
 		}
 	}

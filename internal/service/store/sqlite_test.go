@@ -216,6 +216,40 @@ func TestOpen_ExplainsReadOnlyDirectory(t *testing.T) {
 	}
 }
 
+// TestOpen_TakesVolumeOfAnotherUID opens a database that another user made and the kubelet gave to
+// the pod's group, as on OpenShift after a move to another namespace. It needs root.
+func TestOpen_TakesVolumeOfAnotherUID(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		t.Skip("only root can become another user")
+	}
+	for name, c := range map[string]struct {
+		mode os.FileMode
+		want string
+	}{"of the group": {0o660, ""}, "of all": {0o666, "readable for others"}} {
+		dir := t.TempDir()
+		storetest.Must(t, os.Chmod(filepath.Dir(dir), 0o755)) // the other user gets that far
+		s, err := store.Open(t.Context(), store.Options{DataDir: dir})
+		storetest.Must(t, err)
+		storetest.Must(t, s.Close())
+		storetest.Must(t, os.Chmod(dir, 0o770))
+		storetest.Must(t, os.Chmod(filepath.Join(dir, "fairlead.db"), c.mode))
+		errs := make(chan error)
+		go func() {
+			runtime.LockOSThread() // never unlocked: the thread ends with its other user
+			_, _ = unix.SetfsuidRetUid(65534)
+			s, err := store.Open(context.Background(), store.Options{DataDir: dir})
+			if err == nil {
+				err = s.Close()
+			}
+			errs <- err
+		}()
+		if err := <-errs; (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+}
+
 // TestOpen_AllowsCommandsBesideServer holds that what a command writes in its process is seen by
 // the server's at once.
 func TestOpen_AllowsCommandsBesideServer(t *testing.T) {

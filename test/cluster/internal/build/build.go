@@ -75,17 +75,15 @@ func (c Cache) withMissing(ctx context.Context, out io.Writer, names []string,
 }
 
 func (c Cache) buildMissing(ctx context.Context, out io.Writer, work string, missing []string) error {
-	bin := filepath.Join(work, "bin")
-	if err := os.Mkdir(bin, 0o755); err != nil {
-		return err
-	}
+	bin := filepath.Join(work, "bin") // with a folder for each module
 	progress := newProgress(out, strings.Join(missing, ", "))
 	defer progress.stop()
 	if err := c.compileParts(ctx, progress, work, bin, missing); err != nil {
 		return err
 	}
 	for _, name := range missing {
-		if err := c.install(name, bin, filepath.Join(work, name)); err != nil {
+		p := parts[slices.IndexFunc(parts, func(p part) bool { return p.name == name })]
+		if err := c.install(name, filepath.Join(bin, c.moduleName(p)), filepath.Join(work, name)); err != nil {
 			return fmt.Errorf("installing %s: %w", name, err)
 		}
 	}
@@ -101,17 +99,17 @@ func (c Cache) compileParts(ctx context.Context, progress *progress, work, bin s
 		if !slices.Contains(names, p.name) {
 			continue
 		}
-		mod, _ := c.moduleFiles(p)
-		src := filepath.Join(work, "src-"+strings.TrimSuffix(path.Base(mod), ".mod"))
+		src := filepath.Join(work, "src", c.moduleName(p))
 		if packages[src] == nil {
-			if err := c.writeSources(p, src); err != nil {
+			err := errors.Join(os.MkdirAll(src, 0o755), os.MkdirAll(filepath.Join(bin, c.moduleName(p)), 0o755))
+			if err := errors.Join(err, c.writeSources(p, src)); err != nil {
 				return fmt.Errorf("writing the sources to compile: %w", err)
 			}
 		}
 		packages[src] = append(packages[src], p.packages...)
 	}
 	for _, src := range slices.Sorted(maps.Keys(packages)) {
-		if err := compile(ctx, progress, src, bin, packages[src]); err != nil {
+		if err := compile(ctx, progress, src, filepath.Join(bin, path.Base(src)), packages[src]); err != nil {
 			return err
 		}
 	}
@@ -136,7 +134,7 @@ func (c Cache) install(name, bin, dir string) error {
 		err = errors.Join(os.Mkdir(filepath.Join(dir, "cni"), 0o755),
 			moveTo(dir, bin, "containerd", "containerd-shim-runc-v2", "ctr", "kubectl"),
 			moveTo(filepath.Join(dir, "cni"), bin, "host-local", "ptp", "loopback", "portmap"))
-	case Helm:
+	case Helm, Helm4:
 		err = moveTo(dir, bin, "helm")
 	case Images:
 		err = packImages(filepath.Join(dir, "images.tar"), bin)
@@ -233,9 +231,9 @@ func lock(ctx context.Context, out io.Writer, name string) (unlock func(), err e
 	}
 }
 
-// modVersion finds the version that a go.mod file requires of a module.
-func modVersion(src fs.FS, file, module string) (string, error) {
-	b, err := fs.ReadFile(src, file)
+// modVersion finds the version that the sources' go.mod requires of a module.
+func modVersion(src fs.FS, module string) (string, error) {
+	b, err := fs.ReadFile(src, "go.mod")
 	if err != nil {
 		return "", err
 	}
@@ -244,23 +242,27 @@ func modVersion(src fs.FS, file, module string) (string, error) {
 			return f[1], nil
 		}
 	}
-	return "", fmt.Errorf("%s does not require %s", file, module)
+	return "", fmt.Errorf("go.mod does not require %s", module)
 }
 
 // linkerFlags stamp the versions that charts (kubeVersion) and clients look at. A module that
-// builds kubenode alone requires neither containerd nor helm.
+// builds kubenode alone requires neither containerd nor helm, and Helm 4's no Kubernetes.
 func linkerFlags(src fs.FS) (string, error) {
-	kubernetes, err := modVersion(src, "go.mod", kubernetes)
-	if err != nil {
-		return "", err
-	}
 	flags := "-s -w"
 	for _, m := range []struct{ module, variable string }{ // in one order: Go's build ID is a hash of the flags
 		{containerd, "/version.Version"}, {helm, "/internal/version.version"},
+		{helm4, "/internal/version.version"},
 	} {
-		if version, err := modVersion(src, "go.mod", m.module); err == nil {
+		if version, err := modVersion(src, m.module); err == nil {
 			flags += fmt.Sprintf(" -X %s%s=%s", m.module, m.variable, version)
 		}
+	}
+	kubernetes, err := modVersion(src, kubernetes)
+	if err != nil {
+		if _, other := modVersion(src, helm4); other != nil {
+			return "", err
+		}
+		return flags, nil
 	}
 	minor, _, _ := strings.Cut(strings.TrimPrefix(kubernetes, "v1."), ".")
 	for _, p := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {

@@ -33,6 +33,8 @@ func sourceTree() fstest.MapFS {
 		"go.sum":                 {Data: []byte("sums")},
 		"kubernetes/1.34.mod":    {Data: []byte("module x\n\nrequire (\n\tk8s.io/kubernetes v1.34.4\n)\n")},
 		"kubernetes/1.34.sum":    {Data: []byte("sums")},
+		"helm/4.mod":             {Data: []byte("module x\n\nrequire (\n\thelm.sh/helm/v4 v4.3.2 // indirect\n)\n")},
+		"helm/4.sum":             {Data: []byte("sums")},
 		"kubenode/main.go":       {Data: []byte("package main")},
 		"coredns/main.go":        {Data: []byte("package main")},
 		"images/pause/main.go":   {Data: []byte("package main")},
@@ -217,6 +219,11 @@ func TestLinkerFlags_SetVersion(t *testing.T) {
 		if !strings.Contains(flags, want) {
 			t.Errorf("linker flags lack %s: %s", want, flags)
 		}
+	}
+	helm4 := fstest.MapFS{"go.mod": sourceTree()["helm/4.mod"]}
+	const want = "-s -w -X helm.sh/helm/v4/internal/version.version=v4.3.2"
+	if flags, err := linkerFlags(helm4); err != nil || flags != want {
+		t.Errorf("of Helm 4: %s, %v", flags, err)
 	}
 	for range 20 {
 		if again, err := linkerFlags(sourceTree()); err != nil || again != flags {

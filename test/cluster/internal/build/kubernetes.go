@@ -20,7 +20,7 @@ const kubernetes = "k8s.io/kubernetes"
 // Empty stands for the version of go.mod; the others have a MINOR.mod and MINOR.sum of their own in
 // the folder kubernetes. All other parts are the same for every version.
 func (c Cache) ForKubernetes(minor string) (Cache, error) {
-	version, err := modVersion(c.Sources, "go.mod", kubernetes)
+	version, err := modVersion(c.Sources, kubernetes)
 	if err != nil {
 		return c, err
 	}
@@ -45,9 +45,18 @@ func (c Cache) ForKubernetes(minor string) (Cache, error) {
 	return c, nil
 }
 
+// moduleName names the module of a part among those that one build compiles.
+func (c Cache) moduleName(p part) string {
+	mod, _ := c.moduleFiles(p)
+	return strings.TrimSuffix(path.Base(mod), ".mod")
+}
+
 // moduleFiles returns the names in Sources of the go.mod and go.sum of a part.
 func (c Cache) moduleFiles(p part) (mod, sum string) {
-	if p.name != Kubenode || c.Kubernetes == "" {
+	switch {
+	case p.name == Helm4:
+		return "helm/4.mod", "helm/4.sum"
+	case p.name != Kubenode || c.Kubernetes == "":
 		return "go.mod", "go.sum"
 	}
 	return path.Join("kubernetes", c.Kubernetes+".mod"), path.Join("kubernetes", c.Kubernetes+".sum")

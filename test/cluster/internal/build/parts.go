@@ -24,7 +24,8 @@ import (
 const (
 	Kubenode = "kubenode" // etcd, the control plane, kubelet, kube-proxy: all that envtest needs
 	Tools    = "tools"    // containerd, CNI plugins, kubectl
-	Helm     = "helm"     // helm
+	Helm     = "helm"     // helm 3
+	Helm4    = "helm4"    // helm 4, for the charts' tests alone
 	Images   = "images"   // pause, CoreDNS and nettool as one archive
 )
 
@@ -38,13 +39,14 @@ const (
 const (
 	containerd = "github.com/containerd/containerd/v2"
 	helm       = "helm.sh/helm/v3"
+	helm4      = "helm.sh/helm/v4"
 	cniPlugins = "github.com/containernetworking/plugins/plugins"
 )
 
 // programs are the names that kubenode answers to.
 var programs = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy"}
 
-// All are the names of all parts.
+// All are the names of the parts of a cluster. Helm4 is no part of one.
 func All() []string { return []string{Kubenode, Tools, Helm, Images} }
 
 // part is one artifact: the packages to compile and the sources that its bytes depend on.
@@ -63,6 +65,7 @@ var parts = []part{
 		cniPlugins + "/meta/portmap",
 	}},
 	{name: Helm, packages: []string{helm + "/cmd/helm"}},
+	{name: Helm4, packages: []string{helm4 + "/cmd/helm"}},
 	{name: Images, packages: []string{"./coredns", "./images/pause", "./images/nettool"},
 		sources: []string{"coredns", "images", "mkimage"}},
 }
@@ -94,7 +97,7 @@ func DefaultDir() (string, error) {
 func (c Cache) PartDir(name string) (string, error) {
 	i := slices.IndexFunc(parts, func(p part) bool { return p.name == name })
 	if i < 0 {
-		return "", fmt.Errorf("no part %q: want one of %s", name, strings.Join(All(), ", "))
+		return "", fmt.Errorf("no part %q: want one of %s", name, strings.Join(append(All(), Helm4), ", "))
 	}
 	sum, err := c.hash(parts[i])
 	if err != nil {

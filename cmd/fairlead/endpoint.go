@@ -4,7 +4,6 @@
 package main
 
 import (
-	"crypto/x509"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,7 +15,6 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/agent"
 	"github.com/fairlead-dev/fairlead/internal/agent/agentconfig"
 	"github.com/fairlead-dev/fairlead/internal/cli"
-	"github.com/fairlead-dev/fairlead/internal/trust"
 )
 
 const httpHelp = `Serve a web server as an http endpoint. The server runs on this machine or on one that this
@@ -24,7 +22,8 @@ machine reaches.
 
 TARGET is a PORT of this machine, HOST:PORT, or a URL without a path: http://HOST[:PORT] or
 https://HOST[:PORT]. The certificate of an https upstream is verified against the system's
-authorities, or those of --upstream-ca-file.
+authorities, those of --upstream-ca-file, or the fingerprint of --upstream-ca-sha256, for its host
+or the --upstream-server-name.
 
 The screen shows each request. While the upstream is down, callers get a 502. While the service
 cannot be reached, the agent keeps trying; the endpoint keeps its id. Ctrl-C removes the endpoint.
@@ -139,8 +138,13 @@ func addMetadata(cmd *cobra.Command, to *string) {
 }
 
 func addUpstreamFlags(cmd *cobra.Command, s *agentconfig.EndpointSpec) {
-	cmd.Flags().StringVar(&s.UpstreamCAFile, "upstream-ca-file", "",
+	cmd.Flags().StringVar(&s.Trust.CAFile, "upstream-ca-file", "",
 		"PEM `FILE` of the certificate authorities to trust for an https upstream; default the system's")
+	cmd.Flags().StringVar(&s.Trust.CASHA256, "upstream-ca-sha256", "",
+		"SHA-256 `FINGERPRINT` of the key of an authority, or of the certificate itself, to trust for an https "+
+			"upstream instead")
+	cmd.Flags().StringVar(&s.ServerName, "upstream-server-name", "",
+		"`NAME` that the certificate of an https upstream is for, sent as SNI; default the upstream's host")
 	cmd.Flags().StringVar(&s.Upstream.Protocol, "upstream-protocol", agent.ProtocolHTTP1,
 		"protocol of the upstream: http1 or http2 (gRPC)")
 	cli.CompleteValues(cmd, "upstream-protocol", agent.ProtocolHTTP1, agent.ProtocolHTTP2)
@@ -269,23 +273,10 @@ func parseUpstream(scheme string, s *agentconfig.EndpointSpec, broken *fieldErro
 	default:
 		u.Protocol = protocol
 	}
-	if s.UpstreamCAFile != "" {
-		u.Roots = readUpstreamRoots(s.UpstreamCAFile, u, broken)
+	for _, f := range account.FieldsOf(u.SetTrust(s.Trust, s.ServerName)) {
+		broken.add(f.Field, f.Value, f.Rule)
 	}
 	return u
-}
-
-func readUpstreamRoots(path string, u agent.Upstream, broken *fieldErrors) *x509.CertPool {
-	if u.Scheme != "https" {
-		broken.add("upstream_ca_file", path, "is for an upstream with TLS: give the upstream as https://HOST[:PORT]")
-		return nil
-	}
-	config, err := trust.Options{CAFile: path}.ClientConfig()
-	if err != nil {
-		broken.add("upstream_ca_file", path, err.Error())
-		return nil
-	}
-	return config.RootCAs
 }
 
 // checkText checks the length in bytes and the encoding of a text.

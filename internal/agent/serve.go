@@ -59,9 +59,9 @@ func (v *streamServer) relayToUpstream(
 	conn, err := v.opt.dialUpstream(ctx, s, timeout)
 	v.upstreams.report(ctx, e, s, c.HTTP, err)
 	if err != nil {
-		v.inspection.addUnreached(s, st, c, start, upstreamCause(err))
+		v.inspection.addUnreached(s, st, c, start, s.upstreamCause(err))
 		_ = st.Refuse(tunnel.RefusedUpstream)
-		c.Ended, c.Refused, c.Duration, c.Cause = true, true, time.Since(start), upstreamCause(err)
+		c.Ended, c.Refused, c.Duration, c.Cause = true, true, time.Since(start), s.upstreamCause(err)
 		v.opt.Observer.Observe(c)
 		return
 	}

@@ -17,7 +17,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 )
 
 // Options select the trusted authorities: at most one of CAFile, CAPEM and CASHA256; none means the
@@ -42,14 +41,14 @@ func (o Options) ClientConfig() (*tls.Config, error) {
 		}
 		cfg.RootCAs = roots
 	case o.CASHA256 != "":
-		want, err := hex.DecodeString(strings.ReplaceAll(strings.ToLower(o.CASHA256), ":", ""))
-		if err != nil || len(want) != sha256.Size {
+		want, ok := ParsePin(o.CASHA256)
+		if !ok {
 			return nil, fmt.Errorf("ca-sha256 %q: want the 64 hex digits that fairlead-server prints at its start",
 				o.CASHA256)
 		}
 		// VerifyConnection below verifies the chain to the pinned CA and the host name instead
 		cfg.InsecureSkipVerify = true
-		cfg.VerifyConnection = func(cs tls.ConnectionState) error { return verifyPinned(cs, want) }
+		cfg.VerifyConnection = func(cs tls.ConnectionState) error { return verifyPinned(cs, want[:]) }
 	}
 	return cfg, nil
 }

@@ -130,6 +130,9 @@ func TestExporter_Conditions(t *testing.T) {
 		"address":    {upstreamTo("http://10.0.0.1"), "UpstreamNotAllowed", "is an address", false},
 		"internet": {upstreamTo("http://www.example.com"), "UpstreamNotAllowed", "no Service of this cluster",
 			false},
+		"bad-authority": {func(s *v1alpha1.AgentEndpointSpec) {
+			s.Upstream = v1alpha1.Upstream{URL: "https://api", TLS: &v1alpha1.UpstreamTLS{CA: "x"}}
+		}, "UpstreamNotAllowed", `upstream.tls.ca "x": the given CA bundle holds no PEM certificate`, false},
 		"foreign-url":  {urlTo("http://api.other"), "URLNotAllowed", "in namespace " + w.namespace, false},
 		"three-labels": {urlTo("http://a.b.c"), "URLNotAllowed", "exactly two DNS labels", false},
 		"bad-policy": {func(s *v1alpha1.AgentEndpointSpec) {

@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"log/slog"
 	"net"
+	"strconv"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/agent"
@@ -47,6 +48,7 @@ type endpointOptions struct {
 	endpoint       agent.Endpoint // endpoint is without its URL.
 	upstreamTrust  trust.Options
 	upstreamName   string
+	proxyProtocol  string
 	connectTimeout time.Duration
 	backlog        int
 	onEvent        func(Event)
@@ -205,6 +207,12 @@ func WithEventHandler(f func(Event)) Option {
 // CloseWrite, as those of a net.Dialer do.
 func WithUpstreamDialer(dial func(ctx context.Context, network, address string) (net.Conn, error)) Option {
 	return endpointOption(func(o *endpointOptions) { o.agent.Dial = dial })
+}
+
+// WithProxyProtocol makes [Forward] begin each connection to a tcp upstream with a header of the PROXY
+// protocol, version 1 or 2, which names the caller.
+func WithProxyProtocol(version int) Option {
+	return endpointOption(func(o *endpointOptions) { o.proxyProtocol = strconv.Itoa(version) })
 }
 
 // WithUpstreamCAFile trusts the certificate authorities of a PEM file for the https upstream of

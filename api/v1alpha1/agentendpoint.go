@@ -15,6 +15,7 @@ const (
 //
 // +kubebuilder:validation:XValidation:rule="self.url.startsWith('tcp://') == self.upstream.url.startsWith('tcp://')",message="url and upstream.url must both be tcp://, or both http:// or https://"
 // +kubebuilder:validation:XValidation:rule="!(has(self.upstream.protocol) && self.url.startsWith('tcp://'))",message="upstream.protocol is for http:// and https:// only; remove it"
+// +kubebuilder:validation:XValidation:rule="!has(self.upstream.proxyProtocol) || self.upstream.url.startsWith('tcp://')",message="upstream.proxyProtocol is for tcp://; an http upstream finds the caller's address in X-Forwarded-For"
 // +kubebuilder:validation:XValidation:rule="!has(self.upstream.tls) || self.upstream.url.startsWith('https://')",message="upstream.tls is for an upstream.url with https://"
 // +kubebuilder:validation:XValidation:rule="!self.url.startsWith('https://') || 'public' in self.bindings",message="a url with https:// needs bindings: [public]"
 // +kubebuilder:validation:XValidation:rule="!self.url.startsWith('tcp://') || !('public' in self.bindings)",message="a public url is http:// or https://"
@@ -68,6 +69,11 @@ type Upstream struct {
 	// +kubebuilder:validation:Enum=http1;http2
 	// +optional
 	Protocol string `json:"protocol,omitempty"`
+	// ProxyProtocol is the version of the PROXY protocol, 1 or 2, by which the Service behind tcp
+	// reads the callers' addresses; none by default.
+	// +kubebuilder:validation:Enum=1;2
+	// +optional
+	ProxyProtocol int32 `json:"proxyProtocol,omitempty"`
 	// TLS is how the certificate of an https upstream is verified: by default by the system's
 	// authorities, for the name SERVICE.NAMESPACE.svc.
 	// +optional

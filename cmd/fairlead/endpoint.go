@@ -58,7 +58,8 @@ to the agent with the fewest, and to the others when one is gone. Open connectio
 
 const tcpExamples = `  fairlead tcp 5432 --url tcp://postgres.demo:5432     # pods connect to postgres.demo:5432
   fairlead tcp db.intern:5432 --url tcp://orders.db:5432 --description "orders, staging"
-  fairlead tcp '[fd00::7]:22' --url tcp://build.hosts:22`
+  fairlead tcp '[fd00::7]:22' --url tcp://build.hosts:22
+  fairlead tcp 25 --url tcp://mail.demo:25 --proxy-protocol 2   # the server logs callers' addresses`
 
 // endpointCommand is `fairlead http` or `fairlead tcp`.
 type endpointCommand struct {
@@ -78,6 +79,8 @@ func newHTTP(c console) *cobra.Command {
 		Long: httpHelp, Example: httpExamples,
 	}, "fairlead http 8080 --url http://hello.demo")
 	addUpstreamFlags(cmd, &e.spec)
+	addProxyProtocol(cmd, &e.spec) // refused, with a sentence about X-Forwarded-For
+	_ = cmd.Flags().MarkHidden("proxy-protocol")
 	e.addInspectFlags(cmd)
 	cmd.Flags().StringVar(&e.spec.HostMode, "host-header", account.HostPassthrough,
 		"the Host that the upstream gets: passthrough (as the caller sent it), rewrite (the upstream's own host and "+
@@ -89,10 +92,18 @@ func newHTTP(c console) *cobra.Command {
 func newTCP(c console) *cobra.Command {
 	e := &endpointCommand{agentCommand: agentCommand{console: c}, scheme: "tcp",
 		targetForms: "a PORT or HOST:PORT", exampleURL: "tcp://postgres.demo:5432"}
-	return e.command(&cobra.Command{
+	cmd := e.command(&cobra.Command{
 		Use: "tcp TARGET --url tcp://SERVICE.NAMESPACE:PORT", Short: "Serve any TCP server as an endpoint",
 		Long: tcpHelp, Example: tcpExamples,
 	}, "fairlead tcp 5432 --url tcp://postgres.demo:5432")
+	addProxyProtocol(cmd, &e.spec)
+	return cmd
+}
+
+func addProxyProtocol(cmd *cobra.Command, s *agentconfig.EndpointSpec) {
+	cmd.Flags().StringVar(&s.Upstream.ProxyProtocol, "proxy-protocol", "",
+		"`VERSION`, 1 or 2, of the PROXY protocol's header that a tcp upstream reads: it names the caller")
+	cli.CompleteValues(cmd, "proxy-protocol", agent.ProxyProtocol1, agent.ProxyProtocol2)
 }
 
 // command completes cmd with the arguments, the flags and the action of both commands.
@@ -273,8 +284,10 @@ func parseUpstream(scheme string, s *agentconfig.EndpointSpec, broken *fieldErro
 	default:
 		u.Protocol = protocol
 	}
-	for _, f := range account.FieldsOf(u.SetTrust(s.Trust, s.ServerName)) {
-		broken.add(f.Field, f.Value, f.Rule)
+	for _, err := range []error{u.SetTrust(s.Trust, s.ServerName), u.SetProxyProtocol(s.Upstream.ProxyProtocol)} {
+		for _, f := range account.FieldsOf(err) {
+			broken.add(f.Field, f.Value, f.Rule)
+		}
 	}
 	return u
 }

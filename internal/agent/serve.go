@@ -57,6 +57,9 @@ func (v *streamServer) relayToUpstream(
 	}
 	c := newConnection(s, h)
 	conn, err := v.opt.dialUpstream(ctx, s, timeout)
+	if err == nil {
+		err = s.Upstream.writeProxyHeader(conn, h)
+	}
 	v.upstreams.report(ctx, e, s, c.HTTP, err)
 	if err != nil {
 		v.inspection.addUnreached(s, st, c, start, s.upstreamCause(err))

@@ -32,6 +32,9 @@ type Upstream struct {
 	Host     string // a name or an IP literal without brackets
 	Port     int
 	Protocol string // ProtocolHTTP1 or ProtocolHTTP2; "" for tcp
+	// ProxyProtocol is the version of the PROXY protocol that a tcp upstream reads; "" = none. See
+	// SetProxyProtocol.
+	ProxyProtocol string
 	// Roots are the authorities of an https upstream; nil = those of Options.UpstreamTLS. SetTrust
 	// sets this field and the next two.
 	Roots      *x509.CertPool

@@ -6,6 +6,7 @@ package exporter
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -150,6 +151,9 @@ func (r *agentEndpoints) resolve(ctx context.Context, o *v1alpha1.AgentEndpoint)
 	}
 	to := agent.Upstream{Scheme: ref.Scheme, Host: ref.Host(), Port: int(ref.Port),
 		Protocol: protocolOf(ref.Scheme, o.Spec.Upstream.Protocol)}
+	if version := o.Spec.Upstream.ProxyProtocol; version != 0 {
+		to.ProxyProtocol = strconv.Itoa(int(version)) // which the schema admits with tcp only
+	}
 	if p := setTrust(&to, o.Spec.Upstream.TLS); p != nil {
 		return refused(p, true)
 	}

@@ -82,6 +82,42 @@ func upstreamHost(ep *account.Endpoint, given string) string {
 	return ep.HostMode
 }
 
+// withUpstreamOrigin returns the request with the upstream's scheme and host in Origin and Referer
+// where they name the endpoint's own, if Host is rewritten, too: an upstream compares them. given is
+// the client's Host. The request itself is not changed, as another upstream may get it next.
+func withUpstreamOrigin(r *http.Request, ep *account.Endpoint, given string) *http.Request {
+	if ep.HostMode != account.HostRewrite || r.Header["Origin"] == nil && r.Header["Referer"] == nil {
+		return r
+	}
+	u, err := url.Parse(ep.UpstreamURL)
+	if err != nil || u.Host == "" {
+		return r
+	}
+	origin := "http://" + strings.TrimSuffix(u.Host, ":80")
+	if u.Scheme == "https" {
+		origin = "https://" + strings.TrimSuffix(u.Host, ":443")
+	}
+	out := r.WithContext(r.Context())
+	out.Header = maps.Clone(r.Header)
+	for _, name := range []string{"Origin", "Referer"} {
+		scheme, rest, _ := strings.Cut(out.Header.Get(name), "://")
+		end := strings.IndexAny(rest, "/?#")
+		if end < 0 {
+			end = len(rest)
+		}
+		if (scheme == "http" || scheme == "https") && (sameHost(rest[:end], given) || sameHost(rest[:end], ep.HostPort)) {
+			out.Header[name] = []string{origin + rest[end:]}
+		}
+	}
+	return out
+}
+
+// sameHost reports whether two hosts are the same, with or without the default port of their scheme.
+func sameHost(a, b string) bool {
+	trim := func(host string) string { return strings.TrimSuffix(strings.TrimSuffix(host, ":80"), ":443") }
+	return a != "" && strings.EqualFold(trim(a), trim(b))
+}
+
 // dropLoginCookies removes cookies of login actions from an upstream's answer: only the edge sets
 // them.
 func dropLoginCookies(h http.Header) {

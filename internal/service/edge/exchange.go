@@ -91,7 +91,7 @@ func (x *exchange) handleRequest(w http.ResponseWriter, r *http.Request, ep *acc
 		return
 	}
 	if hops == 0 && x.conn != nil {
-		if refused := admitHost(r, latest); refused != nil {
+		if refused := x.info.admitHost(r, latest); refused != nil {
 			x.writeError(refused.Code, refused.Msg)
 			return
 		}

@@ -118,7 +118,8 @@ func upstreamHost(ep *account.Endpoint, given string) string {
 
 // withUpstreamOrigin returns the request with the upstream's scheme and host in Origin and Referer
 // where they name the endpoint's own, if Host is rewritten, too: an upstream compares them. given is
-// the client's Host; X-Forwarded-Host is the edge's, or that of a proxy that is believed. The request itself is not changed, as another upstream may get it next.
+// the client's Host; X-Forwarded-Host is the edge's, or that of a proxy that is believed. The request
+// itself is not changed, as another upstream may get it next.
 func withUpstreamOrigin(r *http.Request, ep *account.Endpoint, given string) *http.Request {
 	if ep.HostMode != account.HostRewrite || r.Header["Origin"] == nil && r.Header["Referer"] == nil {
 		return r

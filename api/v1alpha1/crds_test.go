@@ -120,11 +120,12 @@ var created = []specCase{
 	{"an upstream without a scheme", agentEndpoint, "url: http://a.demo\nupstream: {url: 'a:80'}",
 		"an upstream's url is http://NAME:PORT"},
 	{"a tcp upstream without a port", agentEndpoint, "url: tcp://a.demo:1\nupstream: {url: tcp://a}", "needs a port"},
-	{"with the certificate of an https upstream", agentEndpoint, "url: http://a.demo\nupstream: {url: https://a, tls: " +
-		"{serverName: a.corp, caSHA256: '" + strings.Repeat("AB:", 31) + "ab'}}", ""},
+	{"with the certificate of an https upstream", agentEndpoint,
+		"url: http://a.demo\nupstream: {url: https://a, tls: {serverName: a.corp, caSHA256: '" + strings.Repeat("AB:", 31) + "ab'}}", ""},
 	{"with the PROXY protocol", agentEndpoint, "url: tcp://a.demo:1\nupstream: {url: tcp://a:1, proxyProtocol: 2}", ""},
 	{"a certificate of an http upstream", agentEndpoint,
-		"url: http://a.demo\nupstream: {url: http://a, tls: {serverName: a.corp}}", "is for an upstream.url with https://"},
+		"url: http://a.demo\nupstream: {url: http://a, tls: {serverName: a.corp}}",
+		"is for an upstream.url with https://"},
 	{"authorities and a fingerprint", agentEndpoint, "url: http://a.demo\nupstream: {url: https://a, tls: {ca: x, " +
 		"caSHA256: " + strings.Repeat("ab", 32) + "}}", "exclude each other"},
 	{"a short fingerprint", agentEndpoint, "url: http://a.demo\nupstream: {url: https://a, tls: {caSHA256: ab}}",

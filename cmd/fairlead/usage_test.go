@@ -96,7 +96,7 @@ func wrongForAgents(empty string) map[string]wrong {
 		"empty authority": {secure("--upstream-ca-file", empty),
 			`holds no PEM certificate; it should begin with -----BEGIN CERTIFICATE-----`},
 		"PROXY protocol to http": {ok("--proxy-protocol", "2"),
-			`--proxy-protocol "2": is for tcp endpoints; an http upstream finds the caller's address in X-Forwarded-For`},
+			`--proxy-protocol "2": is for tcp endpoints; an http upstream finds the caller's address in X-Forwarded`},
 		"version of the PROXY protocol": {[]string{"tcp", "1", "--url", "tcp://a.b:1", "--proxy-protocol", "v2"},
 			`--proxy-protocol "v2": must be 1 or 2`},
 		"missing authority": {[]string{"http", "https://a", "--url", "http://a.b", "--upstream-ca-file", "/nowhere"},

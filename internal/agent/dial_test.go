@@ -182,13 +182,13 @@ func TestDial_VerifiesHTTPSUpstream(t *testing.T) {
 			"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00", "\x00\x00\x00\x04\x01", ""},
 		"pin, named address": {upstream.URL, by(trust.Options{CASHA256: pin}, "127.0.0.1"), agent.ProtocolHTTP1, hello,
 			"hello.demo", ""},
-		"pin and server name": {upstream.URL, by(trust.Options{CASHA256: pin}, "example.com"), agent.ProtocolHTTP1, hello,
-			"hello.demo", ""},
+		"pin and server name": {upstream.URL, by(trust.Options{CASHA256: pin}, "example.com"), agent.ProtocolHTTP1,
+			hello, "hello.demo", ""},
 		"unknown authority": {upstream.URL, by(trust.Options{}, ""), agent.ProtocolHTTP1, "", "",
-			"signed by an authority that this machine does not trust; give its authority with --upstream-ca-file, or, " +
-				"if it is the upstream's, the fingerprint that it shows: --upstream-ca-sha256 " + pin},
-		"other fingerprint": {upstream.URL, by(trust.Options{CASHA256: strings.Repeat("ab", 32)}, ""), agent.ProtocolHTTP1,
-			"", "", "it shows " + pin + ": if that is the upstream's, give it with --upstream-ca-sha256"},
+			"signed by an authority that this machine does not trust; give its authority with --upstream-ca-file, " +
+				"or, if it is the upstream's, the fingerprint that it shows: --upstream-ca-sha256 " + pin},
+		"other fingerprint": {upstream.URL, by(trust.Options{CASHA256: strings.Repeat("ab", 32)}, ""),
+			agent.ProtocolHTTP1, "", "", "it shows " + pin + ": if that is the upstream's, give it with --upstream-ca-sha256"},
 		"other name": {upstream.URL, by(trust.Options{CASHA256: pin}, "api.corp"), agent.ProtocolHTTP1, "", "",
 			`for another host name; it names ["example.com" "*.example.com"]: give the upstream's with ` +
 				"--upstream-server-name"},

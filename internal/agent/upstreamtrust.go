@@ -139,8 +139,8 @@ func (s *spec) untrustedCause(problem trust.Problem, err error) string {
 	shown := errors.As(err, &untrusted)
 	switch {
 	case problem == trust.UnknownAuthority && shown:
-		return fmt.Sprintf("%s; give its authority with %s, or, if it is the upstream's, the fingerprint that it shows: "+
-			"%s %s", text, file, sha256, untrusted.fingerprint())
+		return fmt.Sprintf("%s; give its authority with %s, or, if it is the upstream's, the fingerprint that it "+
+			"shows: %s %s", text, file, sha256, untrusted.fingerprint())
 	case problem == trust.WrongPin && shown:
 		return fmt.Sprintf("neither it nor an authority that it shows has the fingerprint that was given; it shows "+
 			"%s: if that is the upstream's, give it with %s", untrusted.fingerprint(), sha256)

@@ -38,7 +38,8 @@ func TestEdge_KeepsForwardingHeadersOfGateways(t *testing.T) {
 				"[for=192.0.2.7;proto=https, for=10.1.2.3]"},
 		"gateway with IPv6": {p.Forwarder, func(h *tunnel.OpenHeader) {
 			h.TrustsForwarding, h.ClientAddr = true, "[fd00::5]:1"
-		}, http.Header{"Forwarded": {"for=192.0.2.7"}}, `[fd00::5] [http] [hello.demo] [] [for=192.0.2.7, for="[fd00::5]"]`},
+		}, http.Header{"Forwarded": {"for=192.0.2.7"}},
+			`[fd00::5] [http] [hello.demo] [] [for=192.0.2.7, for="[fd00::5]"]`},
 		"gateway that says nothing": {p.Forwarder, func(h *tunnel.OpenHeader) { h.TrustsForwarding = true }, nil,
 			replaced},
 		"caller outside of clusters": {outside, func(h *tunnel.OpenHeader) {

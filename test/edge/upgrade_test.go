@@ -114,7 +114,8 @@ func TestEdge_PassesUpgradesOfAnyProtocol(t *testing.T) {
 			_, _ = io.WriteString(st, c.head+"Host: hello.demo\r\n\r\n"+c.body)
 			in := bufio.NewReader(st)
 			res, err := http.ReadResponse(in, nil) //nolint:bodyclose // 101 has none
-			if err != nil || res.StatusCode != http.StatusSwitchingProtocols || res.Header.Get("Upgrade") != c.upgrade ||
+			if err != nil || res.StatusCode != http.StatusSwitchingProtocols ||
+				res.Header.Get("Upgrade") != c.upgrade ||
 				res.Header.Get("Content-Type") != "application/vnd.docker.raw-stream" ||
 				strings.Contains(c.head, "v4.channel") != (res.Header.Get("X-Stream-Protocol-Version") != "") {
 				t.Fatalf("answer %+v %v", res, err)

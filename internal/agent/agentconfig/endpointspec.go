@@ -179,8 +179,8 @@ const EndpointsHelp = `  endpoints:
 
 Further fields of an endpoint: binding, description, metadata, upstream_protocol, upstream_ca_file,
 upstream_ca_sha256, upstream_server_name, proxy_protocol, host_header, pooling_enabled,
-replace_pool_policy; of a tunnel: metadata, and those that begin with upstream. With pooling_enabled the service does not get
-the name: it tells the members of a pool apart by their machines.`
+replace_pool_policy; of a tunnel: metadata, and those that begin with upstream. With pooling_enabled
+the service does not get the name: it tells the members of a pool apart by their machines.`
 
 // fieldNames returns the fields of an endpoint, or of a tunnel.
 func fieldNames(tunnel bool) []string {
@@ -190,7 +190,8 @@ func fieldNames(tunnel bool) []string {
 	}
 	return []string{
 		"name", "url", "upstream", "upstream_protocol", agent.FieldCAFile, agent.FieldCASHA256, agent.FieldServerName,
-		"binding", "description", "metadata", "host_header", agent.FieldProxyProtocol, "pooling_enabled", "traffic_policy", "traffic_policy_file", "replace_pool_policy",
+		"binding", "description", "metadata", "host_header", agent.FieldProxyProtocol,
+		"pooling_enabled", "traffic_policy", "traffic_policy_file", "replace_pool_policy",
 	}
 }
 

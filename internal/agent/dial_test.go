@@ -5,11 +5,17 @@ package agent_test
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
 	"io"
 	"log"
+	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -160,7 +166,7 @@ func TestDial_VerifiesHTTPSUpstream(t *testing.T) {
 	upstream.StartTLS()
 	defer upstream.Close()
 	plain := withoutALPN(t, upstream.TLS.Certificates)
-	pin := trust.Fingerprint(upstream.Certificate())
+	nameless, pin := namelessCertificate(t), trust.Fingerprint(upstream.Certificate())
 	by := func(o trust.Options, name string) func(*agent.Upstream) {
 		return func(u *agent.Upstream) { must.Succeed(t, u.SetTrust(o, name)) }
 	}
@@ -192,6 +198,10 @@ func TestDial_VerifiesHTTPSUpstream(t *testing.T) {
 		"other name": {upstream.URL, by(trust.Options{CASHA256: pin}, "api.corp"), agent.ProtocolHTTP1, "", "",
 			`for another host name; it names ["example.com" "*.example.com"]: give the upstream's with ` +
 				"--upstream-server-name"},
+		"no name": {"https://" + withoutALPN(t, []tls.Certificate{nameless}).Addr().String(), by(trust.Options{}, ""),
+			agent.ProtocolHTTP1, "", "",
+			"names no host; if it is the upstream's, give its fingerprint: --upstream-ca-sha256 " +
+				trust.Fingerprint(nameless.Leaf)},
 		"http2 not offered": {"https://" + plain.Addr().String(), byRoots, agent.ProtocolHTTP2, "", "",
 			"does not speak HTTP/2"},
 	} {
@@ -225,6 +235,20 @@ func TestDial_VerifiesHTTPSUpstream(t *testing.T) {
 			}
 		})
 	}
+}
+
+// namelessCertificate returns a self-signed certificate without names, as appliances make them.
+func namelessCertificate(t *testing.T) tls.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	must.Succeed(t, err)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(time.Hour), Subject: pkix.Name{CommonName: "printer"}}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	must.Succeed(t, err)
+	leaf, err := x509.ParseCertificate(der)
+	must.Succeed(t, err)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
 }
 
 // withoutALPN shakes hands and offers no protocol.

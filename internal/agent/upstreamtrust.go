@@ -145,8 +145,13 @@ func (s *spec) untrustedCause(problem trust.Problem, err error) string {
 		return fmt.Sprintf("neither it nor an authority that it shows has the fingerprint that was given; it shows "+
 			"%s: if that is the upstream's, give it with %s", untrusted.fingerprint(), sha256)
 	case problem == trust.WrongHost && shown:
-		if names := untrusted.shown[0].DNSNames; len(names) > 0 {
+		leaf := untrusted.shown[0]
+		switch names := leaf.DNSNames; {
+		case len(names) > 0:
 			return fmt.Sprintf("%s; it names %q: give the upstream's with %s", text, names[:min(3, len(names))], name)
+		case len(leaf.IPAddresses) == 0:
+			return fmt.Sprintf("its certificate names no host; if it is the upstream's, give its fingerprint: %s %s",
+				sha256, trust.Fingerprint(leaf))
 		}
 		return text + "; give one that it has with " + name
 	}

@@ -38,6 +38,12 @@ func Forward(ctx context.Context, url, upstream string, opts ...Option) (*Forwar
 	if e.Upstream, err = agent.ParseUpstream(scheme, upstream); err != nil {
 		return nil, publicError(err)
 	}
+	if err := e.Upstream.SetTrust(opt.upstreamTrust, opt.upstreamName); err != nil {
+		return nil, publicError(err)
+	}
+	if err := e.Upstream.SetProxyProtocol(opt.proxyProtocol); err != nil {
+		return nil, publicError(err)
+	}
 	e.Upstream.Protocol = cmp.Or(protocol, e.Upstream.Protocol)
 	r, err := start(ctx, opt, e)
 	if err != nil {

@@ -8,8 +8,10 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"testing"
 
+	"github.com/fairlead-dev/fairlead/internal/trust"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/sdk"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
@@ -99,5 +101,30 @@ func TestListen_SpeaksHTTP2(t *testing.T) {
 	go func() { _ = srv.Serve(ln) }()
 	if status, body := s.StartForwarder().Get(bound(ln)); status != http.StatusOK || body != "HTTP/2.0" {
 		t.Errorf("got %d %q", status, body)
+	}
+}
+
+func TestForward_VerifiesHTTPSUpstream(t *testing.T) {
+	t.Parallel()
+	s := servicetest.Start(t)
+	f := s.StartForwarder()
+	upstream := httptest.NewTLSServer(http.HandlerFunc(hello))
+	defer upstream.Close()
+	pin := trust.Fingerprint(upstream.Certificate())
+	web, err := sdk.Forward(servicetest.Context(t), "http://web.demo", upstream.URL, connection(s,
+		sdk.WithUpstreamCAFingerprint(pin), sdk.WithUpstreamServerName("example.com"))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = web.Close() }()
+	b := tunnel.Bound{EndpointID: web.EndpointID(), URL: web.URL()}
+	if status, body := f.Get(b); status != http.StatusOK || body != "hello web.demo from 10.1.2.3" {
+		t.Errorf("got %d %q", status, body)
+	}
+	var invalid *sdk.Error
+	_, err = sdk.Forward(t.Context(), "http://other.demo", upstream.URL,
+		connection(s, sdk.WithUpstreamCAFile("/nowhere"))...)
+	if !errors.As(err, &invalid) || len(invalid.Fields) != 1 || invalid.Fields[0].Field != "upstream_ca_file" {
+		t.Errorf("got %v", err)
 	}
 }

@@ -9,9 +9,11 @@ import (
 	"crypto/x509"
 	"log/slog"
 	"net"
+	"strconv"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/agent"
+	"github.com/fairlead-dev/fairlead/internal/trust"
 )
 
 // Option configures [Listen] and [Forward]. Of two options for the same setting the last one counts.
@@ -44,6 +46,9 @@ type endpointOptions struct {
 
 	agent          agent.Options  // agent is without the server, which resolve finds.
 	endpoint       agent.Endpoint // endpoint is without its URL.
+	upstreamTrust  trust.Options
+	upstreamName   string
+	proxyProtocol  string
 	connectTimeout time.Duration
 	backlog        int
 	onEvent        func(Event)
@@ -202,6 +207,30 @@ func WithEventHandler(f func(Event)) Option {
 // CloseWrite, as those of a net.Dialer do.
 func WithUpstreamDialer(dial func(ctx context.Context, network, address string) (net.Conn, error)) Option {
 	return endpointOption(func(o *endpointOptions) { o.agent.Dial = dial })
+}
+
+// WithProxyProtocol makes [Forward] begin each connection to a tcp upstream with a header of the PROXY
+// protocol, version 1 or 2, which names the caller.
+func WithProxyProtocol(version int) Option {
+	return endpointOption(func(o *endpointOptions) { o.proxyProtocol = strconv.Itoa(version) })
+}
+
+// WithUpstreamCAFile trusts the certificate authorities of a PEM file for the https upstream of
+// [Forward], instead of the system's.
+func WithUpstreamCAFile(path string) Option {
+	return endpointOption(func(o *endpointOptions) { o.upstreamTrust = trust.Options{CAFile: path} })
+}
+
+// WithUpstreamCAFingerprint trusts, for the https upstream of [Forward], the authority or the
+// certificate whose key has this SHA-256 fingerprint, in hex.
+func WithUpstreamCAFingerprint(sha256 string) Option {
+	return endpointOption(func(o *endpointOptions) { o.upstreamTrust = trust.Options{CASHA256: sha256} })
+}
+
+// WithUpstreamServerName sets the name that the certificate of the https upstream of [Forward] is
+// for; by default it is the upstream's host.
+func WithUpstreamServerName(name string) Option {
+	return endpointOption(func(o *endpointOptions) { o.upstreamName = name })
 }
 
 // WithUpstreamTLS sets the TLS settings of [Forward] for an https upstream, such as its roots.

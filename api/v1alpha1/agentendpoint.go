@@ -15,6 +15,8 @@ const (
 //
 // +kubebuilder:validation:XValidation:rule="self.url.startsWith('tcp://') == self.upstream.url.startsWith('tcp://')",message="url and upstream.url must both be tcp://, or both http:// or https://"
 // +kubebuilder:validation:XValidation:rule="!(has(self.upstream.protocol) && self.url.startsWith('tcp://'))",message="upstream.protocol is for http:// and https:// only; remove it"
+// +kubebuilder:validation:XValidation:rule="!has(self.upstream.proxyProtocol) || self.upstream.url.startsWith('tcp://')",message="upstream.proxyProtocol is for tcp://; an http upstream finds the caller's address in X-Forwarded-For"
+// +kubebuilder:validation:XValidation:rule="!has(self.upstream.tls) || self.upstream.url.startsWith('https://')",message="upstream.tls is for an upstream.url with https://"
 // +kubebuilder:validation:XValidation:rule="!self.url.startsWith('https://') || 'public' in self.bindings",message="a url with https:// needs bindings: [public]"
 // +kubebuilder:validation:XValidation:rule="!self.url.startsWith('tcp://') || !('public' in self.bindings)",message="a public url is http:// or https://"
 type AgentEndpointSpec struct {
@@ -67,6 +69,36 @@ type Upstream struct {
 	// +kubebuilder:validation:Enum=http1;http2
 	// +optional
 	Protocol string `json:"protocol,omitempty"`
+	// ProxyProtocol is the version of the PROXY protocol, 1 or 2, by which the Service behind tcp
+	// reads the callers' addresses; none by default.
+	// +kubebuilder:validation:Enum=1;2
+	// +optional
+	ProxyProtocol int32 `json:"proxyProtocol,omitempty"`
+	// TLS is how the certificate of an https upstream is verified: by default by the system's
+	// authorities, for the name SERVICE.NAMESPACE.svc.
+	// +optional
+	TLS *UpstreamTLS `json:"tls,omitempty"`
+}
+
+// UpstreamTLS is how the certificate of an https upstream is verified.
+//
+// +kubebuilder:validation:XValidation:rule="!(has(self.ca) && has(self.caSHA256))",message="ca and caSHA256 exclude each other: give one of them"
+type UpstreamTLS struct {
+	// CA is the PEM text of the authorities to trust, as in the ca.crt of a Secret of cert-manager.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=262144
+	// +optional
+	CA string `json:"ca,omitempty"`
+	// CASHA256 is the SHA-256, in hex, of the key of an authority that the upstream shows, or of its
+	// certificate itself.
+	// +kubebuilder:validation:Pattern=`^([0-9A-Fa-f]{2}:?){31}[0-9A-Fa-f]{2}$`
+	// +optional
+	CASHA256 string `json:"caSHA256,omitempty"`
+	// ServerName is the name that the certificate is for, sent as SNI.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +optional
+	ServerName string `json:"serverName,omitempty"`
 }
 
 // AgentEndpointStatus is what the exporter observed.

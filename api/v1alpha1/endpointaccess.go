@@ -52,7 +52,19 @@ type EndpointAccessPeer struct {
 	// +listType=set
 	// +optional
 	ServiceAccounts []string `json:"serviceAccounts,omitempty"`
+	// ForwardedHeaders is what becomes of X-Forwarded-For, -Proto, -Host, -Port and Forwarded of the
+	// pods' requests: Replace, the default, or Trust for gateways, whose headers are kept and
+	// appended to.
+	// +kubebuilder:validation:Enum=Replace;Trust
+	// +optional
+	ForwardedHeaders string `json:"forwardedHeaders,omitempty"`
 }
+
+// Values of EndpointAccessPeer.ForwardedHeaders.
+const (
+	ForwardedHeadersReplace = "Replace"
+	ForwardedHeadersTrust   = "Trust"
+)
 
 // EndpointAccessStatus is what the manager observed. All fields can be rebuilt.
 type EndpointAccessStatus struct {

@@ -4,7 +4,6 @@
 package main
 
 import (
-	"crypto/x509"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,7 +15,6 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/agent"
 	"github.com/fairlead-dev/fairlead/internal/agent/agentconfig"
 	"github.com/fairlead-dev/fairlead/internal/cli"
-	"github.com/fairlead-dev/fairlead/internal/trust"
 )
 
 const httpHelp = `Serve a web server as an http endpoint. The server runs on this machine or on one that this
@@ -24,7 +22,8 @@ machine reaches.
 
 TARGET is a PORT of this machine, HOST:PORT, or a URL without a path: http://HOST[:PORT] or
 https://HOST[:PORT]. The certificate of an https upstream is verified against the system's
-authorities, or those of --upstream-ca-file.
+authorities, those of --upstream-ca-file, or the fingerprint of --upstream-ca-sha256, for its host
+or the --upstream-server-name.
 
 The screen shows each request. While the upstream is down, callers get a 502. While the service
 cannot be reached, the agent keeps trying; the endpoint keeps its id. Ctrl-C removes the endpoint.
@@ -59,7 +58,8 @@ to the agent with the fewest, and to the others when one is gone. Open connectio
 
 const tcpExamples = `  fairlead tcp 5432 --url tcp://postgres.demo:5432     # pods connect to postgres.demo:5432
   fairlead tcp db.intern:5432 --url tcp://orders.db:5432 --description "orders, staging"
-  fairlead tcp '[fd00::7]:22' --url tcp://build.hosts:22`
+  fairlead tcp '[fd00::7]:22' --url tcp://build.hosts:22
+  fairlead tcp 25 --url tcp://mail.demo:25 --proxy-protocol 2   # the server logs callers' addresses`
 
 // endpointCommand is `fairlead http` or `fairlead tcp`.
 type endpointCommand struct {
@@ -79,6 +79,8 @@ func newHTTP(c console) *cobra.Command {
 		Long: httpHelp, Example: httpExamples,
 	}, "fairlead http 8080 --url http://hello.demo")
 	addUpstreamFlags(cmd, &e.spec)
+	addProxyProtocol(cmd, &e.spec) // refused, with a sentence about X-Forwarded-For
+	_ = cmd.Flags().MarkHidden("proxy-protocol")
 	e.addInspectFlags(cmd)
 	cmd.Flags().StringVar(&e.spec.HostMode, "host-header", account.HostPassthrough,
 		"the Host that the upstream gets: passthrough (as the caller sent it), rewrite (the upstream's own host and "+
@@ -90,10 +92,18 @@ func newHTTP(c console) *cobra.Command {
 func newTCP(c console) *cobra.Command {
 	e := &endpointCommand{agentCommand: agentCommand{console: c}, scheme: "tcp",
 		targetForms: "a PORT or HOST:PORT", exampleURL: "tcp://postgres.demo:5432"}
-	return e.command(&cobra.Command{
+	cmd := e.command(&cobra.Command{
 		Use: "tcp TARGET --url tcp://SERVICE.NAMESPACE:PORT", Short: "Serve any TCP server as an endpoint",
 		Long: tcpHelp, Example: tcpExamples,
 	}, "fairlead tcp 5432 --url tcp://postgres.demo:5432")
+	addProxyProtocol(cmd, &e.spec)
+	return cmd
+}
+
+func addProxyProtocol(cmd *cobra.Command, s *agentconfig.EndpointSpec) {
+	cmd.Flags().StringVar(&s.Upstream.ProxyProtocol, "proxy-protocol", "",
+		"`VERSION`, 1 or 2, of the PROXY protocol's header that a tcp upstream reads: it names the caller")
+	cli.CompleteValues(cmd, "proxy-protocol", agent.ProxyProtocol1, agent.ProxyProtocol2)
 }
 
 // command completes cmd with the arguments, the flags and the action of both commands.
@@ -139,8 +149,13 @@ func addMetadata(cmd *cobra.Command, to *string) {
 }
 
 func addUpstreamFlags(cmd *cobra.Command, s *agentconfig.EndpointSpec) {
-	cmd.Flags().StringVar(&s.UpstreamCAFile, "upstream-ca-file", "",
+	cmd.Flags().StringVar(&s.Trust.CAFile, "upstream-ca-file", "",
 		"PEM `FILE` of the certificate authorities to trust for an https upstream; default the system's")
+	cmd.Flags().StringVar(&s.Trust.CASHA256, "upstream-ca-sha256", "",
+		"SHA-256 `FINGERPRINT` of the key of an authority, or of the certificate itself, to trust for an https "+
+			"upstream instead")
+	cmd.Flags().StringVar(&s.ServerName, "upstream-server-name", "",
+		"`NAME` that the certificate of an https upstream is for, sent as SNI; default the upstream's host")
 	cmd.Flags().StringVar(&s.Upstream.Protocol, "upstream-protocol", agent.ProtocolHTTP1,
 		"protocol of the upstream: http1 or http2 (gRPC)")
 	cli.CompleteValues(cmd, "upstream-protocol", agent.ProtocolHTTP1, agent.ProtocolHTTP2)
@@ -269,23 +284,12 @@ func parseUpstream(scheme string, s *agentconfig.EndpointSpec, broken *fieldErro
 	default:
 		u.Protocol = protocol
 	}
-	if s.UpstreamCAFile != "" {
-		u.Roots = readUpstreamRoots(s.UpstreamCAFile, u, broken)
+	for _, err := range []error{u.SetTrust(s.Trust, s.ServerName), u.SetProxyProtocol(s.Upstream.ProxyProtocol)} {
+		for _, f := range account.FieldsOf(err) {
+			broken.add(f.Field, f.Value, f.Rule)
+		}
 	}
 	return u
-}
-
-func readUpstreamRoots(path string, u agent.Upstream, broken *fieldErrors) *x509.CertPool {
-	if u.Scheme != "https" {
-		broken.add("upstream_ca_file", path, "is for an upstream with TLS: give the upstream as https://HOST[:PORT]")
-		return nil
-	}
-	config, err := trust.Options{CAFile: path}.ClientConfig()
-	if err != nil {
-		broken.add("upstream_ca_file", path, err.Error())
-		return nil
-	}
-	return config.RootCAs
 }
 
 // checkText checks the length in bytes and the encoding of a text.

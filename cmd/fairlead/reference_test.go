@@ -17,7 +17,8 @@ func TestReference_DescribesCommands(t *testing.T) {
 		command []string
 		apart   []string
 	}{
-		"fairlead":              {nil, []string{"api"}},
+		"fairlead":              {nil, []string{"api", "doctor"}},
+		"fairlead-doctor":       {[]string{"doctor"}, nil},
 		"fairlead-api":          {[]string{"api"}, []string{"backends"}},
 		"fairlead-api-backends": {[]string{"api", "backends"}, nil},
 	} {

@@ -62,6 +62,9 @@ func wrongForAgents(empty string) map[string]wrong {
 	ok := func(args ...string) []string {
 		return append([]string{"http", "8080", "--url", "http://a.b", "--server", "https://s"}, args...)
 	}
+	secure := func(args ...string) []string {
+		return append([]string{"http", "https://a", "--url", "http://a.b", "--server", "https://s"}, args...)
+	}
 	long := strings.Repeat("x", 5000)
 	return map[string]wrong{
 		"no target": {[]string{"http", "--url", "http://a.b"}, "fairlead http needs one argument"},
@@ -82,6 +85,20 @@ func wrongForAgents(empty string) map[string]wrong {
 			"one URL, and http://a.b was given before; write several into the config file"},
 		"authority of a plain upstream": {ok("--upstream-ca-file", "ca.crt"),
 			`--upstream-ca-file "ca.crt": is for an upstream with TLS`},
+		"fingerprint of a plain upstream": {ok("--upstream-ca-sha256", "ab"),
+			`--upstream-ca-sha256 "ab": is for an upstream with TLS`},
+		"server name of a plain upstream": {ok("--upstream-server-name", "api.corp"),
+			`--upstream-server-name "api.corp": is for an upstream with TLS`},
+		"bad fingerprint of an upstream": {secure("--upstream-ca-sha256", "ab"),
+			`--upstream-ca-sha256 "ab": must be the 64 hex digits`},
+		"bad server name": {secure("--upstream-server-name", "api.corp:443"),
+			`--upstream-server-name "api.corp:443": must be a name or an IP address`},
+		"empty authority": {secure("--upstream-ca-file", empty),
+			`holds no PEM certificate; it should begin with -----BEGIN CERTIFICATE-----`},
+		"PROXY protocol to http": {ok("--proxy-protocol", "2"),
+			`--proxy-protocol "2": is for tcp endpoints; an http upstream finds the caller's address in X-Forwarded`},
+		"version of the PROXY protocol": {[]string{"tcp", "1", "--url", "tcp://a.b:1", "--proxy-protocol", "v2"},
+			`--proxy-protocol "v2": must be 1 or 2`},
 		"missing authority": {[]string{"http", "https://a", "--url", "http://a.b", "--upstream-ca-file", "/nowhere"},
 			`--upstream-ca-file "/nowhere": reading CA file`},
 		"protocol": {ok("--upstream-protocol", "h2"), `--upstream-protocol "h2": must be http1 or http2`},

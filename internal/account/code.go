@@ -198,8 +198,9 @@ var codes = []CodeInfo{
 	{CodeUpstreamUnreachable, 502, "upstream unreachable",
 		"The agent cannot reach its upstream: nothing listens there, it does not answer in time, or the " +
 			"certificate of an https upstream is not trusted. The agent shows which.",
-		"Start the upstream, or correct the address that the agent forwards to; give a private authority with " +
-			"`--upstream-ca-file`."},
+		"Start the upstream, or correct the address that the agent forwards to. For a private or self-signed " +
+			"certificate give `--upstream-ca-file` or `--upstream-ca-sha256`, for one with another name " +
+			"`--upstream-server-name`."},
 	{CodeEndpointUnknown, 404, "endpoint unknown to the edge",
 		"The edge knows no endpoint with this id and URL: it was just deleted or re-made. At the public edge: no " +
 			"endpoint has the scheme, host and port of the request, which the page names, whatever the reason.",

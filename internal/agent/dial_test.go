@@ -5,11 +5,17 @@ package agent_test
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
 	"errors"
 	"io"
 	"log"
+	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -21,6 +27,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/agent"
+	"github.com/fairlead-dev/fairlead/internal/trust"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/test/support/closedport"
 	"github.com/fairlead-dev/fairlead/test/support/must"
@@ -159,30 +166,50 @@ func TestDial_VerifiesHTTPSUpstream(t *testing.T) {
 	upstream.StartTLS()
 	defer upstream.Close()
 	plain := withoutALPN(t, upstream.TLS.Certificates)
-	roots := x509.NewCertPool()
-	roots.AddCert(upstream.Certificate())
+	nameless, pin := namelessCertificate(t), trust.Fingerprint(upstream.Certificate())
+	by := func(o trust.Options, name string) func(*agent.Upstream) {
+		return func(u *agent.Upstream) { must.Succeed(t, u.SetTrust(o, name)) }
+	}
+	byRoots := by(trust.Options{CAPEM: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE",
+		Bytes: upstream.Certificate().Raw})}, "")
+	const hello = "GET / HTTP/1.1\r\nHost: hello.demo\r\nConnection: close\r\n\r\n"
 
 	for name, c := range map[string]struct {
 		target   string
-		roots    *x509.CertPool
+		trust    func(u *agent.Upstream)
 		protocol string
 		preface  string // what the test sends
 		want     string // what an answer holds; "" = refused
 		cause    string
 	}{
-		"http1": {upstream.URL, roots, agent.ProtocolHTTP1,
-			"GET / HTTP/1.1\r\nHost: hello.demo\r\nConnection: close\r\n\r\n", "hello.demo", ""},
-		"http2": {upstream.URL, roots, agent.ProtocolHTTP2,
+		"http1": {upstream.URL, byRoots, agent.ProtocolHTTP1,
+			hello, "hello.demo", ""},
+		"http2": {upstream.URL, byRoots, agent.ProtocolHTTP2,
 			"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00", "\x00\x00\x00\x04\x01", ""},
-		"unknown authority": {upstream.URL, x509.NewCertPool(), agent.ProtocolHTTP1, "", "",
-			"signed by an authority that this machine does not trust; give its authority with --upstream-ca-file"},
-		"http2 not offered": {"https://" + plain.Addr().String(), roots, agent.ProtocolHTTP2, "", "",
+		"pin, named address": {upstream.URL, by(trust.Options{CASHA256: pin}, "127.0.0.1"), agent.ProtocolHTTP1, hello,
+			"hello.demo", ""},
+		"pin and server name": {upstream.URL, by(trust.Options{CASHA256: pin}, "example.com"), agent.ProtocolHTTP1,
+			hello, "hello.demo", ""},
+		"unknown authority": {upstream.URL, by(trust.Options{}, ""), agent.ProtocolHTTP1, "", "",
+			"signed by an authority that this machine does not trust; give its authority with --upstream-ca-file, " +
+				"or, if it is the upstream's, the fingerprint that it shows: --upstream-ca-sha256 " + pin},
+		"other fingerprint": {upstream.URL, by(trust.Options{CASHA256: strings.Repeat("ab", 32)}, ""),
+			agent.ProtocolHTTP1, "", "", "it shows " + pin + ": if that is the upstream's, give it with --upstream-ca-sha256"},
+		"other name": {upstream.URL, by(trust.Options{CASHA256: pin}, "api.corp"), agent.ProtocolHTTP1, "", "",
+			`for another host name; it names ["example.com" "*.example.com"]: give the upstream's with ` +
+				"--upstream-server-name"},
+		"no name": {"https://" + withoutALPN(t, []tls.Certificate{nameless}).Addr().String(), by(trust.Options{}, ""),
+			agent.ProtocolHTTP1, "", "",
+			"names no host; if it is the upstream's, give its fingerprint: --upstream-ca-sha256 " +
+				trust.Fingerprint(nameless.Leaf)},
+		"http2 not offered": {"https://" + plain.Addr().String(), byRoots, agent.ProtocolHTTP2, "", "",
 			"does not speak HTTP/2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			svc := newService(t).start()
 			r := run(t, svc, c.target, func(o *agent.Options) {
-				o.Endpoints[0].Upstream.Protocol, o.Endpoints[0].Upstream.Roots = c.protocol, c.roots
+				o.Endpoints[0].Upstream.Protocol = c.protocol
+				c.trust(&o.Endpoints[0].Upstream)
 			})
 			s := receive(t, svc.bound, "bind")
 			if c.want == "" {
@@ -208,6 +235,20 @@ func TestDial_VerifiesHTTPSUpstream(t *testing.T) {
 			}
 		})
 	}
+}
+
+// namelessCertificate returns a self-signed certificate without names, as appliances make them.
+func namelessCertificate(t *testing.T) tls.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	must.Succeed(t, err)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(time.Hour), Subject: pkix.Name{CommonName: "printer"}}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	must.Succeed(t, err)
+	leaf, err := x509.ParseCertificate(der)
+	must.Succeed(t, err)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
 }
 
 // withoutALPN shakes hands and offers no protocol.

@@ -131,6 +131,10 @@ type UpstreamDown struct {
 // UpstreamUp reports that the upstream can be reached again.
 type UpstreamUp struct{ EndpointInfo }
 
+// HostRefused reports, once for each endpoint, that its upstream does not accept the Host that callers
+// send.
+type HostRefused struct{ EndpointInfo }
+
 // Request is one request to an http endpoint, as the edge reports it.
 type Request struct {
 	EndpointInfo
@@ -179,6 +183,7 @@ func (Retrying) event()     {}
 func (Draining) event()     {}
 func (UpstreamDown) event() {}
 func (UpstreamUp) event()   {}
+func (HostRefused) event()  {}
 func (Request) event()      {}
 func (Connection) event()   {}
 func (Stopping) event()     {}

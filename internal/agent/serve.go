@@ -57,11 +57,14 @@ func (v *streamServer) relayToUpstream(
 	}
 	c := newConnection(s, h)
 	conn, err := v.opt.dialUpstream(ctx, s, timeout)
+	if err == nil {
+		err = s.Upstream.writeProxyHeader(conn, h)
+	}
 	v.upstreams.report(ctx, e, s, c.HTTP, err)
 	if err != nil {
-		v.inspection.addUnreached(s, st, c, start, upstreamCause(err))
+		v.inspection.addUnreached(s, st, c, start, s.upstreamCause(err))
 		_ = st.Refuse(tunnel.RefusedUpstream)
-		c.Ended, c.Refused, c.Duration, c.Cause = true, true, time.Since(start), upstreamCause(err)
+		c.Ended, c.Refused, c.Duration, c.Cause = true, true, time.Since(start), s.upstreamCause(err)
 		v.opt.Observer.Observe(c)
 		return
 	}

@@ -105,6 +105,21 @@ func TestRun_ObservesRequestLines(t *testing.T) {
 		Path: "/x", Status: 200, Duration: time.Millisecond}) {
 		t.Errorf("got %+v", got)
 	}
+	refused := tunnel.RequestLine{EndpointID: endpointID, Path: "/", Status: 403, Code: tunnel.LineHostRefused}
+	s.SendRequestLine(refused)
+	if got := next[agent.HostRefused](r); got.EndpointInfo != hello("http://localhost:8080") {
+		t.Errorf("got %+v", got)
+	}
+	s.SendRequestLine(refused)
+	s.SendRequestLine(tunnel.RequestLine{EndpointID: endpointID, Path: "/last"})
+	for last := false; !last; {
+		switch e := receive(t, r.events, "event").(type) {
+		case agent.HostRefused:
+			t.Error("it was reported again")
+		case agent.Request:
+			last = e.Path == "/last"
+		}
+	}
 }
 
 // tcpUpstream accepts one connection after the other and hands them to serve.

@@ -53,6 +53,8 @@ type endpoint struct {
 	everOnline bool
 	refusal    string // the cause that was reported last; "" after Online
 	upstream   reachability
+
+	hostRefused bool // hostRefused reports that HostRefused was observed.
 }
 
 // endpointSet has the endpoints of the last Set, those that are not unbound yet, and the sessions
@@ -150,6 +152,19 @@ func (t *endpointSet) infoByID(id string) (info EndpointInfo, ok bool) {
 		return EndpointInfo{}, false
 	}
 	return e.bound.info, true
+}
+
+// recordHostRefused records that the upstream of an endpoint does not accept the Host, and reports
+// whether that is news. Labelled tunnels have no option that would help.
+func (t *endpointSet) recordHostRefused(id string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.byID[id]
+	if e == nil || e.hostRefused || len(e.spec.Labels) > 0 {
+		return false
+	}
+	e.hostRefused = true
+	return true
 }
 
 // served returns the version of an endpoint that serves its streams; nil = none, or it was removed.

@@ -5,7 +5,6 @@ package agent
 
 import (
 	"context"
-	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -17,6 +16,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/trust"
 	"github.com/fairlead-dev/fairlead/internal/tunnel/relay"
 )
 
@@ -32,8 +32,14 @@ type Upstream struct {
 	Host     string // a name or an IP literal without brackets
 	Port     int
 	Protocol string // ProtocolHTTP1 or ProtocolHTTP2; "" for tcp
-	// Roots are the authorities of an https upstream; nil = those of Options.UpstreamTLS.
-	Roots *x509.CertPool
+	// ProxyProtocol is the version of the PROXY protocol that a tcp upstream reads; "" = none. See
+	// SetProxyProtocol.
+	ProxyProtocol string
+	// Roots are the authorities of an https upstream; nil = those of Options.UpstreamTLS. SetTrust
+	// sets this field and the next two.
+	Roots      *x509.CertPool
+	Pin        trust.Pin // Pin replaces Roots, unless it is the zero value.
+	ServerName string    // ServerName is the SNI and the name in the certificate; "" = Host
 }
 
 // Address returns host:port for a dialer.
@@ -181,7 +187,8 @@ const upstreamTimeout = 10 * time.Second
 type DialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
 
 // dialUpstream connects to the upstream of an endpoint within the time-out. The certificate of an
-// https upstream is verified by the Upstream's Roots, else by UpstreamTLS, else by the system's.
+// https upstream is verified by the Upstream's Pin or Roots, else by UpstreamTLS, else by the
+// system's authorities.
 func (o *Options) dialUpstream(ctx context.Context, s *spec, timeout time.Duration) (relay.HalfCloser, error) {
 	dial, u := o.Dial, s.Upstream
 	if s.Dial != nil {
@@ -199,30 +206,6 @@ func (o *Options) dialUpstream(ctx context.Context, s *spec, timeout time.Durati
 	conn, ok := raw.(relay.HalfCloser)
 	if !ok {
 		return nil, errors.Join(fmt.Errorf("dialing %s: a %T cannot be half-closed", u, raw), raw.Close())
-	}
-	return conn, nil
-}
-
-func (u Upstream) handshake(ctx context.Context, raw net.Conn, config *tls.Config) (relay.HalfCloser, error) {
-	cfg := &tls.Config{}
-	if config != nil {
-		cfg = config.Clone()
-	}
-	cfg.MinVersion, cfg.ServerName, cfg.NextProtos = tls.VersionTLS12, u.Host, []string{"http/1.1"}
-	if u.Roots != nil {
-		cfg.RootCAs = u.Roots
-	}
-	if u.Protocol == ProtocolHTTP2 {
-		cfg.NextProtos = []string{"h2"}
-	}
-	conn := tls.Client(raw, cfg)
-	err := conn.HandshakeContext(ctx)
-	if err == nil && u.Protocol == ProtocolHTTP2 && conn.ConnectionState().NegotiatedProtocol != "h2" {
-		err = errors.New("it does not speak HTTP/2; leave out --upstream-protocol http2")
-	}
-	if err != nil {
-		_ = raw.Close()
-		return nil, fmt.Errorf("TLS handshake with %s: %w", u, err)
 	}
 	return conn, nil
 }

@@ -50,7 +50,7 @@ func (w *upstreamWatch) report(ctx context.Context, e *endpoint, s *spec, http b
 	}
 	switch {
 	case err != nil && !was.down:
-		w.opt.Observer.Observe(UpstreamDown{EndpointInfo: s.info, Cause: upstreamCause(err), HTTP: http})
+		w.opt.Observer.Observe(UpstreamDown{EndpointInfo: s.info, Cause: s.upstreamCause(err), HTTP: http})
 	case err == nil && was.down:
 		w.opt.Observer.Observe(UpstreamUp{EndpointInfo: s.info})
 	}
@@ -96,14 +96,12 @@ func (s *spec) isProbed() bool {
 }
 
 // upstreamCause describes why an upstream could not be reached.
-func upstreamCause(err error) string {
+func (s *spec) upstreamCause(err error) string {
 	var dns *net.DNSError
 	var netError net.Error
 	switch problem := trust.ProblemOf(err); {
-	case problem == trust.UnknownAuthority:
-		return identityText(problem) + "; give its authority with --upstream-ca-file"
 	case problem != trust.NoProblem:
-		return identityText(problem)
+		return s.untrustedCause(problem, err)
 	case errors.Is(err, errRefused):
 		return "connection refused"
 	case errors.As(err, &dns):

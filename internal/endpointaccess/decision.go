@@ -24,10 +24,12 @@ const (
 // Decision is what the rules decide about a call, and why.
 type Decision struct {
 	Allowed bool
-	Reason  Reason
-	Target  Target
-	peer    string
-	rules   []*rule
+	// TrustsForwarding reports that a peer which selects the caller believes its forwarding headers.
+	TrustsForwarding bool
+	Reason           Reason
+	Target           Target
+	peer             string
+	rules            []*rule
 }
 
 // Decide decides whether the caller may call the target. nil is a caller that was not identified.
@@ -41,14 +43,26 @@ func (r *Rules) Decide(t Target, c *Caller) Decision {
 	case c == nil:
 		return Decision{Reason: ReasonUnknownCaller, Target: t, rules: rules}
 	}
+	d := Decision{Reason: ReasonNoPeer, Target: t, rules: rules}
 	for _, selected := range rules {
+		if d.Allowed && !selected.trusted {
+			continue
+		}
 		for i := range selected.peers {
-			if selected.peers[i].selects(selected.policy.Namespace, c) {
-				return Decision{Allowed: true, Reason: ReasonPeer, Target: t, peer: selected.peers[i].name}
+			p := &selected.peers[i]
+			if d.Allowed && !p.isTrusted() || !p.selects(selected.policy.Namespace, c) {
+				continue
+			}
+			d = Decision{Allowed: true, TrustsForwarding: p.isTrusted(), Reason: ReasonPeer, Target: t, peer: p.name}
+			if d.TrustsForwarding {
+				return d
+			}
+			if !selected.trusted {
+				break
 			}
 		}
 	}
-	return Decision{Reason: ReasonNoPeer, Target: t, rules: rules}
+	return d
 }
 
 func (p *peer) selects(namespace string, c *Caller) bool {
@@ -72,6 +86,9 @@ func (d Decision) String() string {
 	case ReasonUnrestricted:
 		return fmt.Sprintf("allowed: no EndpointAccess of namespace %s selects it", d.Target.Namespace)
 	case ReasonPeer:
+		if d.TrustsForwarding {
+			return "allowed by " + d.peer + "; its X-Forwarded headers are kept"
+		}
 		return "allowed by " + d.peer
 	case ReasonDefault:
 		return fmt.Sprintf("denied: no EndpointAccess of namespace %s selects it, and the installation denies "+

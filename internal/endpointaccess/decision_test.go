@@ -86,6 +86,38 @@ func TestRules_AllowSelectedCallers(t *testing.T) {
 	}
 }
 
+// TestRules_TrustNamedProxies: a peer with forwardedHeaders: Trust is enough, whichever other peer
+// selects the caller, too; a caller that only others select is not believed.
+func TestRules_TrustNamedProxies(t *testing.T) {
+	t.Parallel()
+	const trustWeb = "{serviceAccounts: [web], forwardedHeaders: Trust}"
+	for _, c := range []struct{ name, spec, other, trusted string }{
+		{"nobody by default", "{endpoints: [api], from: [{namespaceSelector: {}}]}", "", ""},
+		{"Replace", "{endpoints: [api], from: [{namespaceSelector: {}, forwardedHeaders: Replace}]}", "", ""},
+		{"one ServiceAccount", "{endpoints: [api], from: [" + trustWeb + "]}", "", "demo/web"},
+		{"beside all others", "{endpoints: [api], from: [{namespaceSelector: {}}, " + trustWeb + "]}", "", "demo/web"},
+		{"by another object", "{endpoints: [api], from: [{namespaceSelector: {}}]}",
+			"{endpoints: ['*'], from: [{podSelector: {matchLabels: {app: job}}}, " + trustWeb + "]}", "demo/web"},
+		{"for another endpoint", "{endpoints: [api], from: [{namespaceSelector: {}}]}",
+			"{endpoints: [db], from: [" + trustWeb + "]}", ""},
+		{"an invalid peer", `{endpoints: [api], from: [{namespaceSelector: {}}, {forwardedHeaders: Trust, podSelector:
+			{matchExpressions: [{key: app, operator: NotExists}]}}]}`, "", ""},
+	} {
+		policies := []endpointaccess.Policy{policyOf(t, "p", c.spec)}
+		if c.other != "" {
+			policies = append(policies, policyOf(t, "q", c.other))
+		}
+		rules := endpointaccess.Compile(policies, endpointaccess.Allow)
+		for name, caller := range callers {
+			d := rules.Decide(endpointaccess.TargetOf("api.demo", 80), caller)
+			if want := c.trusted == name; d.TrustsForwarding != want ||
+				strings.Contains(d.String(), "X-Forwarded headers are kept") != want {
+				t.Errorf("%s, %s: trusted %v: %s", c.name, name, d.TrustsForwarding, d)
+			}
+		}
+	}
+}
+
 func TestRules_DecisionNamesRule(t *testing.T) {
 	t.Parallel()
 	policies := []endpointaccess.Policy{

@@ -48,7 +48,13 @@ type Peer struct {
 	NamespaceSelector *Selector `json:"namespaceSelector,omitempty"` // nil: the policy's namespace
 	PodSelector       *Selector `json:"podSelector,omitempty"`       // nil: all pods
 	ServiceAccounts   []string  `json:"serviceAccounts,omitempty"`   // empty: any
+
+	// ForwardedHeaders is "Trust" where the pods' forwarding headers are believed; else "" or
+	// "Replace".
+	ForwardedHeaders string `json:"forwardedHeaders,omitempty"`
 }
+
+func (p *Peer) isTrusted() bool { return p.ForwardedHeaders == "Trust" }
 
 // Validate returns an error that names the first peer whose selectors do not parse. Such a peer
 // selects no pod.

@@ -62,8 +62,9 @@ type namespaceRules struct {
 
 // rule is a compiled policy.
 type rule struct {
-	policy *Policy
-	peers  []peer
+	policy  *Policy
+	peers   []peer
+	trusted bool // trusted reports that there is a peer whose forwarding headers are believed.
 }
 
 // peer is a valid element of a policy's from.
@@ -119,6 +120,7 @@ func compilePolicy(p *Policy) *rule {
 		if from.NamespaceSelector.Validate() != nil || from.PodSelector.Validate() != nil {
 			continue
 		}
+		r.trusted = r.trusted || from.isTrusted()
 		r.peers = append(r.peers, peer{from, fmt.Sprintf("EndpointAccess %s/%s, from[%d]", p.Namespace, p.Name, i)})
 	}
 	return r

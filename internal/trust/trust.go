@@ -18,7 +18,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 )
 
 // Options select the trusted authorities: at most one of CAFile, CAPEM and CASHA256; none means the
@@ -66,12 +65,12 @@ const maxCAFileSize = 4 << 20
 
 // fingerprint returns the pinned one.
 func (o Options) fingerprint() ([]byte, error) {
-	want, err := hex.DecodeString(strings.ReplaceAll(strings.ToLower(o.CASHA256), ":", ""))
-	if err != nil || len(want) != sha256.Size {
+	pin, ok := ParsePin(o.CASHA256)
+	if !ok {
 		return nil, fmt.Errorf("ca-sha256 %q: want the 64 hex digits that fairlead-server prints at its start",
 			o.CASHA256)
 	}
-	return want, nil
+	return pin[:], nil
 }
 
 // readPEM reads the authorities given as a file or as bytes, and returns their name for messages.

@@ -44,6 +44,7 @@ func TestHeader_RoundTrip(t *testing.T) {
 		"none of the annotations": none,
 		"annotations too long":    cut,
 		"port 65535":              {EndpointID: "e", Port: 65535},
+		"of a trusted proxy":      {EndpointID: "e", TrustsForwarding: true},
 		"of a relayed stream":     {EndpointID: "e", RelayID: 1<<63 + 1},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -27,6 +27,10 @@ type OpenHeader struct {
 	Pod        *PodIdentity  // calling pod, as the forwarder states it; nil = unknown
 	RelayID    uint64        // number that an opening replica gave the stream; 0 = none
 
+	// TrustsForwarding reports that the opener, a forwarder, was told to believe the forwarding
+	// headers of its client.
+	TrustsForwarding bool
+
 	// BytesFollow is not sent. It makes Open expect that the caller writes at once: the header is
 	// sent together with those bytes, or within 5 ms.
 	BytesFollow bool
@@ -54,6 +58,7 @@ const (
 	headerPrefix    = 4    // version, flags, length
 	flagTruncated   = 0x01 // a name of the pod is truncated
 	flagAnnotations = 0x02 // the pod's annotations were too long and are not sent
+	flagForwarding  = 0x04 // TrustsForwarding
 	identityLimit   = 253
 	shortValueLimit = 128
 	hostLimit       = 255
@@ -135,6 +140,9 @@ func (h OpenHeader) encode() ([]byte, error) {
 		if pod.AnnotationsCut {
 			flags |= flagAnnotations
 		}
+	}
+	if h.TrustsForwarding {
+		flags |= flagForwarding
 	}
 	b := make([]byte, headerPrefix, 256)
 	for _, tag := range textTags {
@@ -236,7 +244,7 @@ func readHeader(r io.Reader, needs func(n int)) (OpenHeader, error) {
 }
 
 func parseFields(b []byte, flags byte) (OpenHeader, error) {
-	var h OpenHeader
+	h := OpenHeader{TrustsForwarding: flags&flagForwarding != 0}
 	var pod PodIdentity
 	h.Pod = &pod
 	known := 0 // bit set of the tags

@@ -17,11 +17,15 @@ type RequestLine struct {
 	EndpointID string        // at most 128 bytes
 	Method     string        // at most 32 bytes; method and path are for the agent only
 	Path       string        // at most 512 bytes
-	Code       string        // error code of the edge's own response, at most 64 bytes; for the forwarder only
+	Code       string        // for the forwarder: error code of the edge's own response, at most 64 bytes
 	Status     int           // 0 to 65535
 	Duration   time.Duration // to the nanosecond
 	At         time.Time     // to the nanosecond; it arrives as UTC
 }
+
+// LineHostRefused is the Code of a line for an agent whose upstream answered that it does not accept
+// the Host. Agents of before do not read it.
+const LineHostRefused = "HOST_REFUSED"
 
 // A message of request lines is not JSON, as every request causes one. It is kindLines and then the
 // lines, each preceded by its length.

@@ -80,3 +80,52 @@ func deliverEarly(t *testing.T, c net.Conn, path, early string, sent chan<- stru
 		t.Errorf("%d of %d bytes came back, equal %v, %v", n, len(early), string(got[:n]) == early[:n], err)
 	}
 }
+
+// TestEdge_PassesUpgradesOfAnyProtocol plays clients of Docker (attach and exec), of kubectl exec and
+// of a protocol without a name: heads arrive as they were sent, bodies before the 101, and bytes of any
+// kind go both ways behind it.
+func TestEdge_PassesUpgradesOfAnyProtocol(t *testing.T) {
+	t.Parallel()
+	p := servicetest.NewPath(t, func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		must.Succeed(t, err)
+		c, rw, err := http.NewResponseController(w).Hijack()
+		must.Succeed(t, err)
+		defer c.Close()
+		_, _ = fmt.Fprintf(c, "HTTP/1.1 101 UPGRADED\r\nConnection: %s\r\nUpgrade: %s\r\n"+
+			"Content-Type: application/vnd.docker.raw-stream\r\nX-Stream-Protocol-Version: %s\r\n\r\n%s",
+			r.Header.Get("Connection"), r.Header.Get("Upgrade"), r.Header.Get("X-Stream-Protocol-Version"), body)
+		_, _ = io.Copy(c, rw)
+		_, _ = io.WriteString(c, "end")
+	})
+	for name, c := range map[string]struct{ head, body, upgrade string }{
+		"docker exec": {"POST /exec/abc/start HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 13\r\n" +
+			"Connection: Upgrade\r\nUpgrade: tcp\r\n", `{"Tty": true}`, "tcp"},
+		"docker attach": {"POST /containers/abc/attach?stream=1 HTTP/1.1\r\nContent-Length: 0\r\n" +
+			"Connection: Upgrade\r\nUpgrade: tcp\r\n", "", "tcp"},
+		"kubectl exec": {"POST /api/v1/namespaces/a/pods/b/exec?command=sh&stdin=true HTTP/1.1\r\nContent-Length: 0\r\n" +
+			"Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n", "",
+			"SPDY/3.1"},
+		"another protocol": {"GET /foo HTTP/1.1\r\nConnection: keep-alive, Upgrade\r\nUpgrade: foo/2\r\n", "", "foo/2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			st := p.Forwarder.Open(servicetest.OpenHeader(t, p.Bound))
+			_, _ = io.WriteString(st, c.head+"Host: hello.demo\r\n\r\n"+c.body)
+			in := bufio.NewReader(st)
+			res, err := http.ReadResponse(in, nil) //nolint:bodyclose // 101 has none
+			if err != nil || res.StatusCode != http.StatusSwitchingProtocols ||
+				res.Header.Get("Upgrade") != c.upgrade ||
+				res.Header.Get("Content-Type") != "application/vnd.docker.raw-stream" ||
+				strings.Contains(c.head, "v4.channel") != (res.Header.Get("X-Stream-Protocol-Version") != "") {
+				t.Fatalf("answer %+v %v", res, err)
+			}
+			frame := "\x80\x03\x00\x01\r\n\r\n\x00HTTP/1.1 200 OK\r\n\xff"
+			_, _ = io.WriteString(st, frame)
+			must.Succeed(t, st.CloseWrite())
+			if got := servicetest.ReadAll(t, in); got != c.body+frame+"end" {
+				t.Errorf("behind the 101 came %q", got)
+			}
+		})
+	}
+}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agent"
+	"github.com/fairlead-dev/fairlead/internal/trust"
 )
 
 // EndpointSpec is an endpoint or a labelled tunnel as its user wrote it: in the flags of
@@ -27,11 +28,12 @@ type EndpointSpec struct {
 	// file has none that is usable.
 	agent.Endpoint
 
-	Tunnel         bool   // a labelled tunnel: it has Labels and no URL
-	Line           int    // in the config file
-	URLText        string // to be parsed as Endpoint.URL
-	Target         string // to be parsed as Endpoint.Upstream, of which only Protocol is set
-	UpstreamCAFile string // path of a PEM file; "" = the system's authorities
+	Tunnel     bool          // a labelled tunnel: it has Labels and no URL
+	Line       int           // in the config file
+	URLText    string        // to be parsed as Endpoint.URL
+	Target     string        // to be parsed as Endpoint.Upstream, of which only Protocol is set
+	Trust      trust.Options // an https upstream's; without CAPEM
+	ServerName string        // an https upstream's; "" = its host
 
 	Errors []*SpecError // wrong types, unknown and duplicate fields in the config file
 
@@ -176,18 +178,20 @@ const EndpointsHelp = `  endpoints:
       upstream: 9000
 
 Further fields of an endpoint: binding, description, metadata, upstream_protocol, upstream_ca_file,
-host_header, pooling_enabled, replace_pool_policy; of a tunnel: metadata, upstream_protocol,
-upstream_ca_file. With pooling_enabled the service does not get the name: it tells the members of a
-pool apart by their machines.`
+upstream_ca_sha256, upstream_server_name, proxy_protocol, host_header, pooling_enabled,
+replace_pool_policy; of a tunnel: metadata, and those that begin with upstream. With pooling_enabled
+the service does not get the name: it tells the members of a pool apart by their machines.`
 
 // fieldNames returns the fields of an endpoint, or of a tunnel.
 func fieldNames(tunnel bool) []string {
 	if tunnel {
-		return []string{"name", "labels", "upstream", "upstream_protocol", "upstream_ca_file", "metadata"}
+		return []string{"name", "labels", "upstream", "upstream_protocol", agent.FieldCAFile, agent.FieldCASHA256,
+			agent.FieldServerName, "metadata"}
 	}
 	return []string{
-		"name", "url", "upstream", "upstream_protocol", "upstream_ca_file", "binding", "description", "metadata",
-		"host_header", "pooling_enabled", "traffic_policy", "traffic_policy_file", "replace_pool_policy",
+		"name", "url", "upstream", "upstream_protocol", agent.FieldCAFile, agent.FieldCASHA256, agent.FieldServerName,
+		"binding", "description", "metadata", "host_header", agent.FieldProxyProtocol,
+		"pooling_enabled", "traffic_policy", "traffic_policy_file", "replace_pool_policy",
 	}
 }
 
@@ -215,10 +219,12 @@ func (e *EndpointSpec) parseField(field string, n *yaml.Node) {
 		*map[string]*string{
 			"url": &e.URLText, "binding": &e.Binding, "description": &e.Description,
 			"metadata": &e.Metadata, "upstream": &e.Target, "upstream_protocol": &e.Upstream.Protocol,
-			"upstream_ca_file": &e.UpstreamCAFile, "host_header": &e.HostMode,
+			agent.FieldCAFile: &e.Trust.CAFile, agent.FieldCASHA256: &e.Trust.CASHA256,
+			agent.FieldServerName: &e.ServerName, "host_header": &e.HostMode,
+			agent.FieldProxyProtocol: &e.Upstream.ProxyProtocol,
 		}[field] = scalarText(n)
-		if field == "upstream_ca_file" && e.UpstreamCAFile != "" {
-			e.UpstreamCAFile = e.file.resolvePath(e.UpstreamCAFile)
+		if field == agent.FieldCAFile && e.Trust.CAFile != "" {
+			e.Trust.CAFile = e.file.resolvePath(e.Trust.CAFile)
 		}
 	}
 }

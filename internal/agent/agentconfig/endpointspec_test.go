@@ -14,6 +14,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agent"
+	"github.com/fairlead-dev/fairlead/internal/trust"
 )
 
 func parseSpecs(t *testing.T, text string) (specs []*EndpointSpec, problems []error, path string) {
@@ -46,6 +47,10 @@ endpoints:
     binding: internal
     upstream: 8080
     upstream_protocol: http2
+    upstream_ca_file: ca.crt
+    upstream_ca_sha256: ab
+    upstream_server_name: api.corp
+    proxy_protocol: 2
     description: d
     metadata: m
     host_header: rewrite
@@ -65,18 +70,19 @@ tunnels:
   - {name: other, metadata: *m}
 `)
 	want := []*EndpointSpec{
-		{Line: 4, URLText: "http://web.demo", Target: "8080", Endpoint: agent.Endpoint{Name: "web", Binding: "internal",
-			Upstream: agent.Upstream{Protocol: "http2"}, Description: "d", Metadata: "m",
-			HostMode: "rewrite", PoolingEnabled: true, ReplacePoolPolicy: true,
-			TrafficPolicy:     "on_http_request: []\n",
-			TrafficPolicyFile: filepath.Join(filepath.Dir(path), "policy.yml")}},
-		{Line: 15, Endpoint: agent.Endpoint{Name: "inline", Binding: "kubernetes",
+		{Line: 4, URLText: "http://web.demo", Target: "8080", ServerName: "api.corp",
+			Trust: trust.Options{CAFile: filepath.Join(filepath.Dir(path), "ca.crt"), CASHA256: "ab"}, Endpoint: agent.Endpoint{Name: "web", Binding: "internal",
+				Upstream: agent.Upstream{Protocol: "http2", ProxyProtocol: "2"}, Description: "d", Metadata: "m",
+				HostMode: "rewrite", PoolingEnabled: true, ReplacePoolPolicy: true,
+				TrafficPolicy:     "on_http_request: []\n",
+				TrafficPolicyFile: filepath.Join(filepath.Dir(path), "policy.yml")}},
+		{Line: 19, Endpoint: agent.Endpoint{Name: "inline", Binding: "kubernetes",
 			TrafficPolicy: "{on_http_request: [{actions: [{type: deny}]}]}\n"}},
-		{Line: 16, Endpoint: agent.Endpoint{Name: "text", Binding: "kubernetes",
+		{Line: 20, Endpoint: agent.Endpoint{Name: "text", Binding: "kubernetes",
 			TrafficPolicy: "on_tcp_connect: []\n"}},
-		{Line: 21, Tunnel: true, Target: "http://localhost:80", Endpoint: agent.Endpoint{Name: "api",
+		{Line: 25, Tunnel: true, Target: "http://localhost:80", Endpoint: agent.Endpoint{Name: "api",
 			Labels: map[string]string{"app": "api", "port": "8080"}, Metadata: "mm"}},
-		{Line: 25, Tunnel: true, Endpoint: agent.Endpoint{Name: "other", Metadata: "mm"}},
+		{Line: 29, Tunnel: true, Endpoint: agent.Endpoint{Name: "other", Metadata: "mm"}},
 	}
 	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(EndpointSpec{})); diff != "" || len(problems) > 0 {
 		t.Errorf("%v; (-want +got)\n%s", problems, diff)

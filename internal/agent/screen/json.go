@@ -145,6 +145,8 @@ func recordOf(event agent.Event) record {
 		return record{Event: "upstream_down", URL: e.URL, Labels: e.Labels, Upstream: e.Upstream, Cause: e.Cause}
 	case agent.UpstreamUp:
 		return record{Event: "upstream_up", URL: e.URL, Labels: e.Labels, Upstream: e.Upstream}
+	case agent.HostRefused:
+		return record{Event: "host_refused", URL: e.URL, Upstream: e.Upstream, Command: hostHeaderRewrite}
 	case agent.Request:
 		return record{Event: "request", URL: e.URL, Labels: e.Labels, Method: e.Method, Path: e.Path, Status: e.Status,
 			Duration: secondsOf(e.Duration)}

@@ -163,7 +163,8 @@ func isDroppable(e agent.Event) bool {
 
 func levelOf(e agent.Event) slog.Level {
 	switch e := e.(type) {
-	case agent.Retrying, agent.BindRefused, agent.UpstreamDown, agent.CallFailed, agent.Unreachable:
+	case agent.Retrying, agent.BindRefused, agent.UpstreamDown, agent.CallFailed, agent.Unreachable,
+		agent.HostRefused:
 		return slog.LevelWarn
 	case agent.Stopped:
 		if !e.ServerTold {

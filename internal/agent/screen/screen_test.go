@@ -90,6 +90,11 @@ var trafficEvents = []eventOutput{
 			"callers' connections are closed until it answers\n",
 		`"level":"warn","event":"upstream_down","labels":"app=api site=a","upstream":"tcp://localhost:5432",` +
 			`"cause":"no answer in time"`},
+	{agent.HostRefused{EndpointInfo: helloEndpoint},
+		"12:00:00  host refused: http://localhost:8080 does not accept the Host of http://hello.demo; start the agent " +
+			"with --host-header rewrite\n",
+		`"level":"warn","event":"host_refused","url":"http://hello.demo","upstream":"http://localhost:8080",` +
+			`"command":"--host-header rewrite"`},
 	{agent.UpstreamUp{EndpointInfo: helloEndpoint},
 		"12:00:00  upstream reachable: http://localhost:8080\n",
 		`"level":"info","event":"upstream_up","url":"http://hello.demo","upstream":"http://localhost:8080"`},

@@ -23,6 +23,9 @@ const (
 	cyan   = "36"
 )
 
+// hostHeaderRewrite helps upstreams that accept their own Host only.
+const hostHeaderRewrite = "--host-header rewrite"
+
 // text renders events as lines for people.
 type text struct {
 	color    bool
@@ -144,6 +147,9 @@ func (t *text) sentence(event agent.Event) string {
 		return t.paint(yellow, "upstream unreachable") + ": " + Escape(e.Upstream) + ": " + Escape(e.Cause) + "; " +
 			fate +
 			" until it answers"
+	case agent.HostRefused:
+		return t.paint(yellow, "host refused") + ": " + Escape(e.Upstream) + " does not accept the Host of " +
+			Escape(e.DisplayName()) + "; start the agent with " + hostHeaderRewrite
 	case agent.UpstreamUp:
 		return t.paint(green, "upstream reachable") + ": " + Escape(e.Upstream)
 	case agent.Stopping:

@@ -24,7 +24,8 @@ func peers(from []v1alpha1.EndpointAccessPeer) []endpointaccess.Peer {
 	result := make([]endpointaccess.Peer, len(from))
 	for i, p := range from {
 		result[i] = endpointaccess.Peer{NamespaceSelector: selector(p.NamespaceSelector),
-			PodSelector: selector(p.PodSelector), ServiceAccounts: p.ServiceAccounts}
+			PodSelector: selector(p.PodSelector), ServiceAccounts: p.ServiceAccounts,
+			ForwardedHeaders: p.ForwardedHeaders}
 	}
 	return result
 }

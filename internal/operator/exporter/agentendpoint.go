@@ -6,6 +6,7 @@ package exporter
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -31,6 +32,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/operator/exporter/upstream"
 	"github.com/fairlead-dev/fairlead/internal/operator/kube/owned"
 	"github.com/fairlead-dev/fairlead/internal/operator/kube/status"
+	"github.com/fairlead-dev/fairlead/internal/trust"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
@@ -147,13 +149,19 @@ func (r *agentEndpoints) resolve(ctx context.Context, o *v1alpha1.AgentEndpoint)
 	if err != nil {
 		return resolution{}, err
 	}
+	to := agent.Upstream{Scheme: ref.Scheme, Host: ref.Host(), Port: int(ref.Port),
+		Protocol: protocolOf(ref.Scheme, o.Spec.Upstream.Protocol)}
+	if version := o.Spec.Upstream.ProxyProtocol; version != 0 {
+		to.ProxyProtocol = strconv.Itoa(int(version)) // which the schema admits with tcp only
+	}
+	if p := setTrust(&to, o.Spec.Upstream.TLS); p != nil {
+		return refused(p, true)
+	}
 	found := resolution{endpoint: agent.Endpoint{
 		Key: keyOf(client.ObjectKeyFromObject(o)), Owner: ownerOf(o), URL: url, Binding: binding,
 		Name: account.ObjectName(o.Namespace, o.Name), Description: o.Spec.Description, Metadata: o.Spec.Metadata,
 		PoolingEnabled: o.Spec.PoolingEnabled, TrafficPolicy: text,
-		Dial: r.dial,
-		Upstream: agent.Upstream{Scheme: ref.Scheme, Host: ref.Host(), Port: int(ref.Port),
-			Protocol: protocolOf(ref.Scheme, o.Spec.Upstream.Protocol)},
+		Dial: r.dial, Upstream: to,
 	}}
 	addresses, p, err := r.rules.upstreams.Lookup(ctx, r.client, ref)
 	if err != nil {
@@ -164,6 +172,21 @@ func (r *agentEndpoints) resolve(ctx context.Context, o *v1alpha1.AgentEndpoint)
 		found.upstream = addresses.ReasonOf(ref)
 	}
 	return found, nil
+}
+
+// setTrust sets how the upstream's certificate is verified.
+func setTrust(to *agent.Upstream, from *v1alpha1.UpstreamTLS) *status.Problem {
+	if from == nil {
+		return nil
+	}
+	err := to.SetTrust(trust.Options{CAPEM: []byte(from.CA), CASHA256: from.CASHA256}, from.ServerName)
+	names := map[string]string{agent.FieldCAFile: "ca", agent.FieldCASHA256: "caSHA256",
+		agent.FieldServerName: "serverName"}
+	for _, f := range account.FieldsOf(err) {
+		return status.Problemf(v1alpha1.ReasonUpstreamNotAllowed, "upstream.tls.%s %q: %s", names[f.Field], f.Value,
+			f.Rule)
+	}
+	return nil
 }
 
 // ownerOf names the object to the service.

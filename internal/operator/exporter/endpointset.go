@@ -100,7 +100,9 @@ func (s *endpointSet) put(o object, endpoints ...agent.Endpoint) (changed, remov
 // sameEndpoint reports whether both are bound and served alike.
 func sameEndpoint(a, b agent.Endpoint) bool {
 	a.Dial, b.Dial = nil, nil // all endpoints have one
-	return reflect.DeepEqual(a, b)
+	rootsA, rootsB := a.Upstream.Roots, b.Upstream.Roots
+	a.Upstream.Roots, b.Upstream.Roots = nil, nil // they hold functions
+	return reflect.DeepEqual(a, b) && rootsA.Equal(rootsB)
 }
 
 // keep records that an object was reconciled, and leaves its endpoints as they are.

@@ -4,11 +4,16 @@
 package exporter_test
 
 import (
+	"fmt"
+	"io"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
 
+	"github.com/pires/go-proxyproto"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,6 +24,9 @@ import (
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/operator/exporter"
+	"github.com/fairlead-dev/fairlead/internal/trust"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
@@ -130,6 +138,9 @@ func TestExporter_Conditions(t *testing.T) {
 		"address":    {upstreamTo("http://10.0.0.1"), "UpstreamNotAllowed", "is an address", false},
 		"internet": {upstreamTo("http://www.example.com"), "UpstreamNotAllowed", "no Service of this cluster",
 			false},
+		"bad-authority": {func(s *v1alpha1.AgentEndpointSpec) {
+			s.Upstream = v1alpha1.Upstream{URL: "https://api", TLS: &v1alpha1.UpstreamTLS{CA: "x"}}
+		}, "UpstreamNotAllowed", `upstream.tls.ca "x": the given CA bundle holds no PEM certificate`, false},
 		"foreign-url":  {urlTo("http://api.other"), "URLNotAllowed", "in namespace " + w.namespace, false},
 		"three-labels": {urlTo("http://a.b.c"), "URLNotAllowed", "exactly two DNS labels", false},
 		"bad-policy": {func(s *v1alpha1.AgentEndpointSpec) {
@@ -267,4 +278,44 @@ func TestExporter_ReadinessNamesCause(t *testing.T) {
 	w.service.Stop()
 	wait.Until(t, "an exporter that is not ready", func() bool { return r.readyz() == http.StatusInternalServerError })
 	w.expectReady(o, "False Unreachable")
+}
+
+// TestExporter_UpstreamOptions reaches an https Service by its fingerprint, and tells a tcp Service the
+// caller by the PROXY protocol. What is said about the first is bound anew when it changes.
+func TestExporter_UpstreamOptions(t *testing.T) {
+	w := newWorld(t)
+	secure := httptest.NewTLSServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+		rw.Header().Set("Connection", "close") // each request is dialed
+		_, _ = io.WriteString(rw, "secure")
+	}))
+	t.Cleanup(secure.Close)
+	plain := servicetest.ServeTCP(t, func(c *net.TCPConn) {
+		pc := proxyproto.NewConn(c, proxyproto.WithPolicy(proxyproto.REQUIRE))
+		_, _ = fmt.Fprintf(pc, "%v", pc.RemoteAddr())
+	})
+	for name, to := range map[string]string{"web": secure.Listener.Addr().String(), "mail": plain} {
+		slice := w.serviceOf(w.namespace, name, "")
+		w.network.routes.Store(slice.Endpoints[0].Addresses[0]+":8080", to)
+	}
+	w.start(w.deployment())
+	web, mail := w.export("web", "web"), w.export("mail", "mail")
+	web.Spec.Upstream = v1alpha1.Upstream{URL: "https://web:80"}
+	mail.Spec.URL = "tcp://mail." + w.namespace + ":25"
+	mail.Spec.Upstream = v1alpha1.Upstream{URL: "tcp://mail:80", ProxyProtocol: 2}
+	w.kube.MustCreate(web, mail)
+	w.expectReady(web, "True Ready")
+	w.expectReady(mail, "True Ready")
+	if got := w.call(web.Spec.URL); !strings.HasPrefix(got, "502 ") || !strings.Contains(got, "--upstream-ca-sha256") {
+		t.Errorf("an unknown authority: %s", got)
+	}
+	update(w, web, func(o *v1alpha1.AgentEndpoint) {
+		o.Spec.Upstream.TLS = &v1alpha1.UpstreamTLS{CASHA256: trust.Fingerprint(secure.Certificate()),
+			ServerName: "example.com"}
+	})
+	w.expectAnswer(web.Spec.URL, "200 secure")
+	row := w.rows(mail.Spec.URL)[0]
+	st := w.forwarder.Open(servicetest.OpenHeader(t, tunnel.Bound{EndpointID: row.ID, URL: row.URL}))
+	if got := servicetest.ReadAll(t, st); got != servicetest.PodAddr {
+		t.Errorf("the tcp upstream was told of %q", got)
+	}
 }

@@ -94,6 +94,11 @@ func (a *accessControl) admit(ctx context.Context, c *clientConn) *forward.Failu
 	}
 	decision := a.decide(ctx, c)
 	switch {
+	case decision.TrustsForwarding:
+		c.trustsForwarding.Store(true) // from now on revoke ends it when that changes, which it may have
+		again, _ := a.decideNow(a.rules.Snapshot(), c)
+		c.trustsForwarding.Store(again.TrustsForwarding)
+		return nil
 	case decision.Allowed:
 		return nil
 	case closedNamespaces[decision.Reason] != "":
@@ -295,7 +300,11 @@ func (a *accessControl) forbidden(s *caller.Snapshot, c *clientConn) (forbidden,
 		return false, false
 	}
 	caller, later := a.caller(s, c)
-	return caller != nil && !s.Rules.Decide(target, caller).Allowed, later
+	if caller == nil {
+		return false, later
+	}
+	d := s.Rules.Decide(target, caller)
+	return !d.Allowed || c.trustsForwarding.Load() && !d.TrustsForwarding, later
 }
 
 // deny records a denied connection and returns its failure.

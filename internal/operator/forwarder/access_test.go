@@ -16,6 +16,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/endpointaccess"
 	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/caller"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
@@ -294,6 +295,40 @@ func TestAccess_ChangeEndsLiveConnections(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestAccess_NamesTrustedProxies checks what streams say about their callers' forwarding headers, and
+// that a connection ends when they are not believed any more.
+func TestAccess_NamesTrustedProxies(t *testing.T) {
+	t.Parallel()
+	trusting := labelled
+	trusting.From = []endpointaccess.Peer{labelled.From[0], {}}
+	trusting.From[0].ForwardedHeaders = v1alpha1.ForwardedHeadersTrust
+	rules, pods, edge := newFakeRules(snapshot("allow", "shop", trusting)), newFakePods(), startEdge(t, holdOpen)
+	r := controlled(t, edge, rules, pods)
+	for _, c := range []struct {
+		pod   *caller.Pod
+		rules *caller.Snapshot
+		want  bool
+	}{
+		{podOf("gateway", "web"), snapshot("allow", "shop", trusting), true},
+		{podOf("other", "job"), snapshot("allow", "shop", trusting), false},
+		{podOf("gateway", "web"), snapshot("allow", "shop", labelled), false},
+		{podOf("gateway", "web"), snapshot("allow", "shop"), false},
+		{nil, snapshot("allow", "shop"), false},
+	} {
+		pods.set(c.pod)
+		rules.set(c.rules)
+		_ = r.held().Close()
+		if h := wait.Receive(t, "a stream", edge.streams); h.TrustsForwarding != c.want {
+			t.Errorf("pod %+v: trusted %v", c.pod, h.TrustsForwarding)
+		}
+	}
+	pods.set(podOf("gateway", "web"))
+	rules.set(snapshot("allow", "shop", trusting))
+	c := r.held()
+	rules.set(snapshot("allow", "shop", labelled))
+	wantReset(t, c)
 }
 
 // TestAccess_UncertainCallersStayLive checks that only what is known for certain ends a connection,

@@ -27,6 +27,8 @@ type clientConn struct {
 	pod     *caller.Pod      // pod that opened the connection; nil: unknown
 	revoked atomic.Bool      // revoked is set when a change of rules or labels ended the connection.
 	failure *forward.Failure // reason why no stream opened; nil while one may
+
+	trustsForwarding atomic.Bool // trustsForwarding reports that the rules believe the caller's forwarding headers.
 }
 
 // clientIP returns the client's address; it is invalid for a connection without one.
@@ -96,6 +98,7 @@ func (f *forwarder) newClientConn(c forward.Connection, to *portAssignment, stat
 	}
 	cl.Header = tunnel.OpenHeader{
 		EndpointID: to.endpointID, Scheme: to.Scheme, Host: to.Host, Port: to.Port, ClientAddr: c.RemoteAddr().String(),
+		TrustsForwarding: cl.trustsForwarding.Load(),
 	}
 	if cl.pod != nil {
 		cl.Header.Pod = &cl.pod.PodIdentity

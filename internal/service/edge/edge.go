@@ -53,8 +53,10 @@ type ClientInfo struct {
 	Port int
 	// Forwarded reports whether X-Forwarded-* of the requests are true: the listener has set them.
 	Forwarded bool
-	StatedPod *tunnel.PodIdentity // calling pod, as the forwarder states it; nil = unknown
-	TraceID   string
+	// AppendForwarded reports that the client is a proxy whose X-Forwarded-* are kept and appended to.
+	AppendForwarded bool
+	StatedPod       *tunnel.PodIdentity // calling pod, as the forwarder states it; nil = unknown
+	TraceID         string
 	// MaxWait bounds the wait for an agent that is reconnecting; 0 = no limit of the client's.
 	MaxWait  time.Duration
 	Draining <-chan struct{}       // Draining is closed when the forwarder is about to stop; nil = never.

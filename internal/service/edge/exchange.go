@@ -34,6 +34,7 @@ type exchange struct {
 	status       int
 	code         account.Code // why an error page answered; empty when the upstream answered
 	record       RequestRecord
+	hostRefused  bool // hostRefused reports that the upstream's answer says it does not accept the Host.
 }
 
 func (e *Edge) newExchange(w http.ResponseWriter, r *http.Request, ep *account.Endpoint, info *ClientInfo) *exchange {
@@ -90,7 +91,7 @@ func (x *exchange) handleRequest(w http.ResponseWriter, r *http.Request, ep *acc
 		return
 	}
 	if hops == 0 && x.conn != nil {
-		if refused := admitHost(r, latest); refused != nil {
+		if refused := x.info.admitHost(r, latest); refused != nil {
 			x.writeError(refused.Code, refused.Msg)
 			return
 		}
@@ -191,6 +192,7 @@ func (x *exchange) modifyResponse(res *http.Response) error {
 		return nil
 	}
 	x.setConnectionClose()
+	x.watchForHostRefusal(res)
 	if _, ok := res.Header["Content-Type"]; !ok {
 		x.policyWriter.Header()["Content-Type"] = nil // net/http would guess one
 	}
@@ -268,9 +270,12 @@ func (x *exchange) reportToAgent() {
 	if agent == nil {
 		return
 	}
-	path := x.r.URL.EscapedPath()
+	path, code := x.r.URL.EscapedPath(), ""
+	if x.hostRefused {
+		code = tunnel.LineHostRefused
+	}
 	agent.Report(tunnel.RequestLine{
-		EndpointID: agent.Endpoint().ID, Method: x.r.Method, Path: path[:min(len(path), maxReportedPath)],
+		EndpointID: agent.Endpoint().ID, Method: x.r.Method, Path: path[:min(len(path), maxReportedPath)], Code: code,
 		Status: x.status, Duration: time.Since(x.record.StartedAt), At: x.record.StartedAt,
 	})
 }

@@ -16,14 +16,16 @@ import (
 // admitHost prevents clients of one endpoint from naming another one to an upstream that serves
 // several: CodeMisdirected for a request whose Host is not one of the endpoint's names. Where the
 // upstream does not see the client's Host, the endpoint's own takes its place.
-func admitHost(r *http.Request, ep *account.Endpoint) *account.Error {
+func (info *ClientInfo) admitHost(r *http.Request, ep *account.Endpoint) *account.Error {
 	if isNameOf(ep, r.Host) {
 		return nil
 	}
 	own := strings.TrimPrefix(ep.URL, ep.Scheme+"://")
 	if ep.HostMode != account.HostPassthrough && ep.HostMode != "" {
 		r.Host = own
-		r.Header.Set("X-Forwarded-Host", own)
+		if !info.AppendForwarded {
+			r.Header.Set("X-Forwarded-Host", own)
+		}
 		return nil
 	}
 	msg := fmt.Sprintf("The request's Host, %q, is not a name of %s. Call it as %s", account.Shorten(r.Host),

@@ -42,16 +42,50 @@ func (info *ClientInfo) setForwardingHeaders(r *http.Request) {
 		return
 	}
 	h := r.Header
-	maps.DeleteFunc(h, isForwardingHeader)
+	client, _, _ := net.SplitHostPort(r.RemoteAddr)
 	if ip := info.ClientIP; ip.IsValid() {
-		h.Set("X-Forwarded-For", ip.String())
-	} else if host, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {
-		h.Set("X-Forwarded-For", host)
+		client = ip.String()
+	}
+	if info.AppendForwarded {
+		appendForwarded(r, client)
+		return
+	}
+	maps.DeleteFunc(h, isForwardingHeader)
+	if client != "" {
+		h.Set("X-Forwarded-For", client)
 	}
 	h.Set("X-Forwarded-Host", r.Host)
 	h.Set("X-Forwarded-Proto", "http")
 	if info.TLS {
 		h.Set("X-Forwarded-Proto", "https")
+	}
+}
+
+// proxyHeaders are the forwarding headers that are kept of a proxy in the cluster. Others it may have
+// passed on from its own client.
+var proxyHeaders = []string{"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Forwarded-Port", "Forwarded"}
+
+// appendForwarded keeps what a proxy says about its client, and appends the proxy's address.
+func appendForwarded(r *http.Request, proxy string) {
+	h := r.Header
+	maps.DeleteFunc(h, func(name string, _ []string) bool {
+		return account.IsForwardingHeader(name) && !slices.Contains(proxyHeaders, name)
+	})
+	if proxy != "" {
+		h.Set("X-Forwarded-For", strings.Join(append(h["X-Forwarded-For"], proxy), ", "))
+		if before := h["Forwarded"]; before != nil {
+			node := "for=" + proxy
+			if strings.Contains(proxy, ":") {
+				node = `for="[` + proxy + `]"` // RFC 7239, section 6
+			}
+			h.Set("Forwarded", strings.Join(append(before, node), ", "))
+		}
+	}
+	if h["X-Forwarded-Host"] == nil {
+		h.Set("X-Forwarded-Host", r.Host)
+	}
+	if h["X-Forwarded-Proto"] == nil {
+		h.Set("X-Forwarded-Proto", "http")
 	}
 }
 
@@ -80,6 +114,45 @@ func upstreamHost(ep *account.Endpoint, given string) string {
 		return given
 	}
 	return ep.HostMode
+}
+
+// withUpstreamOrigin returns the request with the upstream's scheme and host in Origin and Referer
+// where they name the endpoint's own, if Host is rewritten, too: an upstream compares them. given is
+// the client's Host; X-Forwarded-Host is the edge's, or that of a proxy that is believed. The request
+// itself is not changed, as another upstream may get it next.
+func withUpstreamOrigin(r *http.Request, ep *account.Endpoint, given string) *http.Request {
+	if ep.HostMode != account.HostRewrite || r.Header["Origin"] == nil && r.Header["Referer"] == nil {
+		return r
+	}
+	u, err := url.Parse(ep.UpstreamURL)
+	if err != nil || u.Host == "" {
+		return r
+	}
+	origin := "http://" + strings.TrimSuffix(u.Host, ":80")
+	if u.Scheme == "https" {
+		origin = "https://" + strings.TrimSuffix(u.Host, ":443")
+	}
+	out := r.WithContext(r.Context())
+	out.Header = maps.Clone(r.Header)
+	for _, name := range []string{"Origin", "Referer"} {
+		scheme, rest, _ := strings.Cut(out.Header.Get(name), "://")
+		end := strings.IndexAny(rest, "/?#")
+		if end < 0 {
+			end = len(rest)
+		}
+		host := rest[:end]
+		if (scheme == "http" || scheme == "https") && (sameHost(host, given) || sameHost(host, ep.HostPort) ||
+			sameHost(host, r.Header.Get("X-Forwarded-Host"))) {
+			out.Header[name] = []string{origin + rest[end:]}
+		}
+	}
+	return out
+}
+
+// sameHost reports whether two hosts are the same, with or without the default port of their scheme.
+func sameHost(a, b string) bool {
+	trim := func(host string) string { return strings.TrimSuffix(strings.TrimSuffix(host, ":80"), ":443") }
+	return a != "" && strings.EqualFold(trim(a), trim(b))
 }
 
 // dropLoginCookies removes cookies of login actions from an upstream's answer: only the edge sets

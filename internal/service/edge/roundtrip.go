@@ -122,6 +122,7 @@ func (d *delivery) sendOver(out *http.Request, t *target, body *replayReader, p 
 	}
 	ep := t.agent.Endpoint()
 	out.URL.Scheme, out.URL.Host = "http", ep.ID // only a key of the pool
+	out = withUpstreamOrigin(out, ep, d.host)
 	out.Host = upstreamHost(ep, d.host)
 	res, stream, err := p.agent(d.upstreams, t.agent).roundTrip(out, body)
 	d.stream = stream

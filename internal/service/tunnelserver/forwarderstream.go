@@ -72,7 +72,8 @@ func (s *streams) Stream(ctx context.Context, ts *tunnel.Session, st *tunnel.Str
 // originOf returns whence a stream with the header came.
 func (t *session) originOf(h tunnel.OpenHeader) Origin {
 	if t.operatorID != "" {
-		return Origin{OperatorID: t.operatorID, Cluster: t.cluster, ClientAddr: h.ClientAddr, Pod: h.Pod}
+		return Origin{OperatorID: t.operatorID, Cluster: t.cluster, ClientAddr: h.ClientAddr, Pod: h.Pod,
+			TrustsForwarding: h.TrustsForwarding}
 	}
 	o := Origin{CredentialID: t.credentialID}
 	if t.ip != "" {

@@ -72,6 +72,10 @@ type Origin struct {
 	CredentialID string // credential of a forwarder without an operator
 	ClientAddr   string // host:port of the client; "" = unknown
 	Pod          *tunnel.PodIdentity
+
+	// TrustsForwarding reports that the rules of the forwarder's cluster believe the client's
+	// forwarding headers.
+	TrustsForwarding bool
 }
 
 // Options configure a Server; those without a default are required.

@@ -25,7 +25,7 @@ var blankLines = regexp.MustCompile(`\n{3,}`)
 
 // cliPage is a page with commands.
 type cliPage struct {
-	apart    []string // names of the commands whose subcommands have a page of their own
+	apart    []string // names of the commands that, or whose subcommands, have a page of their own
 	commands []*cobra.Command
 	leaves   int            // commands without subcommands
 	uses     map[string]int // by row of a table of flags: how many commands have the flag
@@ -33,7 +33,8 @@ type cliPage struct {
 }
 
 // Commands returns the help of cmd and of the commands below it that help lists as Markdown. Those
-// below a command that is named apart are left out, and so are those of completion.
+// below a command that is named apart are left out, and so are its help, if it has none, and those of
+// completion.
 func Commands(cmd *cobra.Command, apart ...string) string {
 	p := &cliPage{apart: apart, uses: map[string]int{}, first: map[string]bool{}}
 	p.add(cmd)
@@ -72,6 +73,10 @@ func (p *cliPage) add(cmd *cobra.Command) {
 
 // describe writes a command's section.
 func (p *cliPage) describe(b *strings.Builder, cmd *cobra.Command) {
+	if slices.Contains(p.apart, cmd.Name()) && !cmd.HasAvailableSubCommands() {
+		fmt.Fprintf(b, "## %s\n\n%s: [%s.md](%[3]s.md)\n\n", cmd.CommandPath(), cmd.Short, anchor(cmd))
+		return
+	}
 	fmt.Fprintf(b, "## %s\n\n%s\n", cmd.CommandPath(), Prose(cmp.Or(cmd.Long, cmd.Short+"."), columns))
 	if !cmd.HasAvailableSubCommands() {
 		fmt.Fprintf(b, "```\n%s\n```\n\n", cmd.UseLine())

@@ -45,12 +45,20 @@ func (r *Server) RegisterOperator() string {
 
 // StartForwarderAs runs a forwarder with the token for the operator.
 func (r *Server) StartForwarderAs(token, operator string) *Forwarder {
+	return r.startForwarder(tunnel.Hello{Role: tunnel.RoleForwarder, Token: token, OperatorID: operator})
+}
+
+// StartCaller runs a forwarder without an operator, as `fairlead connect` is, for the URL.
+func (r *Server) StartCaller(url string) *Forwarder {
+	return r.startForwarder(tunnel.Hello{Role: tunnel.RoleForwarder, Token: *r.CreateAuthtoken("connect:*").Token,
+		URLs: []string{url}})
+}
+
+func (r *Server) startForwarder(hello tunnel.Hello) *Forwarder {
 	f := &Forwarder{T: r.T, Lines: make(chan tunnel.RequestLine, 100)}
 	f.Client, _, f.Ended = r.RunTunnelClient(tunnel.ClientConfig{
-		Connections: 1, // so that what is sent first arrives first, across streams
-		Hello: func() tunnel.Hello {
-			return tunnel.Hello{Role: tunnel.RoleForwarder, Token: token, OperatorID: operator}
-		},
+		Connections:   1, // so that what is sent first arrives first, across streams
+		Hello:         func() tunnel.Hello { return hello },
 		OnRequestLine: func(l tunnel.RequestLine) { f.Lines <- l },
 	})
 	return f
@@ -108,7 +116,12 @@ func (f *Forwarder) OpenRefused(h tunnel.OpenHeader) tunnel.RefuseCode {
 // Transport returns a pod's HTTP client for the endpoint: each connection is a stream.
 func (f *Forwarder) Transport(b tunnel.Bound, protocols ...func(*http.Protocols)) *http.Transport {
 	f.T.Helper()
-	h := OpenHeader(f.T, b)
+	return f.TransportWith(OpenHeader(f.T, b), protocols...)
+}
+
+// TransportWith returns a pod's HTTP client whose streams have the header.
+func (f *Forwarder) TransportWith(h tunnel.OpenHeader, protocols ...func(*http.Protocols)) *http.Transport {
+	f.T.Helper()
 	tr := &http.Transport{
 		DisableCompression: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {

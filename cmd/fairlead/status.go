@@ -208,10 +208,11 @@ func (s *status) checkToken(ctx context.Context) path.Hop {
 	if err := agentconfig.CheckAuthtoken(source, s.settings.Authtoken()); err != nil {
 		return path.Brokenf("store a good one:\nfairlead config add-authtoken -", "%v", err)
 	}
-	welcome, err := s.openSession(ctx)
+	session, err := s.openSession(ctx)
 	if err != nil {
 		return s.refusedSession(err)
 	}
+	welcome := session.Welcome()
 	s.accountOfToken, s.report.ServerVersion = welcome.AccountID, welcome.ServerVersion
 	s.report.Hop("connection").Detail += ", version " + welcome.ServerVersion
 	return path.OKf("accepted (%s)", source)

@@ -123,6 +123,7 @@ func (c *Client) dialFirst(ctx context.Context, hello Hello) (*link, *Welcome, e
 	switch {
 	case err == nil:
 		c.carrier.useWebSocket(reason)
+		c.cfg.Logger.Info("the session is carried by WebSockets, which cost more", "reason", reason)
 	case !errors.As(err, &refused): // the server answers to WebSockets if it refuses
 		err = fmt.Errorf("%w; and as a WebSocket: %w", native, err)
 	}

@@ -85,7 +85,7 @@ func (m *machineDiagnosis) checkAuthtoken(context.Context) path.Hop {
 		}
 		return path.Brokenf("correct the setting", "%v", err)
 	}
-	if m.o.DialServer, err = connectproxy.Dialer(m.console.env, m.o.Address, nil); err != nil {
+	if m.o.DialServer, err = connectproxy.Dialer(m.console.env, m.o.Address, nil, m.o.TLS.RootCAs); err != nil {
 		return path.Brokenf("correct the setting", "%v", err)
 	}
 	return path.OKf("present (%s)", m.settings.AuthtokenSource())

@@ -159,7 +159,7 @@ func (s *status) checkAddress(context.Context) path.Hop {
 			"fairlead login --server https://HOST[:PORT] --ca-file FILE", "%v", err)
 	}
 	s.o.Server, s.o.Address, s.o.Token = server.String(), account.ServerAddress(server), s.settings.Authtoken
-	if s.o.DialServer, err = connectproxy.Dialer(s.console.env, s.o.Address, nil); err != nil {
+	if s.o.DialServer, err = connectproxy.Dialer(s.console.env, s.o.Address, nil, s.o.TLS.RootCAs); err != nil {
 		return path.Brokenf("correct the setting", "%v", err)
 	}
 	return path.OKf("%s (%s)", s.o.Server, s.settings.ServerURL.Source)

@@ -85,7 +85,7 @@ func RunForwarder(ctx context.Context, o ForwarderOptions) error {
 	if err != nil {
 		return fmt.Errorf("reading the authorities to trust for the edge: %w", err)
 	}
-	dial, err := o.Dialer()
+	dial, err := o.Dialer(tls)
 	if err != nil {
 		return err
 	}

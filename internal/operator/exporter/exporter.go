@@ -189,7 +189,7 @@ func (e *exporter) newAgent(clusterUID string) (*agent.Agent, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the authorities to trust: %w", err)
 	}
-	dial, err := e.Dialer()
+	dial, err := e.Dialer(tls)
 	if err != nil {
 		return nil, err
 	}

@@ -53,6 +53,7 @@ ssl_bump peek hello
 ssl_bump bump all
 tls_outgoing_options min-version=1.2
 sslproxy_cert_error allow all
+sslproxy_cert_sign signTrusted all
 `
 
 // startSquid starts a Squid and returns its address, which port has a verb for.

@@ -90,7 +90,7 @@ func New(opt Options) (*Client, error) {
 	transport := &http.Transport{
 		DialContext: dial, TLSClientConfig: config,
 		TLSHandshakeTimeout: 10 * time.Second, ResponseHeaderTimeout: opt.Timeout, MaxIdleConnsPerHost: 4,
-		IdleConnTimeout: 90 * time.Second, DisableCompression: true, MaxResponseHeaderBytes: 64 << 10,
+		IdleConnTimeout: 45 * time.Second, DisableCompression: true, MaxResponseHeaderBytes: 64 << 10,
 	}
 	never := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return &Client{opt: opt, base: base, http: &http.Client{Transport: transport, CheckRedirect: never}}, nil

@@ -6,7 +6,6 @@ package tunnel
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"strings"
@@ -105,33 +104,4 @@ func asCut(ctx context.Context, err error) error {
 		return err
 	}
 	return cut
-}
-
-// dialFirst opens the first connection of a session, natively or, where that is not possible, as a
-// WebSocket.
-func (c *Client) dialFirst(ctx context.Context, hello Hello) (*link, *Welcome, error) {
-	if c.carrier.beginSession() != "" {
-		return c.dial(ctx, c.cfg.Address, hello)
-	}
-	l, welcome, native := c.dial(ctx, c.cfg.Address, hello)
-	reason := c.carrier.nativeFailed(native)
-	if reason == "" || c.hasClientCertificate() {
-		return l, welcome, native
-	}
-	l, welcome, err := c.greet(ctx, c.cfg.Address, hello, true)
-	var refused *Error
-	switch {
-	case err == nil:
-		c.carrier.useWebSocket(reason)
-		c.cfg.Logger.Info("the session is carried by WebSockets, which cost more", "reason", reason)
-	case !errors.As(err, &refused): // the server answers to WebSockets if it refuses
-		err = fmt.Errorf("%w; and as a WebSocket: %w", native, err)
-	}
-	return l, welcome, err
-}
-
-// hasClientCertificate reports whether the client shows a certificate, which nothing that ends TLS
-// on the way could pass on.
-func (c *Client) hasClientCertificate() bool {
-	return c.tls.GetClientCertificate != nil || len(c.tls.Certificates) > 0
 }

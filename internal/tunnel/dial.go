@@ -60,6 +60,35 @@ func (c *Client) startSession(ctx context.Context, hello Hello) (*Session, error
 	return s, nil
 }
 
+// dialFirst opens the first connection of a session, natively or, where that is not possible, as a
+// WebSocket.
+func (c *Client) dialFirst(ctx context.Context, hello Hello) (*link, *Welcome, error) {
+	if c.carrier.beginSession() != "" {
+		return c.dial(ctx, c.cfg.Address, hello)
+	}
+	l, welcome, native := c.dial(ctx, c.cfg.Address, hello)
+	reason := c.carrier.nativeFailed(native)
+	if reason == "" || hasClientCertificate(c.tls) {
+		return l, welcome, native
+	}
+	l, welcome, err := c.greet(ctx, c.cfg.Address, hello, true)
+	var refused *Error
+	switch {
+	case err == nil:
+		c.carrier.useWebSocket(reason)
+		c.cfg.Logger.Info("the session is carried by WebSockets, which cost more", "reason", reason)
+	case !errors.As(err, &refused): // the server answers to WebSockets if it refuses
+		err = fmt.Errorf("%w; and as a WebSocket: %w", native, err)
+	}
+	return l, welcome, err
+}
+
+// hasClientCertificate reports whether the client shows a certificate, which nothing that ends TLS
+// on the way could pass on.
+func hasClientCertificate(t *tls.Config) bool {
+	return t.GetClientCertificate != nil || len(t.Certificates) > 0
+}
+
 // newSession returns a session without connections.
 func (c *Client) newSession(hello Hello, welcome Welcome, remote net.Addr) *Session {
 	s := newSession(c, hello, welcome, remote)
@@ -137,6 +166,21 @@ func (c *Client) dialNative(ctx context.Context, address string) (*BatchConn, *w
 			reason: "TLS ends on the way, at something that does not know the protocol " + ALPN}
 	}
 	return Batch(conn), nil, nil
+}
+
+// dialWebSocket opens a WebSocket with the server at an address.
+func (c *Client) dialWebSocket(ctx context.Context, address string) (*BatchConn, *webSocket, error) {
+	conn, err := c.dialTLS(ctx, address, c.webSocketTLS)
+	if err != nil {
+		return nil, nil, err
+	}
+	batch := Batch(conn)
+	ws, err := openWebSocket(ctx, batch, c.cfg.Address)
+	if err != nil {
+		_ = conn.Close()
+		return nil, nil, fmt.Errorf("asking %s: %w", address, err)
+	}
+	return batch, ws, nil
 }
 
 func (c *Client) dialTLS(ctx context.Context, address string, config *tls.Config) (*tls.Conn, error) {

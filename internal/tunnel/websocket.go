@@ -72,29 +72,23 @@ func (w *webSocket) writeFrames(head, payload []byte) error {
 	return w.conn.Write(context.Background(), websocket.MessageBinary, payload)
 }
 
-// dialWebSocket opens a WebSocket with the server at an address.
-func (c *Client) dialWebSocket(ctx context.Context, address string) (*BatchConn, *webSocket, error) {
-	conn, err := c.dialTLS(ctx, address, c.webSocketTLS)
-	if err != nil {
-		return nil, nil, err
-	}
+// openWebSocket asks for a WebSocket over a connection with the server that has the host.
+func openWebSocket(ctx context.Context, conn *BatchConn, host string) (*webSocket, error) {
 	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
 	defer cancel()
-	batch := Batch(conn)
 	once := &http.Client{Transport: &http.Transport{
-		DialTLSContext: func(context.Context, string, string) (net.Conn, error) { return batch, nil },
+		DialTLSContext: func(context.Context, string, string) (net.Conn, error) { return conn, nil },
 	}}
 	//nolint:bodyclose // Dial closes it
-	ws, _, err := websocket.Dial(ctx, "wss://"+c.cfg.Address+WebSocketPath, &websocket.DialOptions{HTTPClient: once,
+	ws, _, err := websocket.Dial(ctx, "wss://"+host+WebSocketPath, &websocket.DialOptions{HTTPClient: once,
 		Subprotocols: []string{webSocketProtocol}})
-	if err == nil && ws.Subprotocol() != webSocketProtocol {
-		err = fmt.Errorf("%s did not choose the subprotocol %s", address, webSocketProtocol)
-	}
 	if err != nil {
-		_ = conn.Close()
-		return nil, nil, err
+		return nil, err
 	}
-	return batch, newWebSocket(ws), nil
+	if ws.Subprotocol() != webSocketProtocol {
+		return nil, errors.New("the answer does not choose the subprotocol " + webSocketProtocol)
+	}
+	return newWebSocket(ws), nil
 }
 
 // ErrNoWebSocket means that a request was answered, because it did not ask for a WebSocket.

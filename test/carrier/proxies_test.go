@@ -124,7 +124,8 @@ func freeAddress(t *testing.T) string {
 	return address
 }
 
-const nobody = 65534
+// unprivilegedID is the user and group of proxies.
+const unprivilegedID = 65534
 
 // unprivilegedDir returns a directory of the user that proxies run as.
 func unprivilegedDir(t *testing.T) string {
@@ -133,16 +134,16 @@ func unprivilegedDir(t *testing.T) string {
 	must.Succeed(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	if os.Getuid() == 0 {
-		must.Succeed(t, os.Chown(dir, nobody, nobody))
+		must.Succeed(t, os.Chown(dir, unprivilegedID, unprivilegedID))
 	}
 	return dir
 }
 
-// unprivileged makes a command run as nobody when the test runs as root.
+// unprivileged makes a command run without rights when the test runs as root.
 func unprivileged(c *exec.Cmd) *exec.Cmd {
 	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if os.Getuid() == 0 {
-		c.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
+		c.SysProcAttr.Credential = &syscall.Credential{Uid: unprivilegedID, Gid: unprivilegedID}
 	}
 	return c
 }

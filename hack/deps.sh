@@ -37,6 +37,10 @@ if [ "${1:-}" != cluster ]; then
 	command -v promtool >/dev/null || { missing+=(prometheus); unwanted+=(prometheus.service); }
 	# A pooler before PostgreSQL; its unit must not start.
 	command -v pgbouncer >/dev/null || { missing+=(pgbouncer); unwanted+=(pgbouncer.service); }
+	# Proxies of test/carrier; their units must not start.
+	for p in squid:squid-openssl tinyproxy:tinyproxy microsocks:microsocks; do
+		PATH="$PATH:/usr/sbin" command -v "${p%%:*}" >/dev/null || { missing+=("${p#*:}"); unwanted+=("${p%%:*}.service"); }
+	done
 	command -v initdb >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || missing+=(postgresql)
 fi
 

@@ -77,7 +77,7 @@ func (o *endpointOptions) agentOptions() (agent.Options, error) {
 	if err != nil {
 		return agent.Options{}, err
 	}
-	a.DialServer, err = connectproxy.Dialer(os.Getenv, account.ServerAddress(s.url), nil)
+	a.DialServer, err = connectproxy.Dialer(os.Getenv, account.ServerAddress(s.url), nil, s.tls.RootCAs)
 	if err != nil {
 		return agent.Options{}, fmt.Errorf("reading the proxy's address: %w", err)
 	}

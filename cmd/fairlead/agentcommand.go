@@ -112,7 +112,7 @@ func (a *agentCommand) options(
 		return o, err
 	}
 	o.Logger = a.logger(level)
-	if o.DialServer, err = connectproxy.Dialer(a.console.env, o.Address, nil); err != nil {
+	if o.DialServer, err = connectproxy.Dialer(a.console.env, o.Address, nil, o.TLS.RootCAs); err != nil {
 		return o, &cli.UsageError{Message: err.Error()}
 	}
 	o.RetryUntrusted = []trust.Problem{trust.UnknownAuthority, trust.WrongHost, trust.OutOfDate, trust.BadCertificate}

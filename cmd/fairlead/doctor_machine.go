@@ -85,20 +85,24 @@ func (m *machineDiagnosis) checkAuthtoken(context.Context) path.Hop {
 		}
 		return path.Brokenf("correct the setting", "%v", err)
 	}
-	if m.o.DialServer, err = connectproxy.Dialer(m.console.env, m.o.Address, nil); err != nil {
+	if m.o.DialServer, err = connectproxy.Dialer(m.console.env, m.o.Address, nil, m.o.TLS.RootCAs); err != nil {
 		return path.Brokenf("correct the setting", "%v", err)
 	}
 	return path.OKf("present (%s)", m.settings.AuthtokenSource())
 }
 
-// dial connects to the server and verifies its identity.
-func (m *machineDiagnosis) dial(ctx context.Context, protocols ...string) (*tls.Conn, error) {
+// dial connects to the server and verifies its identity. What ends TLS before the server's API may
+// not know TLS 1.3.
+func (m *machineDiagnosis) dial(ctx context.Context, protocol string) (*tls.Conn, error) {
 	raw, err := m.o.DialServer(ctx, "tcp", m.o.Address)
 	if err != nil {
 		return nil, err
 	}
 	config := m.o.TLS.Clone()
-	config.NextProtos, config.MinVersion = protocols, tls.VersionTLS13
+	config.NextProtos, config.MinVersion = []string{protocol}, tls.VersionTLS13
+	if protocol != tunnel.ALPN {
+		config.MinVersion = tls.VersionTLS12
+	}
 	if config.ServerName == "" {
 		config.ServerName, _, _ = net.SplitHostPort(m.o.Address)
 	}
@@ -112,11 +116,19 @@ func (m *machineDiagnosis) dial(ctx context.Context, protocols ...string) (*tls.
 
 func (m *machineDiagnosis) checkServer(ctx context.Context) path.Hop {
 	conn, err := m.dial(ctx, tunnel.ALPN)
+	p := trust.ProblemOf(err)
+	if err != nil && p == trust.NoProblem {
+		if api, apiErr := m.dial(ctx, "http/1.1"); apiErr == nil {
+			conn, err = api, nil // the session's check says how tunnels get through
+		} else if p = trust.ProblemOf(apiErr); p != trust.NoProblem {
+			err = apiErr
+		}
+	}
 	if err == nil {
 		_ = conn.Close()
 		return path.OKf("%s answers, and is the one that is trusted", m.o.Address)
 	}
-	if p := trust.ProblemOf(err); p != trust.NoProblem {
+	if p != trust.NoProblem {
 		fix := cmp.Or(identityRemedy(p, m.settings),
 			"compare the clocks of both machines, and renew the server's certificate")
 		return path.Brokenf(fix, "%s cannot be trusted: %v", m.o.Address, err)
@@ -154,24 +166,26 @@ func (m *machineDiagnosis) checkClock(ctx context.Context) path.Hop {
 }
 
 func (m *machineDiagnosis) checkSession(ctx context.Context) path.Hop {
-	w, err := m.openSession(ctx)
+	s, err := m.openSession(ctx)
 	if err != nil {
 		return m.refusedSession(err)
 	}
-	return path.OKf("the service takes the authtoken (account %s, version %s)", w.AccountID, w.ServerVersion)
+	w := s.Welcome()
+	h := path.OKf("the service takes the authtoken (account %s, version %s)", w.AccountID, w.ServerVersion)
+	if c := s.Carrier(); c.Name == tunnel.CarrierWebSocket {
+		h.Detail += "; carried by WebSockets, which cost more: " + c.Reason
+	} else {
+		h.Detail += "; carried natively (" + c.Name + ")"
+	}
+	return h
 }
 
-// openSession opens a session as an agent does, and closes it.
-func (m *machineDiagnosis) openSession(ctx context.Context) (tunnel.Welcome, error) {
+// openSession opens a session as an agent does, and closes it. It takes two failures to give up, as
+// the client may choose a WebSocket after the first.
+func (m *machineDiagnosis) openSession(ctx context.Context) (*tunnel.Session, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	up, down := make(chan *tunnel.Session, 1), make(chan error, 1)
-	reportDown := func(err error) { // the first counts
-		select {
-		case down <- err:
-		default:
-		}
-	}
+	up, down, final := make(chan *tunnel.Session, 1), make(chan error, 2), make(chan error, 1)
 	client := tunnel.NewClient(tunnel.ClientConfig{
 		Address: m.o.Address, TLS: m.o.TLS, DialContext: m.o.DialServer, Connections: 1,
 		Hello: func() tunnel.Hello {
@@ -184,29 +198,29 @@ func (m *machineDiagnosis) openSession(ctx context.Context) (tunnel.Welcome, err
 			<-ctx.Done()
 			return ctx.Err()
 		},
-		OnDown: func(err error, _ time.Duration) { reportDown(err) },
+		OnDown: func(err error, _ time.Duration) {
+			select {
+			case down <- err:
+			default:
+			}
+		},
 	})
+	go func() { final <- client.Run(ctx) }()
 	var err error
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		if refused := client.Run(ctx); refused != nil {
-			reportDown(refused)
+	for range 2 {
+		select {
+		case s := <-up:
+			cancel()
+			<-final
+			return s, nil
+		case err = <-down:
+		case refused := <-final:
+			return nil, cmp.Or(refused, err, ctx.Err())
 		}
-	}()
-	select {
-	case s := <-up:
-		w := s.Welcome()
-		cancel()
-		<-ended
-		return w, nil
-	case err = <-down:
-	case <-ctx.Done():
-		err = ctx.Err()
 	}
 	cancel()
-	<-ended
-	return tunnel.Welcome{}, err
+	<-final
+	return nil, err
 }
 
 // refusedSession returns the hop of an agent's session that the service refused. An authtoken that may

@@ -159,7 +159,7 @@ func (s *status) checkAddress(context.Context) path.Hop {
 			"fairlead login --server https://HOST[:PORT] --ca-file FILE", "%v", err)
 	}
 	s.o.Server, s.o.Address, s.o.Token = server.String(), account.ServerAddress(server), s.settings.Authtoken
-	if s.o.DialServer, err = connectproxy.Dialer(s.console.env, s.o.Address, nil); err != nil {
+	if s.o.DialServer, err = connectproxy.Dialer(s.console.env, s.o.Address, nil, s.o.TLS.RootCAs); err != nil {
 		return path.Brokenf("correct the setting", "%v", err)
 	}
 	return path.OKf("%s (%s)", s.o.Server, s.settings.ServerURL.Source)
@@ -208,10 +208,11 @@ func (s *status) checkToken(ctx context.Context) path.Hop {
 	if err := agentconfig.CheckAuthtoken(source, s.settings.Authtoken()); err != nil {
 		return path.Brokenf("store a good one:\nfairlead config add-authtoken -", "%v", err)
 	}
-	welcome, err := s.openSession(ctx)
+	session, err := s.openSession(ctx)
 	if err != nil {
 		return s.refusedSession(err)
 	}
+	welcome := session.Welcome()
 	s.accountOfToken, s.report.ServerVersion = welcome.AccountID, welcome.ServerVersion
 	s.report.Hop("connection").Detail += ", version " + welcome.ServerVersion
 	return path.OKf("accepted (%s)", source)

@@ -166,7 +166,7 @@ func (a *Agent) onSessionUp(ctx context.Context, s *tunnel.Session) error {
 	}
 	w := s.Welcome()
 	a.opt.Observer.Observe(Connected{SessionID: w.SessionID, Server: a.opt.Server, ServerVersion: w.ServerVersion,
-		AccountID: w.AccountID, Region: w.Region})
+		AccountID: w.AccountID, Region: w.Region, Carrier: s.Carrier()})
 	a.background.Go(func() { a.reportReplicas(ctx, h) })
 	if a.opt.PingInterval > 0 {
 		a.background.Go(func() { a.measureLatency(ctx, s) })

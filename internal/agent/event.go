@@ -35,6 +35,7 @@ type CallFailed struct{ URL, Cause string }
 type Connected struct {
 	SessionID, Server, ServerVersion string
 	AccountID, Region                string
+	Carrier                          tunnel.Carrier
 }
 
 // Replicas reports how many replicas of the service the session is connected to, and how many it

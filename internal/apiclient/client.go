@@ -84,13 +84,15 @@ func New(opt Options) (*Client, error) {
 		config = opt.TLS.Clone()
 	}
 	config.NextProtos = []string{"http/1.1"}
-	proxyFor := connectproxy.ProxyFunc(os.Getenv)
+	dial, err := connectproxy.Dialer(os.Getenv, account.ServerAddress(base),
+		(&net.Dialer{Timeout: 10 * time.Second}).DialContext, config.RootCAs)
+	if err != nil {
+		return nil, fmt.Errorf("reading the proxy's address: %w", err)
+	}
 	transport := &http.Transport{
-		Proxy:               func(r *http.Request) (*url.URL, error) { return proxyFor(r.URL) },
-		DialContext:         (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
-		TLSClientConfig:     config,
+		DialContext: dial, TLSClientConfig: config,
 		TLSHandshakeTimeout: 10 * time.Second, ResponseHeaderTimeout: opt.Timeout, MaxIdleConnsPerHost: 4,
-		IdleConnTimeout: 90 * time.Second, DisableCompression: true, MaxResponseHeaderBytes: 64 << 10,
+		IdleConnTimeout: 45 * time.Second, DisableCompression: true, MaxResponseHeaderBytes: 64 << 10,
 	}
 	never := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return &Client{opt: opt, base: base, http: &http.Client{Transport: transport, CheckRedirect: never}}, nil

@@ -84,7 +84,7 @@ func RunForwarder(ctx context.Context, o ForwarderOptions) error {
 	if err != nil {
 		return err
 	}
-	dial, err := o.Dialer()
+	dial, err := o.Dialer(tls)
 	if err != nil {
 		return err
 	}

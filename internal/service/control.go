@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"errors"
 	"log/slog"
 	"net"
 	"net/http"
@@ -117,7 +118,7 @@ func (c *controlServer) wireAPI(s *service, ends *certificates) {
 			return context.WithValue(ctx, connKey{}, conn)
 		},
 		ConnState: func(conn net.Conn, state http.ConnState) {
-			if state == http.StateClosed || state == http.StateHijacked {
+			if state == http.StateClosed { // a connection that is taken over is a tunnel's
 				c.listener.unauthenticated.remove(conn)
 			}
 		},
@@ -126,11 +127,31 @@ func (c *controlServer) wireAPI(s *service, ends *certificates) {
 	}
 }
 
+// withTunnel returns a handler that serves tunnel connections that come as WebSockets, as acceptConns
+// does native ones, and passes other requests on. ctx ends those connections.
+func (c *controlServer) withTunnel(ctx context.Context, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != tunnel.WebSocketPath {
+			next.ServeHTTP(w, r)
+			return
+		}
+		c.listener.conns.Add(1) // while the request is active, which stop waits for
+		defer c.listener.conns.Done()
+		err := c.tunnels.ServeWebSocket(ctx, w, r)
+		if err != nil {
+			c.log.Debug("tunnel connection ended", "remote", r.RemoteAddr, "err", err)
+		}
+		if !errors.Is(err, tunnel.ErrNoWebSocket) { // the connection was taken over, and has ended
+			c.markAuthenticated(r)
+		}
+	})
+}
+
 // connKey is the context key of a request's connection.
 type connKey struct{}
 
 // markAuthenticated ends the count of the connection as unauthenticated: a request on it has shown
-// a valid key.
+// a valid key, or it has ended.
 func (c *controlServer) markAuthenticated(r *http.Request) {
 	if conn, ok := r.Context().Value(connKey{}).(net.Conn); ok {
 		c.listener.unauthenticated.remove(conn)
@@ -160,6 +181,7 @@ func (c *controlServer) Replicas() []dashboard.Replica { return c.replicas.rows(
 // are made from api.
 func (c *controlServer) run(serving, api context.Context, tasks *group) {
 	c.http.BaseContext = func(net.Listener) context.Context { return api }
+	c.http.Handler = c.withTunnel(serving, c.http.Handler)
 	tasks.run(serving, c.sessions.Run, c.issuers.Run)
 	// in the same WaitGroup as the connections that it accepts, so that none is added while wait
 	// waits

@@ -4,6 +4,7 @@
 package service
 
 import (
+	"container/list"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -101,46 +102,82 @@ func (d *tlsListener) serveConn(ctx context.Context, c *tls.Conn, done func()) {
 }
 
 // maxUnauthenticated is how many connections a client may have that have not shown a credential:
-// half of maxHandshakes, so that one client alone cannot keep the others out. Agents, operators and
-// forwarders that are refused retry a moment later, with jitter.
-const maxUnauthenticated = 256
+// half of maxHandshakes, so that one client alone cannot keep the others out. Many agents and
+// forwarders may be one client, behind a NAT: those that are refused retry a moment later, with
+// jitter, and a connection that is unauthenticatedAge old makes room for a new one.
+const (
+	maxUnauthenticated = 256
+	unauthenticatedAge = 500 * time.Millisecond
+)
 
 // unauthenticatedLimiter limits how many connections without a credential each client has. It is
 // safe for concurrent use.
 type unauthenticatedLimiter struct {
-	max    int
-	counts *clientlimit.Conns
-	log    *slog.Logger
+	max int
+	log *slog.Logger
 
-	refused atomic.Int64 // connections
+	refused atomic.Int64 // connections that were refused or dropped
 
 	mu      sync.Mutex
-	clients map[net.Conn]netip.Prefix // networks of the counted connections
+	clients map[netip.Prefix]*unauthenticatedClient // clients with counted connections
+	conns   map[net.Conn]*list.Element              // elements of the counted connections
+}
+
+// unauthenticatedClient is a client with connections that have not shown a credential.
+type unauthenticatedClient struct {
+	key    netip.Prefix
+	conns  list.List // conns has unauthenticatedConns, the oldest first.
+	logged bool      // logged is set once a connection was refused or dropped.
+}
+
+type unauthenticatedConn struct {
+	net.Conn
+	client *unauthenticatedClient
+	since  time.Time
 }
 
 func newUnauthenticatedLimiter(max int, log *slog.Logger) *unauthenticatedLimiter {
-	return &unauthenticatedLimiter{max: max, counts: clientlimit.NewConns(max), log: log,
-		clients: make(map[net.Conn]netip.Prefix)}
+	return &unauthenticatedLimiter{max: max, log: log, clients: make(map[netip.Prefix]*unauthenticatedClient),
+		conns: make(map[net.Conn]*list.Element)}
 }
 
-// add counts a new connection and reports whether its client may have it. It logs a client's first
-// refusal since the client had no connection.
+// add counts a new connection and reports whether its client may have it. For a client that has as
+// many as it may, add drops the oldest one, unless even that is younger than unauthenticatedAge.
 func (u *unauthenticatedLimiter) add(c net.Conn) bool {
 	remote, _ := netip.ParseAddrPort(c.RemoteAddr().String()) // connections without an IP address are one client
-	client := clientlimit.Key(remote.Addr())
-	ok, firstRefusal := u.counts.Acquire(client)
-	if !ok {
-		u.refused.Add(1)
-		if firstRefusal {
-			u.log.Warn("connections are closed: the client has too many that have not shown a credential",
-				"client", client, "limit", u.max)
-		}
-		return false
-	}
+	key := clientlimit.Key(remote.Addr())
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.clients[c] = client
+	client := u.clients[key]
+	if client == nil {
+		client = &unauthenticatedClient{key: key}
+		u.clients[key] = client
+	}
+	if client.conns.Len() >= u.max {
+		u.refused.Add(1)
+		if !client.logged {
+			client.logged = true
+			u.log.Warn("connections are closed: the client has too many that have not shown a credential",
+				"client", key, "limit", u.max)
+		}
+		oldest := client.conns.Front().Value.(unauthenticatedConn)
+		if time.Since(oldest.since) < unauthenticatedAge {
+			return false
+		}
+		u.removeLocked(oldest.Conn)
+		u.clients[key] = client // it was removed with its last connection
+		closeAbruptly(oldest.Conn)
+	}
+	u.conns[c] = client.conns.PushBack(unauthenticatedConn{c, client, time.Now()})
 	return true
+}
+
+// closeAbruptly closes a connection without TLS's alert, for which it would wait.
+func closeAbruptly(c net.Conn) {
+	if secure, ok := c.(*tls.Conn); ok {
+		c = secure.NetConn()
+	}
+	_ = c.Close()
 }
 
 // remove ends the count of a connection that has shown a credential or has ended. A second call for
@@ -148,8 +185,17 @@ func (u *unauthenticatedLimiter) add(c net.Conn) bool {
 func (u *unauthenticatedLimiter) remove(c net.Conn) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if client, counted := u.clients[c]; counted {
-		delete(u.clients, c)
-		u.counts.Release(client)
+	u.removeLocked(c)
+}
+
+func (u *unauthenticatedLimiter) removeLocked(c net.Conn) {
+	e := u.conns[c]
+	if e == nil {
+		return
+	}
+	delete(u.conns, c)
+	client := e.Value.(unauthenticatedConn).client
+	if client.conns.Remove(e); client.conns.Len() == 0 {
+		delete(u.clients, client.key)
 	}
 }

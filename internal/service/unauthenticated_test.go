@@ -5,16 +5,21 @@ package service_test
 
 import (
 	"bufio"
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
 	"github.com/fairlead-dev/fairlead/internal/service"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
@@ -73,31 +78,60 @@ func TestServer_LimitsUnauthenticatedConnections(t *testing.T) {
 			t.Fatalf("a wrong key: status %d", status)
 		}
 	}
-	if dialTLS(r) != nil {
-		t.Error("a connection above the limit was accepted")
+	if status := statusOf(r, conns[1], r.APIKey); status != http.StatusOK {
+		t.Fatalf("the right key: status %d", status)
+	}
+	for range most { // one takes the authenticated connection's room, the others that of the oldest
+		servicetest.Eventually(t, "a connection above the limit", func() bool { return dialTLS(r) != nil })
+	}
+	if n, err := conns[0].Read(make([]byte, 1)); n > 0 || err == nil {
+		t.Errorf("the oldest connection without a credential is still open: %d, %v", n, err)
 	}
 	if refused := metric(r, "fairlead_server_connections_refused_total"); refused < 1 {
 		t.Errorf("%v refused connections were counted", refused)
 	}
-	if status := statusOf(r, conns[0], wrong); status != http.StatusUnauthorized { // accepted ones are still served
-		t.Errorf("status %d", status)
+	if status := statusOf(r, conns[1], r.APIKey); status != http.StatusOK {
+		t.Errorf("an authenticated connection: status %d", status)
 	}
-	if status := statusOf(r, conns[0], r.APIKey); status != http.StatusOK {
-		t.Fatalf("the right key: status %d", status)
+}
+
+// TestServer_AdmitsEveryAgentOfOneAddress checks that agents behind one NAT which all come back at
+// once get their sessions, while something at the same address opens silent connections.
+func TestServer_AdmitsEveryAgentOfOneAddress(t *testing.T) {
+	t.Parallel()
+	const agents, silent = 600, 300
+	r := servicetest.Start(t)
+	ctx, stop := context.WithCancel(servicetest.Context(t))
+	var dialing sync.WaitGroup
+	t.Cleanup(dialing.Wait)
+	t.Cleanup(stop)
+	for range silent {
+		dialing.Go(func() {
+			for ctx.Err() == nil {
+				if c, err := (&net.Dialer{}).DialContext(ctx, "tcp", r.Addrs.Service.String()); err == nil {
+					closed := context.AfterFunc(ctx, func() { _ = c.Close() })
+					_, _ = io.Copy(io.Discard, c) // until the server closes it
+					closed()
+					_ = c.Close()
+				}
+				timer.Sleep(ctx, 100*time.Millisecond)
+			}
+		})
 	}
-	servicetest.Eventually(t, "a connection after one has shown a valid key", func() bool {
-		c := dialTLS(r)
-		if c != nil {
-			statusOf(r, c, wrong) // a connection without a request would be closed after a while
-		}
-		return c != nil
+	servicetest.Eventually(t, "the address to have as many as it may", func() bool {
+		return metric(r, "fairlead_server_connections_refused_total") > 0
 	})
-	if dialTLS(r) != nil {
-		t.Error("again a connection above the limit was accepted")
+	began := time.Now()
+	clients := make([]*tunnel.Client, agents)
+	for i := range clients {
+		clients[i], _, _ = r.RunTunnelClient(tunnel.ClientConfig{Connections: 1, Hello: func() tunnel.Hello {
+			return tunnel.Hello{Role: tunnel.RoleAgent, Token: r.Authtoken, ClientVersion: "0.0.0-test", OS: "linux"}
+		}})
 	}
-	_ = conns[1].Close()
-	servicetest.Eventually(t, "a connection after one was closed", func() bool { return dialTLS(r) != nil })
-	if status := statusOf(r, conns[0], r.APIKey); status != http.StatusOK {
-		t.Errorf("status %d", status)
+	for i, c := range clients {
+		if _, err := c.Wait(ctx); err != nil {
+			t.Fatalf("agent %d has no session: %v", i, err)
+		}
 	}
+	t.Logf("%d agents had sessions after %s", agents, time.Since(began).Round(time.Millisecond))
 }

@@ -4,10 +4,14 @@
 package service
 
 import (
+	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"net/netip"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 // connFrom is a connection with a remote address.
@@ -42,10 +46,43 @@ func TestUnauthenticatedLimiter_CountsByClient(t *testing.T) {
 	if !u.add(first) || u.add(from("192.0.2.1:5")) {
 		t.Error("a removed connection makes room for exactly one")
 	}
-	for c := range u.clients {
+	for c := range u.conns {
 		u.remove(c)
 	}
-	if len(u.clients) > 0 {
+	if len(u.clients) > 0 || len(u.conns) > 0 {
 		t.Errorf("connections that were removed are kept: %+v", u)
 	}
+}
+
+// TestUnauthenticatedLimiter_DropsTheOldest checks that silent connections do not keep new ones of
+// their client out, and that a burst of young ones does not end itself.
+func TestUnauthenticatedLimiter_DropsTheOldest(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for _, max := range []int{1, 2} {
+			u := newUnauthenticatedLimiter(max, slog.New(slog.DiscardHandler))
+			add := func() (near net.Conn, in bool) {
+				near, far := net.Pipe()
+				from := net.TCPAddrFromAddrPort(netip.MustParseAddrPort("192.0.2.1:1"))
+				return near, u.add(&connFrom{far, from})
+			}
+			silent, _ := add()
+			time.Sleep(unauthenticatedAge)
+			for range max { // the last one takes the place of the silent one
+				if _, in := add(); !in {
+					t.Fatal("a silent connection keeps a new one out")
+				}
+			}
+			if _, err := silent.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+				t.Errorf("the silent connection was not closed: %v", err)
+			}
+			if _, in := add(); in {
+				t.Error("a young connection was dropped")
+			}
+			if len(u.clients) != 1 || len(u.conns) != max || u.refused.Load() != 2 {
+				t.Errorf("%d connections of %d clients are counted, %d refused", len(u.conns), len(u.clients),
+					u.refused.Load())
+			}
+		}
+	})
 }

@@ -71,12 +71,15 @@ type ClientConfig struct {
 
 // Client maintains one session with the server. It is safe for concurrent use; Run is called once.
 type Client struct {
-	cfg        ClientConfig
-	tls        *tls.Config
-	goroutines sync.WaitGroup // connections' and sessions' goroutines
-	addresses  announcedAddresses
-	congestion congestionWarning
-	path       pathWatch
+	cfg ClientConfig
+	tls *tls.Config // TLS of native connections
+	// webSocketTLS is the TLS of WebSockets.
+	webSocketTLS *tls.Config
+	carrier      carrierChoice
+	goroutines   sync.WaitGroup // connections' and sessions' goroutines
+	addresses    announcedAddresses
+	congestion   congestionWarning
+	path         pathWatch
 	// pathChanged gets a token when the next attempt to connect need not wait.
 	pathChanged chan struct{}
 
@@ -103,7 +106,8 @@ func NewClient(cfg ClientConfig) *Client {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Client{cfg: cfg, tls: clientTLS(cfg), changed: make(chan struct{}),
+	native := clientTLS(cfg)
+	return &Client{cfg: cfg, tls: native, webSocketTLS: webSocketTLS(native), changed: make(chan struct{}),
 		path: pathWatch{sourceOf: sourceAddress}, pathChanged: make(chan struct{}, 1),
 		addresses: announcedAddresses{service: cfg.Address, lookup: lookupIP, failed: map[ReplicaAddress]time.Time{}}}
 }

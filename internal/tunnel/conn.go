@@ -28,6 +28,7 @@ var errHelloBudget = errors.New("the peer sent too much before it was welcome")
 // thousands of streams.
 type muxConn struct {
 	*BatchConn
+	ws      *webSocket // ws is nil on a native connection.
 	trusted atomic.Bool
 	busy    busyUntil
 	session atomic.Pointer[Session] // session is notified when the connection becomes busy.
@@ -38,11 +39,23 @@ type muxConn struct {
 	reads           int
 }
 
-func newMuxConn(c *tls.Conn) *muxConn { return &muxConn{BatchConn: Batch(c), budget: helloBudget} }
+// newMuxConn returns a connection that carries the multiplexer natively or, unless ws is nil, in the
+// WebSocket's messages.
+func newMuxConn(c *BatchConn, ws *webSocket) *muxConn {
+	return &muxConn{BatchConn: c, ws: ws, budget: helloBudget}
+}
+
+// read reads what the peer's multiplexer has sent.
+func (c *muxConn) read(p []byte) (int, error) {
+	if c.ws != nil {
+		return c.ws.Read(p)
+	}
+	return c.BatchConn.Read(p)
+}
 
 func (c *muxConn) Read(p []byte) (int, error) {
 	if c.trusted.Load() {
-		n, err := c.BatchConn.Read(p)
+		n, err := c.read(p)
 		if c.inBulk.add(n) {
 			c.markBusy()
 		}
@@ -51,7 +64,7 @@ func (c *muxConn) Read(p []byte) (int, error) {
 	if c.budget <= 0 || c.reads >= helloMaxReads {
 		return 0, errHelloBudget
 	}
-	n, err := c.BatchConn.Read(p[:min(len(p), c.budget)])
+	n, err := c.read(p[:min(len(p), c.budget)])
 	c.budget -= n
 	c.reads++
 	return n, err
@@ -60,7 +73,7 @@ func (c *muxConn) Read(p []byte) (int, error) {
 // WriteFrames implements mux.Conn.
 func (c *muxConn) WriteFrames(head, payload []byte) error {
 	began := time.Now()
-	err := c.BatchConn.WriteFrames(head, payload)
+	err := c.BatchConn.writeFrames(c.ws, head, payload)
 	bulk := c.outBulk.add(len(head) + len(payload))
 	if bulk || len(payload) > 0 && time.Since(began) >= slowWrite {
 		c.markBusy()
@@ -102,16 +115,21 @@ func (c *BatchConn) Write(p []byte) (int, error) {
 }
 
 // WriteFrames writes head and then payload, which may be nil, without joining them first.
-func (c *BatchConn) WriteFrames(head, payload []byte) error {
+func (c *BatchConn) WriteFrames(head, payload []byte) error { return c.writeFrames(nil, head, payload) }
+
+func (c *BatchConn) writeFrames(ws *webSocket, head, payload []byte) error {
 	if c.below == nil || len(payload) == 0 && len(head) <= recordPayload {
-		return c.writeBoth(head, payload)
+		return c.writeBoth(ws, head, payload)
 	}
 	c.below.cork()
-	err := c.writeBoth(head, payload)
+	err := c.writeBoth(ws, head, payload)
 	return cmp.Or(err, c.below.uncork())
 }
 
-func (c *BatchConn) writeBoth(head, payload []byte) error {
+func (c *BatchConn) writeBoth(ws *webSocket, head, payload []byte) error {
+	if ws != nil {
+		return ws.writeFrames(head, payload)
+	}
 	if _, err := c.Conn.Write(head); err != nil || len(payload) == 0 {
 		return err
 	}

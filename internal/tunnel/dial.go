@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -34,17 +35,58 @@ func clientTLS(cfg ClientConfig) *tls.Config {
 	return t
 }
 
+// webSocketTLS returns the TLS configuration of WebSockets, made of that of native connections. What
+// ends the TLS on the way may not know TLS 1.3.
+func webSocketTLS(native *tls.Config) *tls.Config {
+	t := native.Clone()
+	t.NextProtos, t.MinVersion = []string{"http/1.1"}, tls.VersionTLS12
+	t.ClientSessionCache = tls.NewLRUClientSessionCache(0)
+	return t
+}
+
 // startSession dials the first connection of a session.
 func (c *Client) startSession(ctx context.Context, hello Hello) (*Session, error) {
-	l, welcome, err := c.dial(ctx, c.cfg.Address, hello)
+	l, welcome, err := c.dialFirst(ctx, hello)
 	if err != nil {
 		return nil, err
 	}
 	s := c.newSession(hello, *welcome, l.conn.RemoteAddr())
+	if l.conn.ws != nil {
+		s.carrier = Carrier{Name: CarrierWebSocket, Reason: c.carrier.webSocketReason()}
+	}
 	if _, err := c.serveLink(s, l, welcome); err != nil {
 		return nil, err
 	}
 	return s, nil
+}
+
+// dialFirst opens the first connection of a session, natively or, where that is not possible, as a
+// WebSocket.
+func (c *Client) dialFirst(ctx context.Context, hello Hello) (*link, *Welcome, error) {
+	if c.carrier.beginSession() != "" {
+		return c.dial(ctx, c.cfg.Address, hello)
+	}
+	l, welcome, native := c.dial(ctx, c.cfg.Address, hello)
+	reason := c.carrier.nativeFailed(native)
+	if reason == "" || hasClientCertificate(c.tls) {
+		return l, welcome, native
+	}
+	l, welcome, err := c.greet(ctx, c.cfg.Address, hello, true)
+	var refused *Error
+	switch {
+	case err == nil:
+		c.carrier.useWebSocket(reason)
+		c.cfg.Logger.Info("the session is carried by WebSockets, which cost more", "reason", reason)
+	case !errors.As(err, &refused): // the server answers to WebSockets if it refuses
+		err = fmt.Errorf("%w; and as a WebSocket: %w", native, err)
+	}
+	return l, welcome, err
+}
+
+// hasClientCertificate reports whether the client shows a certificate, which nothing that ends TLS
+// on the way could pass on.
+func hasClientCertificate(t *tls.Config) bool {
+	return t.GetClientCertificate != nil || len(t.Certificates) > 0
 }
 
 // newSession returns a session without connections.
@@ -85,14 +127,23 @@ func (c *Client) serveLink(s *Session, l *link, welcome *Welcome) (isNewLeg bool
 	return isNewLeg, nil
 }
 
-// dial opens one connection with the server at an address: TCP, TLS, hello and welcome, each within
-// 10 s.
+// dial opens one connection with the server at an address, over the carrier that was chosen.
 func (c *Client) dial(ctx context.Context, address string, hello Hello) (*link, *Welcome, error) {
-	conn, err := c.dialTLS(ctx, address)
+	return c.greet(ctx, address, hello, c.carrier.webSocketReason() != "")
+}
+
+// greet opens one connection with the server at an address: TCP, TLS, perhaps the WebSocket, hello
+// and welcome, each within 10 s.
+func (c *Client) greet(ctx context.Context, address string, hello Hello, asWebSocket bool) (*link, *Welcome, error) {
+	open := c.dialNative
+	if asWebSocket {
+		open = c.dialWebSocket
+	}
+	conn, ws, err := open(ctx, address)
 	if err != nil {
 		return nil, nil, err
 	}
-	l := newLink(ctx, conn, c.cfg.Logger, c.cfg.WindowBudget, true)
+	l := newLink(ctx, newMuxConn(conn, ws), c.cfg.Logger, c.cfg.WindowBudget, true)
 	timer := time.AfterFunc(controlTimeout, func() { l.close(fmt.Errorf("no welcome within %s", controlTimeout)) })
 	defer timer.Stop()
 	stop := context.AfterFunc(ctx, func() { l.close(context.Cause(ctx)) })
@@ -100,13 +151,43 @@ func (c *Client) dial(ctx context.Context, address string, hello Hello) (*link, 
 	welcome, err := l.sendHello(ctx, hello)
 	if err != nil {
 		l.close(err)
-		return nil, nil, fmt.Errorf("greeting %s: %w", address, err)
+		return nil, nil, asCut(ctx, fmt.Errorf("greeting %s: %w", address, err))
 	}
 	c.learn(welcome.Authorities)
 	return l, welcome, nil
 }
 
-func (c *Client) dialTLS(ctx context.Context, address string) (*tls.Conn, error) {
+// dialNative opens a connection that carries the multiplexer itself.
+func (c *Client) dialNative(ctx context.Context, address string) (*BatchConn, *webSocket, error) {
+	conn, err := c.dialTLS(ctx, address, c.tls)
+	if err != nil {
+		return nil, nil, err
+	}
+	if conn.ConnectionState().NegotiatedProtocol != ALPN {
+		_ = conn.Close()
+		err = fmt.Errorf("%s does not speak the tunnel protocol: is it the address of a Fairlead server?", address)
+		return nil, nil, &cutError{err: err, clear: true,
+			reason: "TLS ends on the way, at something that does not know the protocol " + ALPN}
+	}
+	return Batch(conn), nil, nil
+}
+
+// dialWebSocket opens a WebSocket with the server at an address.
+func (c *Client) dialWebSocket(ctx context.Context, address string) (*BatchConn, *webSocket, error) {
+	conn, err := c.dialTLS(ctx, address, c.webSocketTLS)
+	if err != nil {
+		return nil, nil, err
+	}
+	batch := Batch(conn)
+	ws, err := openWebSocket(ctx, batch, c.cfg.Address)
+	if err != nil {
+		_ = conn.Close()
+		return nil, nil, fmt.Errorf("asking %s: %w", address, err)
+	}
+	return batch, ws, nil
+}
+
+func (c *Client) dialTLS(ctx context.Context, address string, config *tls.Config) (*tls.Conn, error) {
 	dialing, cancel := context.WithTimeout(ctx, controlTimeout)
 	defer cancel()
 	raw, err := c.cfg.DialContext(dialing, "tcp", address)
@@ -116,18 +197,14 @@ func (c *Client) dialTLS(ctx context.Context, address string) (*tls.Conn, error)
 	c.congestion.check(c.cfg.Logger, raw)
 	negotiating, cancel := context.WithTimeout(ctx, controlTimeout)
 	defer cancel()
-	conn := tls.Client(TuneConn(raw), c.tls)
+	conn := tls.Client(TuneConn(raw), config)
 	if err := conn.HandshakeContext(negotiating); err != nil {
 		_ = raw.Close()
-		if strings.Contains(err.Error(), "no application protocol") { // crypto/tls has no type for a peer's alert
-			return nil, protocolError(address)
+		err = asCut(ctx, fmt.Errorf("negotiating TLS with %s: %w", address, err))
+		if cut := (*cutError)(nil); errors.As(err, &cut) && strings.Contains(err.Error(), "no application protocol") {
+			cut.err = protocolError(address)
 		}
-		return nil, fmt.Errorf("negotiating TLS with %s: %w", address, err)
-	}
-	if conn.ConnectionState().NegotiatedProtocol != ALPN {
-		_ = conn.Close()
-		return nil, fmt.Errorf("%s does not speak the tunnel protocol: is it the address of a Fairlead server?",
-			address)
+		return nil, err
 	}
 	return conn, nil
 }

@@ -6,7 +6,6 @@ package tunnel
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -52,8 +51,8 @@ type link struct {
 const maxRequests = 64
 
 // newLink starts a multiplexer on c. The link does not end with ctx; the caller closes it.
-func newLink(ctx context.Context, c *tls.Conn, log *slog.Logger, windows *WindowBudget, client bool) *link {
-	l := &link{conn: newMuxConn(c), log: log, emptied: make(chan struct{}, 1), peerRetired: make(chan struct{})}
+func newLink(ctx context.Context, c *muxConn, log *slog.Logger, windows *WindowBudget, client bool) *link {
+	l := &link{conn: c, log: log, emptied: make(chan struct{}, 1), peerRetired: make(chan struct{})}
 	l.idleSince.Store(time.Now().UnixNano())
 	l.conn.trusted.Store(client)
 	cfg := mux.Config{Client: client, Budget: windows, OnProbe: l.probeOtherLinks,

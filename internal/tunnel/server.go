@@ -128,7 +128,17 @@ func (s *Server) Sessions() []*Session {
 // handlers have returned; it closes c. When ctx ends, streams are aborted, and bytes that were
 // already written get a second to arrive.
 func (s *Server) ServeConn(ctx context.Context, c *tls.Conn) error {
-	l, err := s.welcomeConn(ctx, c)
+	if st := c.ConnectionState(); st.NegotiatedProtocol != ALPN || st.Version < tls.VersionTLS13 {
+		_ = c.Close()
+		return fmt.Errorf("greeting %s: the connection speaks %q over %s, not %q over TLS 1.3", c.RemoteAddr(),
+			st.NegotiatedProtocol, tls.VersionName(st.Version), ALPN)
+	}
+	return s.serveConn(ctx, c, nil)
+}
+
+// serveConn serves a connection whose frames the WebSocket carries, unless it is nil.
+func (s *Server) serveConn(ctx context.Context, c *tls.Conn, ws *webSocket) error {
+	l, err := s.welcomeConn(ctx, c, ws)
 	if err != nil {
 		_ = c.Close()
 		return fmt.Errorf("greeting %s: %w", c.RemoteAddr(), err)
@@ -141,18 +151,14 @@ func (s *Server) ServeConn(ctx context.Context, c *tls.Conn) error {
 }
 
 // welcomeConn authenticates a connection, between TLS and Welcome.
-func (s *Server) welcomeConn(ctx context.Context, c *tls.Conn) (*link, error) {
+func (s *Server) welcomeConn(ctx context.Context, c *tls.Conn, ws *webSocket) (*link, error) {
 	select {
 	case s.pending <- struct{}{}:
 		defer func() { <-s.pending }()
 	default:
 		return nil, fmt.Errorf("%d connections are waiting for their welcome already", s.cfg.MaxPending)
 	}
-	if st := c.ConnectionState(); st.NegotiatedProtocol != ALPN || st.Version < tls.VersionTLS13 {
-		return nil, fmt.Errorf("the connection speaks %q over %s, not %q over TLS 1.3", st.NegotiatedProtocol,
-			tls.VersionName(st.Version), ALPN)
-	}
-	l := newLink(ctx, c, s.cfg.Logger, s.cfg.WindowBudget, false)
+	l := newLink(ctx, newMuxConn(Batch(c), ws), s.cfg.Logger, s.cfg.WindowBudget, false)
 	slow := time.AfterFunc(controlTimeout, func() { l.close(fmt.Errorf("no hello within %s", controlTimeout)) })
 	defer slow.Stop()
 	stop := context.AfterFunc(ctx, func() { l.close(context.Cause(ctx)) })
@@ -225,6 +231,9 @@ func (s *Server) startSession(ctx context.Context, l *link, hello *Hello) (*serv
 func (s *Server) addSession(l *link, hello Hello, welcome Welcome, secret string) (*serverSession, error) {
 	h := &serverSession{server: s, up: make(chan struct{}), down: make(chan struct{})}
 	h.Session = newSession(h, hello, welcome, l.conn.RemoteAddr())
+	if l.conn.ws != nil {
+		h.carrier.Name = CarrierWebSocket
+	}
 	h.joinHash = sha256.Sum256([]byte(secret))
 	s.mu.Lock()
 	if _, taken := s.sessions[welcome.SessionID]; taken || welcome.SessionID == "" {

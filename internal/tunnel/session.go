@@ -42,6 +42,7 @@ type Session struct {
 	hello   Hello
 	welcome Welcome
 	remote  net.Addr
+	carrier Carrier
 	// joinHash is set on the server's side: SHA-256 of the secret that further connections present.
 	joinHash [sha256.Size]byte
 
@@ -69,7 +70,7 @@ type Session struct {
 func newSession(handler sideHandler, hello Hello, welcome Welcome, remote net.Addr) *Session {
 	hello.Token, hello.JoinSecret = "", ""
 	s := &Session{
-		handler: handler, hello: hello, welcome: welcome, remote: remote,
+		handler: handler, hello: hello, welcome: welcome, remote: remote, carrier: Carrier{Name: ALPN},
 		idle: make(chan struct{}, 1), done: make(chan struct{}), peerDraining: make(chan struct{}),
 		lines: make(chan RequestLine, 256),
 	}
@@ -82,6 +83,9 @@ func (s *Session) ID() string { return s.welcome.SessionID }
 
 // Role returns the client's role.
 func (s *Session) Role() Role { return s.hello.Role }
+
+// Carrier returns what carries the session's connections, as its first one was.
+func (s *Session) Carrier() Carrier { return s.carrier }
 
 // Hello returns the client's first message without its secrets. On the server's side it has a
 // SessionID when the session began on another server.

@@ -30,6 +30,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/fixedsource"
 	"github.com/fairlead-dev/fairlead/internal/service"
 	"github.com/fairlead-dev/fairlead/internal/trust"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/test/support/freeaddr"
 )
 
@@ -44,6 +45,7 @@ const (
 type installation struct {
 	Server, CA, APIKey, Token, Operator string
 
+	WebSocket bool   // WebSocket makes agent and forwarder choose WebSockets.
 	TokenFile string // has the forwarders' token, which they read for every session
 	TCP, HTTP string // the agent: upstreams; the forwarder: endpoint ids
 }
@@ -149,15 +151,20 @@ func runAgent(ctx context.Context, _ keyring, next string) (string, error) {
 		}
 		endpoints = append(endpoints, agent.Endpoint{URL: url, Binding: account.BindingKubernetes, Upstream: upstream})
 	}
-	online, ended := make(chan agent.Online, 10), make(chan error, 1)
+	online, ended := make(chan agent.Online, 10), make(chan error, 10)
 	go func() {
 		ended <- agent.Run(ctx, agent.Options{
 			ServerOptions: agent.ServerOptions{Server: "https://" + i.Server, Address: i.Server, TLS: config,
-				Token: func() string { return i.Token }},
+				Token: func() string { return i.Token }, DialServer: i.webSocketDialer()},
 			Endpoints: endpoints, Logger: slog.New(slog.DiscardHandler),
 			Observer: observerFunc(func(e agent.Event) {
-				if e, ok := e.(agent.Online); ok {
+				switch e := e.(type) {
+				case agent.Online:
 					online <- e
+				case agent.Connected:
+					if (e.Carrier.Name == tunnel.CarrierWebSocket) != i.WebSocket {
+						ended <- fmt.Errorf("the session is carried by %+v", e.Carrier)
+					}
 				}
 			}),
 		})
@@ -210,7 +217,7 @@ func runForwarder(ctx context.Context, _ keyring, next string) (string, error) {
 	go func() {
 		defer drop()
 		ended <- forwarder.Run(ctx, forwarder.Options{
-			EdgeAddress: i.Server, TLS: config, AuthtokenFile: i.TokenFile, InstanceID: "bench", Source: objects,
+			EdgeAddress: i.Server, TLS: config, Dial: i.webSocketDialer(), AuthtokenFile: i.TokenFile, InstanceID: "bench", Source: objects,
 			Logger: slog.New(slog.DiscardHandler),
 		})
 	}()

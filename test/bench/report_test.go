@@ -127,7 +127,7 @@ func (r *report) print(w io.Writer) {
 			"all three relays\n\n",
 		r.Machine.CPU, r.Machine.CPUs, r.Machine.Kernel, r.Machine.Go, r.Machine.Load,
 		r.Machine.Time.Format(time.DateTime))
-	all := slices.DeleteFunc([]string{ours, rawTLS, plain, haproxy, direct}, func(chain string) bool {
+	all := slices.DeleteFunc([]string{ours, native, rawTLS, plain, haproxy, direct}, func(chain string) bool {
 		return !slices.ContainsFunc(r.Rows, func(x *row) bool { return len(x.Rounds[chain]) > 0 })
 	})
 	names := 0

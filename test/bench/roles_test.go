@@ -21,13 +21,18 @@ const (
 	rawTLS  = "tls"   // one TLS connection per connection and hop, tuned alike
 	plain   = "plain" // no encryption: the kernel splices
 	haproxy = "haproxy"
+
+	webSockets = "websockets" // ours, carried by WebSockets
 )
 
 // roles are the processes of the chains. Each prints what its parent must know, its address first.
 var roles = map[string]func(ctx context.Context, k keyring, next string) (string, error){
-	ours + " edge":      runServer,
-	ours + " agent":     runAgent,
-	ours + " forwarder": runForwarder,
+	ours + " edge":            runServer,
+	ours + " agent":           runAgent,
+	ours + " forwarder":       runForwarder,
+	webSockets + " edge":      runServer,
+	webSockets + " agent":     runAgent,
+	webSockets + " forwarder": runForwarder,
 	rawTLS + " agent": func(_ context.Context, k keyring, next string) (string, error) {
 		return relayRole(func() (relay.HalfCloser, error) { return dialTCP(next) }, acceptTLS(k))
 	},

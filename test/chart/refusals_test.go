@@ -192,8 +192,8 @@ func TestRefusals_PortsAndProxy(t *testing.T) {
 
 		"proxy": {set("proxy.httpsProxy", "proxy.example:3128"),
 			"proxy.httpsProxy: give it as http://[USER:PASSWORD@]HOST[:PORT]"},
-		"proxy with TLS": {set("proxy.httpsProxy", "https://u:secret-of-the-proxy@proxy.example"),
-			"with the scheme http only"},
+		"proxy of another scheme": {set("proxy.httpsProxy", "ftp://u:secret-of-the-proxy@proxy.example"),
+			"https://... or socks5://..."},
 		"proxy with path": {set("proxy.httpsProxy", "http://u:secret-of-the-proxy@proxy.example/x"),
 			"proxy.httpsProxy: give it as"},
 		"exceptions alone": {set("proxy.noProxy", "a.example"),
@@ -323,6 +323,8 @@ func TestValues_Accepted(t *testing.T) {
 		"one port":          validValues().set("binding.portRange", "10000-10000"),
 		"all high ports":    validValues().set("binding.portRange", "8082-65535"),
 		"IPv6 proxy":        validValues().set("proxy.httpsProxy", "http://[fd00::1]:3128"),
+		"proxy with TLS":    validValues().set("proxy.httpsProxy", "https://u:p@proxy.example"),
+		"SOCKS proxy":       validValues().set("proxy.httpsProxy", "socks5://proxy.example:1080"),
 		"tag and digest": validValues().
 			set("image", map[string]any{"tag": "v1", "digest": "sha256:" + strings.Repeat("0", 64)}),
 		"exporter without projection": exportingValues().set("binding.enabled", false).set("credentials.authtoken", ""),

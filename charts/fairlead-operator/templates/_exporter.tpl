@@ -97,7 +97,7 @@ subjects:
 {{- $addresses = append $addresses (trimSuffix "/" .) -}}
 {{- end -}}
 {{- range $addresses -}}
-{{- $default := ternary "80" "443" (hasPrefix "http://" .) -}}
+{{- $default := get (dict "http" "80" "socks5" "1080") (. | splitList "://" | first) | default "443" -}}
 {{- $ports = append $ports (regexFind ":[0-9]+$" . | trimPrefix ":" | default $default | int) -}}
 {{- end -}}
 {{- $unique := list -}}

@@ -44,8 +44,8 @@
 {{/* The proxy's address may hold a password: it is not repeated. */}}
 {{- define "fairlead-operator.validateProxy" -}}
 {{- $proxy := .Values.proxy.httpsProxy -}}
-{{- if and $proxy (not (regexMatch "^http://([^@/?#\\s]+@)?(\\[[0-9A-Fa-f:.]+\\]|[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?)(:[1-9][0-9]{0,4})?/?$" $proxy)) -}}
-{{- fail "proxy.httpsProxy: give it as http://[USER:PASSWORD@]HOST[:PORT]; a tunnel passes proxies with the scheme http only" -}}
+{{- if and $proxy (not (regexMatch "^(https?|socks5)://([^@/?#\\s]+@)?(\\[[0-9A-Fa-f:.]+\\]|[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?)(:[1-9][0-9]{0,4})?/?$" $proxy)) -}}
+{{- fail "proxy.httpsProxy: give it as http://[USER:PASSWORD@]HOST[:PORT], https://... or socks5://..." -}}
 {{- end -}}
 {{- if and .Values.proxy.noProxy (not $proxy) -}}
 {{- fail (printf "proxy.noProxy %q has no effect without a proxy: give its address in proxy.httpsProxy" .Values.proxy.noProxy) -}}

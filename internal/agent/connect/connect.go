@@ -160,7 +160,7 @@ func (c *connector) onUp(_ context.Context, s *tunnel.Session) error {
 	c.outages.End(true)
 	w := s.Welcome()
 	c.opt.Observer.Observe(agent.Connected{SessionID: w.SessionID, Server: c.opt.Server,
-		ServerVersion: w.ServerVersion, AccountID: w.AccountID, Region: w.Region})
+		ServerVersion: w.ServerVersion, AccountID: w.AccountID, Region: w.Region, Carrier: s.Carrier()})
 	return nil
 }
 

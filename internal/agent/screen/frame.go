@@ -11,6 +11,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/agent"
 	"github.com/fairlead-dev/fairlead/internal/printable"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
 const (
@@ -69,6 +70,9 @@ func (m *model) header(add func(...span), columns int, now time.Time) {
 	server := "Server    " + Escape(m.server)
 	if m.serverVersion != "" {
 		server += "  version " + Escape(m.serverVersion)
+	}
+	if m.carrier.Name == tunnel.CarrierWebSocket {
+		server += "  by WebSockets (" + m.carrier.Reason + ")"
 	}
 	if m.latency > 0 {
 		server += "  latency " + roundDuration(m.latency)

@@ -15,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/fairlead-dev/fairlead/internal/agent"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
 // record is one line of JSON output. Fields without a meaning for an event are left out.
@@ -54,6 +55,7 @@ type record struct {
 	Lost          []string  `json:"replicas_lost,omitempty"`
 	Told          *bool     `json:"server_told,omitempty"`
 	Inspector     string    `json:"inspector,omitempty"`
+	Carrier       string    `json:"carrier,omitempty"`
 	Address       string    `json:"address,omitempty"`
 	Dropped       int       `json:"dropped,omitempty"`
 	Endpoints     []target  `json:"endpoints,omitempty"`
@@ -118,8 +120,12 @@ func recordOf(event agent.Event) record {
 	case agent.CallFailed:
 		return record{Event: "call_failed", URL: e.URL, Cause: e.Cause}
 	case agent.Connected:
-		return record{Event: "connected", SessionID: e.SessionID, Server: e.Server, ServerVersion: e.ServerVersion,
+		r := record{Event: "connected", SessionID: e.SessionID, Server: e.Server, ServerVersion: e.ServerVersion,
 			Account: e.AccountID, Region: e.Region}
+		if e.Carrier.Name == tunnel.CarrierWebSocket {
+			r.Carrier, r.Cause = e.Carrier.Name, e.Carrier.Reason
+		}
+		return r
 	case agent.Replicas:
 		return record{Event: "replicas", Replicas: &e.Connected, Wanted: e.Wanted, Found: e.Found,
 			Stopping: e.Draining, Lost: e.Lost}

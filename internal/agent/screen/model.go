@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/agent"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
 const (
@@ -26,6 +27,7 @@ type model struct {
 	latency                            time.Duration // 0 = not measured
 	inspector                          string        // URL
 	replicas                           agent.Replicas
+	carrier                            tunnel.Carrier
 	rows                               []row
 	rowsByKey                          map[string]int
 	recent                             []timedEvent // newest last
@@ -61,7 +63,7 @@ func (m *model) apply(e agent.Event, now time.Time) {
 	case agent.Connected:
 		m.serverVersion, m.account, m.region, m.id = e.ServerVersion, e.AccountID, e.Region, e.SessionID
 		m.setSession("online", green, "", now)
-		m.replicas = agent.Replicas{}
+		m.replicas, m.carrier = agent.Replicas{}, e.Carrier
 	case agent.Replicas:
 		m.replicas = e
 	case agent.Retrying:

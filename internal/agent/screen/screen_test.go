@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/fairlead-dev/fairlead/internal/agent"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
@@ -56,6 +57,11 @@ var startEvents = []eventOutput{
 		"",
 		`"level":"info","event":"connected","server":"https://s:8443","server_version":"0.1.0",` +
 			`"account_id":"ac-1","region":"home","session_id":"ts-1"`},
+	{agent.Connected{SessionID: "ts-1", Server: "https://s:8443",
+		Carrier: tunnel.Carrier{Name: tunnel.CarrierWebSocket, Reason: "native connections are cut"}},
+		"12:00:00  connected by WebSockets, which cost more: native connections are cut\n",
+		`"level":"info","event":"connected","server":"https://s:8443","session_id":"ts-1",` +
+			`"cause":"native connections are cut","carrier":"websocket"`},
 	{agent.Online{EndpointID: "ep-1", EndpointInfo: helloEndpoint, SessionID: "ts-1", Server: "https://s:8443",
 		ServerVersion: "0.1.0"},
 		"Endpoint    http://hello.demo (ep-1)\nForwarding  to http://localhost:8080\nSession     ts-1 with " +

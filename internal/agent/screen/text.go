@@ -13,6 +13,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/agent"
 	"github.com/fairlead-dev/fairlead/internal/printable"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
 // ANSI colours.
@@ -49,12 +50,15 @@ func (t *text) line(s timedEvent) []byte {
 		t.calls = true
 		return []byte("Listening   " + Escape(e.Address) + " -> " + Escape(e.URL) + "\n")
 	case agent.Connected:
+		carrier := ""
+		if e.Carrier.Name == tunnel.CarrierWebSocket {
+			carrier = stamp + "connected by WebSockets, which cost more: " + e.Carrier.Reason + "\n"
+		}
 		if !t.multiple && !t.calls {
-			return nil // the endpoint's own line comes next, and names the session
+			return []byte(carrier) // the endpoint's own line comes next, and names the session
 		}
 		return []byte(stamp + t.paint(green, "connected") + " to " + Escape(e.Server) + ", session " +
-			Escape(e.SessionID) +
-			"\n")
+			Escape(e.SessionID) + "\n" + carrier)
 	case agent.Online:
 		return t.online(stamp, e)
 	case agent.Request:

@@ -188,7 +188,7 @@ func (e *exporter) newAgent(clusterUID string) (*agent.Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	dial, err := e.Dialer()
+	dial, err := e.Dialer(tls)
 	if err != nil {
 		return nil, err
 	}

@@ -139,8 +139,9 @@ func (o *Session) CheckDrain(c *Checker) {
 }
 
 // Dialer returns what dials the edge, through the proxy that the environment names.
-func (o *Session) Dialer() (connectproxy.DialFunc, error) {
-	dial, err := connectproxy.Dialer(os.Getenv, o.EdgeAddress, nil)
+// The authorities of tls are trusted for the proxy's own certificate, too.
+func (o *Session) Dialer(tls *tls.Config) (connectproxy.DialFunc, error) {
+	dial, err := connectproxy.Dialer(os.Getenv, o.EdgeAddress, nil, tls.RootCAs)
 	if err != nil {
 		return nil, fmt.Errorf("reading the proxy's address: %w", err)
 	}

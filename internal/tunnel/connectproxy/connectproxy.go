@@ -3,14 +3,16 @@
 
 // Package connectproxy dials the service through a proxy. A dialer and the environment
 // (HTTPS_PROXY, ALL_PROXY, NO_PROXY) go in, and a dialer comes out that asks the proxy for the
-// connection where the environment says so: an HTTP proxy with CONNECT, a SOCKS5 proxy by its
-// protocol. The TLS to the server runs through the proxy. internal/agent and the forwarder pass the
-// dialer to internal/tunnel; internal/apiclient takes ProxyFunc.
+// connection where the environment says so: an HTTP proxy with CONNECT, which may have TLS of its own,
+// a SOCKS5 proxy by its protocol. The TLS to the server runs through the proxy. internal/agent and
+// the forwarder pass the dialer to internal/tunnel; internal/apiclient dials with it.
 package connectproxy
 
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -18,6 +20,8 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -46,10 +50,10 @@ func (e *Error) Error() string { return fmt.Sprintf("proxy %s (%s): %v", e.Proxy
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// ProxyFunc returns the function that chooses the proxy of a URL by the environment: HTTPS_PROXY or
+// proxyFunc returns the function that chooses the proxy of a URL by the environment: HTTPS_PROXY or
 // HTTP_PROXY by its scheme, else ALL_PROXY, and none for hosts of NO_PROXY and loopback addresses.
 // Each name is read in upper and lower case.
-func ProxyFunc(env func(string) string) func(*url.URL) (*url.URL, error) {
+func proxyFunc(env func(string) string) func(*url.URL) (*url.URL, error) {
 	all, _ := lookup(env, "ALL_PROXY")
 	secure, _ := lookup(env, "HTTPS_PROXY")
 	plain, _ := lookup(env, "HTTP_PROXY")
@@ -75,9 +79,10 @@ func lookup(env func(string) string, name string) (value, found string) {
 }
 
 // Dialer returns a DialFunc that uses the proxy that env names for a TLS address, or dials
-// directly. The proxy's URL is http://[user:password@]host[:port] or socks5://…; its error says so
-// when the one for the server at address has another form. dial nil means a net.Dialer.
-func Dialer(env func(string) string, address string, dial DialFunc) (DialFunc, error) {
+// directly. The proxy's URL is http://[user:password@]host[:port], https://… or socks5://…; its error
+// says so when the one for the server at address has another form. The certificate of an https proxy
+// is trusted by the system's roots or by roots, which may be nil. dial nil means a net.Dialer.
+func Dialer(env func(string) string, address string, dial DialFunc, roots *x509.CertPool) (DialFunc, error) {
 	if dial == nil {
 		dial = (&net.Dialer{}).DialContext
 	}
@@ -88,7 +93,7 @@ func Dialer(env func(string) string, address string, dial DialFunc) (DialFunc, e
 	if raw == "" {
 		return dial, nil
 	}
-	proxyFor := ProxyFunc(env)
+	proxyFor := proxyFunc(env)
 	p, err := proxyFor(serverURL(address))
 	if err := validateProxyURL(variable, raw, err == nil && p == nil); err != nil {
 		return nil, err
@@ -101,8 +106,11 @@ func Dialer(env func(string) string, address string, dial DialFunc) (DialFunc, e
 		ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 		defer cancel()
 		through, host := dialConnect, hostPort(p, "80")
-		if isSOCKS(p) {
+		switch {
+		case isSOCKS(p):
 			through, host = dialSOCKS, hostPort(p, "1080")
+		case p.Scheme == "https":
+			through, host = secureDialConnect(roots), hostPort(p, "443")
 		}
 		conn, err := through(ctx, dial, p, host, address)
 		if err != nil {
@@ -135,8 +143,8 @@ func validateProxyURL(variable, raw string, unused bool) error {
 	switch {
 	case err != nil || u.Hostname() == "": // the parser's error would contain the password
 		return fmt.Errorf("%s is not a URL; give http://[user:password@]host:port", variable)
-	case !unused && u.Scheme != "http" && !isSOCKS(u):
-		return fmt.Errorf("%s %q: a tunnel passes proxies with the scheme http or socks5 only; give http://host:port, "+
+	case !unused && u.Scheme != "http" && u.Scheme != "https" && !isSOCKS(u):
+		return fmt.Errorf("%s %q: proxies have the scheme http, https or socks5; give http://host:port, "+
 			"or add the server to NO_PROXY", variable, u.Redacted())
 	}
 	return nil
@@ -165,6 +173,44 @@ func (d contextDialer) Dial(network, address string) (net.Conn, error) {
 
 func (d contextDialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	return d(ctx, network, address)
+}
+
+// secureDialConnect returns a dialConnect for proxies that are spoken to through TLS.
+func secureDialConnect(roots *x509.CertPool) func(context.Context, DialFunc, *url.URL, string, string) (net.Conn, error) {
+	return func(ctx context.Context, dial DialFunc, p *url.URL, host, address string) (net.Conn, error) {
+		config := &tls.Config{ServerName: p.Hostname(), MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"},
+			InsecureSkipVerify: true, // VerifyConnection verifies instead, by two sets of roots
+			VerifyConnection:   func(cs tls.ConnectionState) error { return verify(cs, roots) }}
+		secure := func(ctx context.Context, network, host string) (net.Conn, error) {
+			raw, err := dial(ctx, network, host)
+			if err != nil {
+				return nil, err
+			}
+			conn := tls.Client(raw, config)
+			if err := conn.HandshakeContext(ctx); err != nil {
+				_ = raw.Close()
+				//nolint:errorlint // callers must not take it for the server's certificate
+				return nil, fmt.Errorf("negotiating TLS with the proxy itself: %v; its authority belongs into the system's "+
+					"or into the CA file", err)
+			}
+			return conn, nil
+		}
+		return dialConnect(ctx, secure, p, host, address)
+	}
+}
+
+// verify verifies a proxy's certificate by the system's roots, and if they do not trust it, by roots.
+func verify(cs tls.ConnectionState, roots *x509.CertPool) error {
+	o := x509.VerifyOptions{DNSName: cs.ServerName, Intermediates: x509.NewCertPool()}
+	for _, c := range cs.PeerCertificates[1:] {
+		o.Intermediates.AddCert(c)
+	}
+	_, err := cs.PeerCertificates[0].Verify(o)
+	if err != nil && roots != nil {
+		o.Roots = roots
+		_, err = cs.PeerCertificates[0].Verify(o)
+	}
+	return err
 }
 
 // dialConnect asks the HTTP proxy at host for a connection to address.
@@ -203,16 +249,33 @@ func sendConnect(conn net.Conn, p *url.URL, address string) error {
 		return fmt.Errorf("reading its answer: %w", err)
 	case res.StatusCode != http.StatusOK:
 		_ = res.Body.Close()
-		return fmt.Errorf("it answered %q; %s", res.Status, remedy(res.StatusCode, p.User != nil))
+		return fmt.Errorf("it answered %q; %s", res.Status, remedy(res, p.User != nil))
 	case in.Buffered() > 0:
 		return errors.New("it sent more than its answer")
 	}
 	return nil // the body of an accepted CONNECT is the connection
 }
 
+// authSchemes returns the schemes of Proxy-Authenticate headers, without their parameters.
+func authSchemes(headers []string) (schemes []string) {
+	for part := range strings.SplitSeq(strings.Join(headers, ","), ",") {
+		if scheme, _, _ := strings.Cut(strings.TrimSpace(part), " "); isScheme.MatchString(scheme) {
+			schemes = append(schemes, scheme)
+		}
+	}
+	return schemes
+}
+
+var isScheme = regexp.MustCompile(`^[A-Za-z0-9-]{1,32}$`)
+
 // remedy says what helps against a refusal of the proxy.
-func remedy(status int, hasUser bool) string {
+func remedy(res *http.Response, hasUser bool) string {
+	status, schemes := res.StatusCode, authSchemes(res.Header.Values("Proxy-Authenticate"))
+	isBasic := func(scheme string) bool { return strings.EqualFold(scheme, "Basic") }
 	switch {
+	case status == http.StatusProxyAuthRequired && len(schemes) > 0 && !slices.ContainsFunc(schemes, isBasic):
+		return fmt.Sprintf("it wants a login by %s, of which only Basic is known here: name a local proxy in between "+
+			"that knows it, such as px or cntlm", strings.Join(schemes, " or "))
 	case (status == http.StatusProxyAuthRequired || status == http.StatusUnauthorized) && hasUser:
 		return "correct the user and the password in its URL"
 	case status == http.StatusProxyAuthRequired || status == http.StatusUnauthorized:

@@ -6,11 +6,15 @@ package connectproxy_test
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"syscall"
 	"testing"
@@ -104,7 +108,7 @@ var dialCases = map[string]struct {
 		"proxy.corp:3128", "tunnelled", ""},
 	"the proxy for TLS before the one for any": {environment("ALL_PROXY", "socks5://other.corp",
 		"HTTPS_PROXY", "http://proxy.corp:3128"), "fairlead.test:8443", "proxy.corp:3128", "tunnelled", ""},
-	"an unusable proxy, exempt": {environment("ALL_PROXY", "https://proxy.corp:3128", "NO_PROXY", "fairlead.test"),
+	"an unusable proxy, exempt": {environment("ALL_PROXY", "ftp://proxy.corp:3128", "NO_PROXY", "fairlead.test"),
 		"fairlead.test:8443", "fairlead.test:8443", "direct", ""},
 	"HTTP_PROXY is not for TLS": {environment("HTTP_PROXY", "http://proxy.corp:3128"), "fairlead.test:8443",
 		"fairlead.test:8443", "direct", ""},
@@ -116,7 +120,7 @@ func TestDialer_ChoosesProxyByEnvironment(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newFakeNetwork(t, "HTTP/1.1 200 Connection established\r\n\r\n")
-			dial, err := connectproxy.Dialer(c.env, c.address, w.dial)
+			dial, err := connectproxy.Dialer(c.env, c.address, w.dial, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -149,6 +153,11 @@ func TestDialer_ErrorsHideThePassword(t *testing.T) {
 	for name, c := range map[string]struct{ answer, want string }{
 		"refuses": {"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n",
 			`it answered "407 Proxy Authentication Required"; correct the user and the password in its URL`},
+		"wants what is not known": {"HTTP/1.1 407 Proxy Authentication Required\r\nProxy-Authenticate: Negotiate\r\n" +
+			"Proxy-Authenticate: NTLM, Digest realm=\"a\", nonce=b\r\nContent-Length: 0\r\n\r\n",
+			"it wants a login by Negotiate or NTLM or Digest, of which only Basic is known here: name a local proxy"},
+		"wants Basic or NTLM": {"HTTP/1.1 407 Proxy Authentication Required\r\nProxy-Authenticate: NTLM\r\n" +
+			"Proxy-Authenticate: basic realm=\"a\"\r\nContent-Length: 0\r\n\r\n", "correct the user and the password"},
 		"forbids": {"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n",
 			`it answered "403 Forbidden"; let it connect to this server, or add the server to NO_PROXY`},
 		"no HTTP":         {"SSH-2.0-OpenSSH\r\n\r\n", "reading its answer"},
@@ -160,7 +169,7 @@ func TestDialer_ErrorsHideThePassword(t *testing.T) {
 			t.Parallel()
 			w := newFakeNetwork(t, c.answer)
 			dial, err := connectproxy.Dialer(environment("HTTPS_PROXY", "http://user:hunter2@proxy.corp:3128"),
-				"fairlead.test:8443", w.dial)
+				"fairlead.test:8443", w.dial, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -185,7 +194,7 @@ func TestDialer_SilentProxyEndsWithContext(t *testing.T) {
 				_, _ = io.Copy(io.Discard, proxy)
 			}()
 			return client, nil
-		})
+		}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,9 +208,9 @@ func TestDialer_SilentProxyEndsWithContext(t *testing.T) {
 func TestDialer_RefusesInvalidProxyURL(t *testing.T) {
 	t.Parallel()
 	for _, variable := range []string{"HTTPS_PROXY", "ALL_PROXY"} {
-		for _, raw := range []string{"https://u:hunter2@proxy.corp", "ftp://u:hunter2@proxy.corp:1080", "http://",
+		for _, raw := range []string{"ftp://u:hunter2@proxy.corp:1080", "http://",
 			"http://u:hunter2@%zz"} {
-			_, err := connectproxy.Dialer(environment(variable, raw), "fairlead.test:8443", nil)
+			_, err := connectproxy.Dialer(environment(variable, raw), "fairlead.test:8443", nil, nil)
 			if err == nil || !strings.Contains(err.Error(), variable) || strings.Contains(err.Error(), "hunter2") {
 				t.Errorf("%s: %v", raw, err)
 			}
@@ -214,7 +223,7 @@ func TestDialer_NamesDeadProxy(t *testing.T) {
 	t.Parallel()
 	for _, proxy := range []string{"http://proxy.corp", "socks5://proxy.corp"} {
 		dial, err := connectproxy.Dialer(environment("ALL_PROXY", proxy), "fairlead.test:8443",
-			func(context.Context, string, string) (net.Conn, error) { return nil, syscall.ECONNREFUSED })
+			func(context.Context, string, string) (net.Conn, error) { return nil, syscall.ECONNREFUSED }, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -252,7 +261,7 @@ func TestDialer_AsksSOCKSProxy(t *testing.T) {
 				_, _ = io.WriteString(proxy, "tunnelled")
 			}()
 			return client, nil
-		})
+		}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -266,5 +275,50 @@ func TestDialer_AsksSOCKSProxy(t *testing.T) {
 	}
 	if got := <-asked; got != "proxy.corp:1080 u:p fairlead.test:8443" {
 		t.Errorf("asked %s", got)
+	}
+}
+
+// TestDialer_SecuresProxy checks that the way to an https proxy has TLS, and whose certificates are
+// trusted for it.
+func TestDialer_SecuresProxy(t *testing.T) {
+	t.Parallel()
+	proxy := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodConnect || r.Header.Get("Proxy-Authorization") == "" {
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		w.WriteHeader(http.StatusOK)
+		conn, _, _ := http.NewResponseController(w).Hijack()
+		_, _ = io.WriteString(conn, "tunnelled")
+		_ = conn.Close()
+	}))
+	t.Cleanup(proxy.Close)
+	proxy.Config.ErrorLog = log.New(io.Discard, "", 0)
+	roots := x509.NewCertPool()
+	roots.AddCert(proxy.Certificate())
+	env := environment("HTTPS_PROXY", strings.Replace(proxy.URL, "https://", "https://u:hunter2@", 1))
+	for _, tt := range []struct {
+		roots *x509.CertPool
+		want  string
+	}{{roots, ""}, {nil, "unknown authority"}} {
+		dial, err := connectproxy.Dialer(env, "fairlead.test:8443", nil, tt.roots)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn, err := dial(t.Context(), "tcp", "fairlead.test:8443")
+		if tt.want != "" {
+			var server *tls.CertificateVerificationError
+			if err == nil || !strings.Contains(err.Error(), tt.want) || errors.As(err, &server) {
+				t.Errorf("got %v, want %q, which is not the server's", err, tt.want)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := io.ReadAll(conn); err != nil || string(got) != "tunnelled" {
+			t.Errorf("read %q, %v", got, err)
+		}
+		_ = conn.Close()
 	}
 }

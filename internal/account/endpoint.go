@@ -98,6 +98,9 @@ type EndpointSettings struct {
 	HostMode string `json:"-"`
 }
 
+// HTTP2 reports whether the upstream speaks HTTP/2.
+func (s *EndpointSettings) HTTP2() bool { return s.UpstreamProtocol == "http2" }
+
 // validate adds the broken rules of every field by itself.
 func (s *EndpointSettings) validate(r *rules) {
 	r.text("name", s.Name, MaxName)

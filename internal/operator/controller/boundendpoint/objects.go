@@ -4,6 +4,7 @@
 package boundendpoint
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -120,15 +121,34 @@ func servicePorts(b *v1alpha1.BoundEndpoint, targetPort func(v1alpha1.BoundPort)
 		if p.State == v1alpha1.StateReleased {
 			continue
 		}
+		kind := p.Scheme
+		if p.AppProtocol == v1alpha1.AppProtocolH2C {
+			kind = "http2"
+		}
 		ports = append(ports, corev1.ServicePort{
-			Name:        fmt.Sprintf("%s-%d", p.Scheme, p.Port),
+			Name:        fmt.Sprintf("%s-%d", kind, p.Port), // as Istio reads it
 			Protocol:    corev1.ProtocolTCP,
-			AppProtocol: ptr.To(p.Scheme),
+			AppProtocol: ptr.To(cmp.Or(p.AppProtocol, p.Scheme)),
 			Port:        p.Port,
 			TargetPort:  intstr.FromInt32(targetPort(p)),
 		})
 	}
 	return ports
+}
+
+// keepPortNames gives the ports of http URLs the names that the live ones have. A port that becomes
+// HTTP/2, or HTTP/1.1 again, changes its application protocol only: kube-proxy finds endpoints by
+// the port's name, so that connections would be refused while Service and slices differ, and
+// Ingresses may refer to the name.
+func keepPortNames(desired, live []corev1.ServicePort) {
+	for i, p := range desired {
+		names := []string{fmt.Sprintf("http-%d", p.Port), fmt.Sprintf("http2-%d", p.Port)}
+		for _, l := range live {
+			if l.Port == p.Port && slices.Contains(names, l.Name) && slices.Contains(names, p.Name) {
+				desired[i].Name = l.Name
+			}
+		}
+	}
 }
 
 // slicedService returns the desired target Service of projection endpointSlice. It has no selector:
@@ -167,7 +187,9 @@ func (l Layout) endpointSlice(
 		AddressType: family,
 		Endpoints:   endpoints,
 	}
-	for _, p := range servicePorts(b, func(p v1alpha1.BoundPort) int32 { return p.TargetPort }) {
+	ports := servicePorts(b, func(p v1alpha1.BoundPort) int32 { return p.TargetPort })
+	keepPortNames(ports, target.Spec.Ports)
+	for _, p := range ports {
 		s.Ports = append(s.Ports, discoveryv1.EndpointPort{Name: ptr.To(p.Name), Protocol: ptr.To(p.Protocol),
 			Port: ptr.To(p.TargetPort.IntVal), AppProtocol: p.AppProtocol})
 	}

@@ -86,6 +86,7 @@ func (w *serviceWriter) create(ctx context.Context, desired *corev1.Service) (*c
 // repair updates a Service of ours if it differs. One that cannot be updated, because it was made
 // headless, is deleted; the deletion event re-creates it.
 func (w *serviceWriter) repair(ctx context.Context, live, desired *corev1.Service) (*corev1.Service, *status.Problem) {
+	keepPortNames(desired.Spec.Ports, live.Spec.Ports)
 	next, different := owned.RepairedService(live, desired)
 	if !different {
 		return live, nil

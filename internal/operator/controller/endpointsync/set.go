@@ -242,7 +242,8 @@ func (s *Set) put(e *entry, c *Change) {
 	if e.admitted {
 		delete(s.deletedPorts[host], e.url.Port)
 	}
-	changed := old == nil || old.admitted != e.admitted || old.endpoint.ProjectionID != e.endpoint.ProjectionID
+	changed := old == nil || old.admitted != e.admitted || old.endpoint.ProjectionID != e.endpoint.ProjectionID ||
+		old.endpoint.HTTP2() != e.endpoint.HTTP2()
 	if changed {
 		c.Hostnames = append(c.Hostnames, host)
 	}

@@ -102,7 +102,7 @@ func New(o Options) *Reconciler {
 		targets: &targetNamespaces{o.Target, o.Client, own.Namespace},
 		status: &statusWriter{client: o.Client, layout: o.Layout, account: o.Account, forwarders: o.Forwarders,
 			recorder: o.Recorder, clock: o.Clock, throttle: newWriteThrottle()}}
-	writer := &owned.Writer{Client: o.Client, Live: o.Live, Installation: own}
+	writer := &owned.Writer{Client: o.Client, Live: o.Live, Installation: own, Clock: o.Clock}
 	r.services = &serviceWriter{client: o.Client, live: o.Live, targets: o.Target.Services, own: own,
 		anchors: o.Layout.Anchors, owned: writer, takeover: newNameTakeover(o.TakeoverDelay), clock: o.Clock,
 		requests: r.requests}

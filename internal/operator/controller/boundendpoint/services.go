@@ -48,7 +48,7 @@ func (w *serviceWriter) ensure(
 	ctx context.Context, b *v1alpha1.BoundEndpoint, desired *corev1.Service,
 ) (*corev1.Service, *status.Problem) {
 	key := client.ObjectKeyFromObject(desired)
-	live := &corev1.Service{}
+	live, isNew := &corev1.Service{}, false
 	err := w.service(ctx, key, live)
 	if apierrors.IsNotFound(err) {
 		if wait := w.takeover.remaining(key, b, w.clock.Now()); wait > 0 {
@@ -56,12 +56,12 @@ func (w *serviceWriter) ensure(
 				Message: fmt.Sprintf("Service %s of another owner was deleted; it is made here if the name stays free",
 					key), ConflictingService: key.String()}
 		}
-		live, err = w.create(ctx, desired)
+		live, isNew, err = w.create(ctx, desired)
 	}
 	if err != nil {
 		return nil, problemFromError(fmt.Errorf("creating Service %s: %w", key, err))
 	}
-	if !w.isOurs(live, b) {
+	if !isNew && !w.isOurs(live, b) {
 		w.takeover.markTaken(key)
 		return nil, &status.Problem{Reason: v1alpha1.ReasonConflict, ConflictingService: key.String(),
 			Message: fmt.Sprintf("Service %s is not changed: it belongs to %s", key, w.describeOwner(live))}
@@ -74,23 +74,21 @@ func (w *serviceWriter) ensure(
 }
 
 // create creates the Service, or returns the one that already has its name.
-func (w *serviceWriter) create(ctx context.Context, desired *corev1.Service) (*corev1.Service, error) {
-	s, isNew, err := w.owned.CreateService(ctx, desired)
+func (w *serviceWriter) create(
+	ctx context.Context, desired *corev1.Service,
+) (s *corev1.Service, isNew bool, err error) {
+	s, isNew, err = w.owned.CreateService(ctx, desired)
 	if isNew {
 		w.created.Store(client.ObjectKeyFromObject(s), true)
 		log.FromContext(ctx).Info("Created Service", "service", client.ObjectKeyFromObject(s))
 	}
-	return s, err
+	return s, isNew, err
 }
 
 // repair updates a Service of ours if it differs. One that cannot be updated, because it was made
 // headless, is deleted; the deletion event re-creates it.
 func (w *serviceWriter) repair(ctx context.Context, live, desired *corev1.Service) (*corev1.Service, *status.Problem) {
 	keepPortNames(desired.Spec.Ports, live.Spec.Ports)
-	next, different := owned.RepairedService(live, desired)
-	if !different {
-		return live, nil
-	}
 	key := client.ObjectKeyFromObject(live)
 	if headless(live) && desired.Spec.Type == corev1.ServiceTypeClusterIP {
 		if err := w.remove(ctx, live); err != nil {
@@ -98,17 +96,12 @@ func (w *serviceWriter) repair(ctx context.Context, live, desired *corev1.Servic
 		}
 		return nil, owned.ProblemOf(owned.ErrRepeat)
 	}
-	if err := w.owned.UpdateService(ctx, live, next); err != nil {
+	next, repaired, err := w.owned.RepairService(ctx, live, desired)
+	if err != nil {
 		return nil, problemFromError(fmt.Errorf("repairing Service %s: %w", key, err))
 	}
-	if p := next.Spec.InternalTrafficPolicy; p != nil && *p == corev1.ServiceInternalTrafficPolicyLocal {
-		return nil, &status.Problem{Reason: v1alpha1.ReasonAdmissionDenied, RetryAfter: owned.RefusalRetry,
-			Message: fmt.Sprintf("admission makes Service %s internalTrafficPolicy: Local, so that only pods on the "+
-				"forwarders' nodes can call it; exempt it", key)}
-	}
-	log.FromContext(ctx).Info("Repaired Service", "service", key)
-	if live.Spec.ClusterIP == "" && next.Spec.ClusterIP != "" {
-		return w.repair(ctx, next, desired) // the second family's address
+	if repaired {
+		log.FromContext(ctx).Info("Repaired Service", "service", key)
 	}
 	return next, nil
 }

@@ -30,6 +30,8 @@ type Layout struct {
 	installation.ForwarderPods
 	// Anchors are the names of the roles and bindings that own Services.
 	Anchors []string
+	// Metadata is added to the Services.
+	Metadata installation.ServiceMetadata
 }
 
 // upstreamName returns the name of the upstream Service: the projection id, or a name made of its
@@ -111,6 +113,7 @@ func (l Layout) newService(
 		Annotations:     map[string]string{installation.AnnotationHostname: b.Name},
 		OwnerReferences: owners,
 	}}
+	l.Metadata.Add(s, namespace != l.Installation.Namespace)
 	l.Installation.Mark(s)
 	return s
 }

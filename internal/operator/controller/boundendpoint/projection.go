@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -126,6 +127,15 @@ func (p *projector) ensureEndpointSlices(
 		state.services = append(state.services, serviceRef(s))
 	}
 	return p.removeOthers(ctx, b, state, nil, append(stay, target)...)
+}
+
+// removeSlices deletes the slices of a hostname without an object: those that a backup restored have
+// no owner.
+func (p *projector) removeSlices(ctx context.Context, hostname string) *status.Problem {
+	b := &v1alpha1.BoundEndpoint{}
+	b.Name = hostname
+	b.Spec.Service, b.Spec.Namespace, _ = strings.Cut(hostname, ".")
+	return p.slices.remove(ctx, b, &corev1.Service{})
 }
 
 // ensureTarget makes the target Service, or returns what prevents it.

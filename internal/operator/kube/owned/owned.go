@@ -95,7 +95,7 @@ func (w *Writer) writeService(s *corev1.Service, write func() error) (err error)
 }
 
 // CreateService creates the Service and returns it, or the one that already has its name. A new one
-// has the first of the addresses that are desired: repairedService adds the second.
+// has the first of the addresses that are desired: RepairedService adds the second.
 func (w *Writer) CreateService(
 	ctx context.Context, desired *corev1.Service,
 ) (s *corev1.Service, isNew bool, err error) {
@@ -117,7 +117,7 @@ func (w *Writer) CreateService(
 func (w *Writer) RepairService(
 	ctx context.Context, live, desired *corev1.Service,
 ) (s *corev1.Service, repaired bool, err error) {
-	next, different := repairedService(live, desired)
+	next, different := RepairedService(live, desired)
 	if !different {
 		w.changes.Delete(describe(live))
 		return live, false, nil
@@ -138,7 +138,7 @@ func (w *Writer) RepairService(
 		return s, true, err
 	}
 	repaired, err = w.update(ctx, live, desired, next,
-		func() (client.Object, bool) { return repairedService(next, desired) }, write)
+		func() (client.Object, bool) { return RepairedService(next, desired) }, write)
 	return next, repaired, err
 }
 
@@ -255,10 +255,10 @@ func Reason(err error) string {
 	return ""
 }
 
-// repairedService returns live with the desired content, and whether that is a change. The spec is
+// RepairedService returns live with the desired content, and whether that is a change. The spec is
 // replaced except for the addresses that the cluster assigned; other labels and annotations stay. Of
 // two desired addresses a Service without one gets the first, and one that has that the second.
-func repairedService(live, desired *corev1.Service) (*corev1.Service, bool) {
+func RepairedService(live, desired *corev1.Service) (*corev1.Service, bool) {
 	next := live.DeepCopy()
 	mergeMetadata(next, desired)
 	next.Spec = *desired.Spec.DeepCopy()
@@ -309,8 +309,9 @@ func repairedSlice(live, desired *discoveryv1.EndpointSlice) (*discoveryv1.Endpo
 }
 
 // mergeMetadata sets the owners, labels and annotations of desired in o. Other labels and
-// annotations stay.
+// annotations stay, but for those that an earlier desired object added.
 func mergeMetadata(o, desired metav1.Object) {
+	installation.RemoveAdded(o)
 	merge := func(theirs, ours map[string]string) map[string]string {
 		all := map[string]string{}
 		maps.Copy(all, theirs)

@@ -73,7 +73,9 @@ func (r *Reconciler) updateDerived(ctx context.Context, live, desired *corev1.Se
 	if err != nil {
 		return problemOf(fmt.Errorf("updating Service %s: %w", client.ObjectKeyFromObject(live), err))
 	}
-	next.DeepCopyInto(live)
+	if next != live { // a copy of an object into itself loses its maps
+		next.DeepCopyInto(live)
+	}
 	return nil
 }
 

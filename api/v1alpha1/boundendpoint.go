@@ -83,6 +83,9 @@ type BoundEndpointSpec struct {
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=100
 	Ports []BoundPort `json:"ports"`
+	// ServiceLabels are labels of the Services that endpoints ask for and binding.services admits.
+	// +optional
+	ServiceLabels map[string]string `json:"serviceLabels,omitempty"`
 	// State is Bound, or Released once the Services must be deleted.
 	// +kubebuilder:default=Bound
 	State BoundEndpointState `json:"state,omitempty"`

@@ -46,6 +46,8 @@ func newManager(getenv func(string) string, errOut io.Writer) *cobra.Command {
 }
 
 func serviceFlags(f *pflag.FlagSet, o *operator.ProjectionOptions) {
+	f.StringSliceVar((*[]string)(&o.EndpointLabels), "endpoint-labels", nil,
+		"`KEYS` of labels that endpoints may ask for on their Services, such as team,example.com/*; default none")
 	f.StringArrayVar(&o.ServiceLabels, "service-label", nil,
 		"`KEY=VALUE` of a label that Services get beside those of the operator; may be repeated")
 	f.StringArrayVar(&o.ServiceAnnotations, "service-annotation", nil,

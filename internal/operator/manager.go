@@ -202,7 +202,7 @@ func newSet(o settings) (*endpointsync.Set, *projectionlatency.Tracker) {
 	latency := projectionlatency.New(clock.RealClock{})
 	return endpointsync.NewSet(endpointsync.SetOptions{Selector: o.selector, Clusterset: o.Clusterset,
 		RemovalDelay: o.RemovalDelay, AcceptAccount: o.AcceptAccount, Clock: clock.RealClock{},
-		Latency: latency}), latency
+		Labels: o.EndpointLabels, Latency: latency}), latency
 }
 
 // registerMetrics registers the metrics of set and feed, and calls each with the process's registry.

@@ -50,6 +50,7 @@ type ProjectionOptions struct {
 	TakeoverDelay time.Duration
 	// ServiceLabels and ServiceAnnotations, KEY=VALUE each, are added to Services.
 	ServiceLabels, ServiceAnnotations []string
+	EndpointLabels                    installation.LabelKeys // EndpointLabels may be asked for by endpoints.
 }
 
 // ImportOptions say whether Services of other clusters are imported.
@@ -118,6 +119,7 @@ func (o *ManagerOptions) parse() (settings, error) {
 		c.Reject("--takeover-delay", o.TakeoverDelay.String(), "give a duration from 0s to 24h")
 	}
 	s.namespaces = o.Options.Parse(o.Namespace, &c)
+	o.EndpointLabels.Check(&c)
 	s.metadata = installation.ParseServiceMetadata(o.ServiceLabels, o.ServiceAnnotations, &c)
 	o.Process.Check(&c)
 	s.ports, err = endpointsync.ParsePortRange("--port-range", o.PortRange)

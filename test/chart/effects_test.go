@@ -54,6 +54,7 @@ func effects() []effect {
 		{"binding.takeoverDelay", "5m", nil},
 		{"binding.services.labels", map[string]any{"team": "web"}, nil},
 		{"binding.services.annotations", map[string]any{"example.com/owner": "a, \"b\""}, nil},
+		{"binding.services.endpointLabels", []any{"team", "example.com/*"}, nil},
 		{"binding.namespaces.allow", []any{"team-a", "team-b"}, nil},
 		{"binding.namespaces.deny", []any{"kube-*", "default"}, nil},
 		{"binding.namespaces.selector", "fairlead=yes,team in (a,b)", nil},

@@ -176,7 +176,7 @@ const EndpointsHelp = `  endpoints:
       upstream: 9000
 
 Further fields of an endpoint: binding, description, metadata, upstream_protocol, upstream_ca_file,
-host_header, pooling_enabled, replace_pool_policy; of a tunnel: metadata, upstream_protocol,
+host_header, service_labels, pooling_enabled, replace_pool_policy; of a tunnel: metadata, upstream_protocol,
 upstream_ca_file. With pooling_enabled the service does not get the name: it tells the members of a
 pool apart by their machines.`
 
@@ -187,7 +187,7 @@ func fieldNames(tunnel bool) []string {
 	}
 	return []string{
 		"name", "url", "upstream", "upstream_protocol", "upstream_ca_file", "binding", "description", "metadata",
-		"host_header", "pooling_enabled", "traffic_policy", "traffic_policy_file", "replace_pool_policy",
+		"host_header", "service_labels", "pooling_enabled", "traffic_policy", "traffic_policy_file", "replace_pool_policy",
 	}
 }
 
@@ -215,7 +215,7 @@ func (e *EndpointSpec) parseField(field string, n *yaml.Node) {
 		*map[string]*string{
 			"url": &e.URLText, "binding": &e.Binding, "description": &e.Description,
 			"metadata": &e.Metadata, "upstream": &e.Target, "upstream_protocol": &e.Upstream.Protocol,
-			"upstream_ca_file": &e.UpstreamCAFile, "host_header": &e.HostMode,
+			"upstream_ca_file": &e.UpstreamCAFile, "host_header": &e.HostMode, "service_labels": &e.ServiceLabels,
 		}[field] = scalarText(n)
 		if field == "upstream_ca_file" && e.UpstreamCAFile != "" {
 			e.UpstreamCAFile = e.file.resolvePath(e.UpstreamCAFile)

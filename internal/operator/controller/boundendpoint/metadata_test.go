@@ -49,6 +49,23 @@ var _ = Describe("Reconciler: labels and annotations", func() {
 		Expect(h.counter.takeWrites()).To(BeEmpty())
 	})
 
+	It("of endpoints come and go with the object; the installation's go before them", func(ctx SpecContext) {
+		h := newHarness(ctx)
+		h.metadata = installation.ServiceMetadata{Labels: map[string]string{"team": "web"}}
+		h.restart()
+		b := h.object(ctx, "api", h.Target)
+		h.update(ctx, b, func(s *v1alpha1.BoundEndpointSpec) {
+			s.ServiceLabels = map[string]string{"team": "mine", "tier": "api"}
+		})
+		h.reconcile(ctx, b)
+		for _, s := range []*corev1.Service{h.target(ctx, b), h.upstream(ctx, b)} {
+			Expect(s.Labels).To(And(HaveKeyWithValue("team", "web"), HaveKeyWithValue("tier", "api")))
+		}
+		h.update(ctx, b, func(s *v1alpha1.BoundEndpointSpec) { s.ServiceLabels = nil })
+		h.reconcile(ctx, b)
+		Expect(h.target(ctx, b).Labels).To(And(HaveKeyWithValue("team", "web"), Not(HaveKey("tier"))))
+	})
+
 	It("of others are kept when a Service is made again, because it was made headless", func(ctx SpecContext) {
 		h := newHarness(ctx)
 		h.projection, h.addresses.addresses = v1alpha1.ProjectionEndpointSlice, twoForwarders()

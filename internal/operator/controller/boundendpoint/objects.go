@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -113,7 +114,12 @@ func (l Layout) newService(
 		Annotations:     map[string]string{installation.AnnotationHostname: b.Name},
 		OwnerReferences: owners,
 	}}
-	l.Metadata.Add(s, namespace != l.Installation.Namespace)
+	added := installation.ServiceMetadata{Labels: maps.Clone(b.Spec.ServiceLabels), Annotations: l.Metadata.Annotations}
+	if added.Labels == nil {
+		added.Labels = map[string]string{}
+	}
+	maps.Copy(added.Labels, l.Metadata.Labels)
+	added.Add(s, namespace != l.Installation.Namespace)
 	l.Installation.Mark(s)
 	return s
 }

@@ -31,6 +31,8 @@ type Desired struct {
 	Ports map[int32]string
 	// HTTP2 are the ports whose endpoints all have an upstream that speaks HTTP/2.
 	HTTP2 map[int32]bool
+	// ServiceLabels are the labels that endpoints ask for and the installation admits.
+	ServiceLabels map[string]string
 	// ProjectionID from the API, or "".
 	ProjectionID string
 	// OldestID is the id of the oldest endpoint.
@@ -73,6 +75,7 @@ func (s *Set) Desired(hostname string) Desired {
 			continue
 		}
 		d.add(e)
+		s.addLabels(&d, e)
 	}
 	slices.SortFunc(d.Endpoints, func(a, b v1alpha1.EndpointRef) int { return cmp.Compare(a.ID, b.ID) })
 	return d
@@ -103,6 +106,23 @@ func (d *Desired) add(e *entry) {
 	}
 	if d.ProjectionID == "" {
 		d.ProjectionID = e.endpoint.ProjectionID
+	}
+}
+
+// addLabels adds the admitted labels that an endpoint asks for; those of older ones stay.
+func (s *Set) addLabels(d *Desired, e *entry) {
+	labels, err := account.ParseServiceLabels(e.endpoint.ServiceLabels)
+	if err != nil || d.OldestID == "" {
+		return
+	}
+	for key, value := range labels {
+		if _, older := d.ServiceLabels[key]; older || !s.labels.Admits(key) {
+			continue
+		}
+		if d.ServiceLabels == nil {
+			d.ServiceLabels = map[string]string{}
+		}
+		d.ServiceLabels[key] = value
 	}
 }
 
@@ -207,6 +227,9 @@ func (p planner) plan(current *v1alpha1.BoundEndpointSpec) (next *v1alpha1.Bound
 	}
 	slices.SortFunc(next.Ports, func(a, b v1alpha1.BoundPort) int { return cmp.Compare(a.Port, b.Port) })
 	next.Endpoints = p.withHeldEndpoints(current.Endpoints)
+	if next.ServiceLabels = p.desired.ServiceLabels; len(p.desired.Endpoints) == 0 {
+		next.ServiceLabels = current.ServiceLabels // as the ports stay
+	}
 	next.State, next.RemoveAfter = summarize(next.Ports)
 	return next, exhausted
 }

@@ -53,6 +53,28 @@ func reserved(key string) bool {
 		key == "service.kubernetes.io/headless" || key == "service.kubernetes.io/service-proxy-name"
 }
 
+// LabelKeys are the keys of labels that endpoints may ask for on their Services: names, and
+// beginnings with a * at the end.
+type LabelKeys []string
+
+// Check checks the flag.
+func (k LabelKeys) Check(c *options.Checker) {
+	for _, key := range k {
+		if len(validation.IsQualifiedName(strings.Replace(key, "*", "x", 1))) > 0 ||
+			strings.Contains(strings.TrimSuffix(key, "*"), "*") {
+			c.Reject("--endpoint-labels", key, "give the key of a label, or a beginning such as example.com/*")
+		}
+	}
+}
+
+// Admits reports whether endpoints may ask for a label.
+func (k LabelKeys) Admits(key string) bool {
+	return !reserved(key) && slices.ContainsFunc(k, func(pattern string) bool {
+		beginning, open := strings.CutSuffix(pattern, "*")
+		return pattern == key || open && strings.HasPrefix(key, beginning)
+	})
+}
+
 // Add adds the labels, and where it is a Service that pods name the annotations, and records them.
 func (m ServiceMetadata) Add(o metav1.Object, target bool) {
 	var added []string

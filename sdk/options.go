@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agent"
 	"github.com/fairlead-dev/fairlead/internal/trust"
 )
@@ -142,6 +143,14 @@ func WithDescription(text string) Option {
 // WithMetadata sets a text for programs, at most 4096 bytes.
 func WithMetadata(text string) Option {
 	return endpointOption(func(o *endpointOptions) { o.endpoint.Metadata = text })
+}
+
+// WithServiceLabels sets Kubernetes labels for the endpoint's Services, in clusters whose owners
+// admit the keys (binding.services.endpointLabels of the operator's chart).
+func WithServiceLabels(labels map[string]string) Option {
+	return endpointOption(func(o *endpointOptions) {
+		o.endpoint.ServiceLabels = account.FormatServiceLabels(labels)
+	})
 }
 
 // WithTrafficPolicy sets the traffic policy, in YAML or JSON, at most 64 KiB

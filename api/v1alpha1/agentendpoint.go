@@ -54,6 +54,10 @@ type AgentEndpointSpec struct {
 	// +kubebuilder:validation:MaxLength=4096
 	// +optional
 	Metadata string `json:"metadata,omitempty"`
+	// ServiceLabels are labels for the endpoint's Services, in clusters whose owners admit the keys.
+	// +kubebuilder:validation:MaxProperties=16
+	// +optional
+	ServiceLabels map[string]string `json:"serviceLabels,omitempty"`
 }
 
 // Upstream is a Service, with the port that connections go to.

@@ -40,6 +40,9 @@ const (
 // Valid reports whether it is one of the above.
 func (p Projection) Valid() bool { return p == ProjectionExternalName || p == ProjectionEndpointSlice }
 
+// AppProtocolH2C is the application protocol of a port that takes HTTP/2 in cleartext at once.
+const AppProtocolH2C = "kubernetes.io/h2c"
+
 // LabelProjection is the label of a namespace whose value, a Projection, replaces the
 // installation's there.
 const LabelProjection = "bindings.fairlead.dev/projection"
@@ -80,6 +83,9 @@ type BoundEndpointSpec struct {
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=100
 	Ports []BoundPort `json:"ports"`
+	// ServiceLabels are labels of the Services that endpoints ask for and binding.services admits.
+	// +optional
+	ServiceLabels map[string]string `json:"serviceLabels,omitempty"`
 	// State is Bound, or Released once the Services must be deleted.
 	// +kubebuilder:default=Bound
 	State BoundEndpointState `json:"state,omitempty"`
@@ -115,6 +121,11 @@ type BoundPort struct {
 	// Scheme of the URL.
 	// +kubebuilder:validation:Enum=http;tcp
 	Scheme string `json:"scheme"`
+	// AppProtocol of the Services' port where it is not the scheme: the upstreams of all the port's
+	// endpoints speak HTTP/2.
+	// +kubebuilder:validation:Enum=kubernetes.io/h2c
+	// +optional
+	AppProtocol string `json:"appProtocol,omitempty"`
 	// TargetPort is the port on which the forwarders listen: unique in the operator's namespace.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535

@@ -62,6 +62,7 @@ const (
 	ReasonQuotaExceeded         = "QuotaExceeded"
 	ReasonClusterIPExhausted    = "ClusterIPExhausted"
 	ReasonAdmissionDenied       = "AdmissionDenied"
+	ReasonAdmissionChanged      = "AdmissionChanged"
 	ReasonAnchorMissing         = "AnchorMissing"
 	ReasonServiceTerminating    = "ServiceTerminating"
 	ReasonAPIError              = "APIError"

@@ -40,8 +40,18 @@ func newManager(getenv func(string) string, errOut io.Writer) *cobra.Command {
 		},
 	}
 	managerFlags(cmd.Flags(), &o)
+	serviceFlags(cmd.Flags(), &o.ProjectionOptions)
 	accessFlags(cmd.Flags(), &o)
 	return cmd
+}
+
+func serviceFlags(f *pflag.FlagSet, o *operator.ProjectionOptions) {
+	f.StringSliceVar((*[]string)(&o.EndpointLabels), "endpoint-labels", nil,
+		"`KEYS` of labels that endpoints may ask for on their Services, such as team,example.com/*; default none")
+	f.StringArrayVar(&o.ServiceLabels, "service-label", nil,
+		"`KEY=VALUE` of a label that Services get beside those of the operator; may be repeated")
+	f.StringArrayVar(&o.ServiceAnnotations, "service-annotation", nil,
+		"`KEY=VALUE` of an annotation that the Services which pods name get; may be repeated")
 }
 
 func managerFlags(f *pflag.FlagSet, o *operator.ManagerOptions) {

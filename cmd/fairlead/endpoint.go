@@ -133,6 +133,8 @@ func (e *endpointCommand) addEndpointFlags(cmd *cobra.Command) {
 	flags.StringVar(&s.Description, "description", "",
 		fmt.Sprintf("`TEXT` for people, at most %d bytes", account.MaxDescription))
 	addMetadata(cmd, &s.Metadata)
+	flags.StringVar(&s.ServiceLabels, "service-labels", "",
+		"`KEY=VALUE,KEY=VALUE` of labels for the endpoint's Services, in clusters whose owners admit the keys")
 	flags.BoolVar(&s.PoolingEnabled, "pooling-enabled", false,
 		"share the URL with every other agent that is started with this flag: each new call goes to the agent that "+
 			"serves the fewest. Members of such a pool are told apart by --name, or by an id that each agent keeps "+
@@ -243,6 +245,9 @@ func validateSpec(s *agentconfig.EndpointSpec) (agent.Endpoint, fieldErrors) {
 	broken.checkText("name", s.Name, account.MaxName)
 	broken.checkText("description", s.Description, account.MaxDescription)
 	broken.checkText("metadata", s.Metadata, account.MaxMetadata)
+	if _, err := account.ParseServiceLabels(s.ServiceLabels); err != nil {
+		broken.add("service_labels", s.ServiceLabels, err.Error())
+	}
 	broken.checkText("traffic_policy", s.TrafficPolicy, account.MaxTrafficPolicy)
 	if s.ReplacePoolPolicy && !s.PoolingEnabled {
 		broken.add("replace_pool_policy", "true",

@@ -32,7 +32,8 @@ func configFile(t *testing.T, svc *service, text string) string {
 }
 
 const threeEntries = `endpoints:
-  - {name: web, url: "http://web.demo", upstream: 8080, host_header: rewrite, traffic_policy: "{}", description: d}
+  - {name: web, url: "http://web.demo", upstream: 8080, host_header: rewrite, traffic_policy: "{}", description: d,
+     service_labels: "team=web"}
   - {name: pool, url: "tcp://pool.demo:1", upstream: 5432, pooling_enabled: true, replace_pool_policy: true}
 tunnels:
   - {name: api, labels: {app: api, site: a}, upstream: "https://localhost:9", metadata: m}
@@ -42,7 +43,7 @@ func TestStart_BindsSelectedEntries(t *testing.T) {
 	t.Parallel()
 	web := tunnel.Bind{URL: "http://web.demo", Binding: "kubernetes", Name: "web", Description: "d",
 		UpstreamURL: "http://localhost:8080", UpstreamProtocol: "http1",
-		HostMode: "rewrite", TrafficPolicy: "{}"}
+		HostMode: "rewrite", ServiceLabels: "team=web", TrafficPolicy: "{}"}
 	pool := tunnel.Bind{URL: "tcp://pool.demo:1", Binding: "kubernetes", UpstreamURL: "tcp://localhost:5432",
 		PoolingEnabled: true, ReplacePoolPolicy: true}
 	api := tunnel.Bind{Labels: map[string]string{"app": "api", "site": "a"}, Metadata: "m",

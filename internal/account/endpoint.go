@@ -94,9 +94,14 @@ type EndpointSettings struct {
 	PoolingEnabled   bool   `json:"pooling_enabled"` // share the URL with others that do
 	UpstreamURL      string `json:"upstream_url"`
 	UpstreamProtocol string `json:"upstream_protocol"` // "http1", "http2" or "" for tcp
+	// ServiceLabels are labels for the Services of clusters that admit them: KEY=VALUE,KEY=VALUE.
+	ServiceLabels string `json:"service_labels"`
 	// HostMode is what the edge does with Host: HostPassthrough, HostRewrite or a literal value.
 	HostMode string `json:"-"`
 }
+
+// HTTP2 reports whether the upstream speaks HTTP/2.
+func (s *EndpointSettings) HTTP2() bool { return s.UpstreamProtocol == "http2" }
 
 // validate adds the broken rules of every field by itself.
 func (s *EndpointSettings) validate(r *rules) {
@@ -104,6 +109,9 @@ func (s *EndpointSettings) validate(r *rules) {
 	r.text("description", s.Description, MaxDescription)
 	r.text("metadata", s.Metadata, MaxMetadata)
 	r.text("upstream_url", s.UpstreamURL, MaxUpstreamURL)
+	if _, err := ParseServiceLabels(s.ServiceLabels); err != nil {
+		r.add("service_labels", s.ServiceLabels, err.Error())
+	}
 	r.text("host_mode", s.HostMode, MaxHostMode)
 	if !slices.Contains([]string{"", "http1", "http2"}, s.UpstreamProtocol) {
 		r.add("upstream_protocol", s.UpstreamProtocol, "must be http1, http2 or empty")

@@ -24,6 +24,8 @@ type Endpoint struct {
 	Name        string
 	Description string
 	Metadata    string
+	// ServiceLabels are labels for the Services of clusters that admit them: KEY=VALUE,KEY=VALUE.
+	ServiceLabels string
 	// account.HostPassthrough, account.HostRewrite, or a host with an optional port; "" =
 	// passthrough
 	HostMode          string
@@ -107,7 +109,7 @@ func (e *Endpoint) info() EndpointInfo {
 func (e *Endpoint) bindMessage() tunnel.Bind {
 	b := tunnel.Bind{Labels: e.Labels, Binding: e.Binding, Name: e.Name, Description: e.Description,
 		Metadata: e.Metadata, UpstreamURL: e.upstreamURL(), UpstreamProtocol: e.Upstream.Protocol,
-		HostMode: e.HostMode, PoolingEnabled: e.PoolingEnabled, TrafficPolicy: e.TrafficPolicy,
+		ServiceLabels: e.ServiceLabels, HostMode: e.HostMode, PoolingEnabled: e.PoolingEnabled, TrafficPolicy: e.TrafficPolicy,
 		ReplacePoolPolicy: e.ReplacePoolPolicy, Owner: e.Owner}
 	if len(e.Labels) == 0 {
 		b.URL = e.URL.String()

@@ -156,7 +156,7 @@ func addRunnables(
 		Forwarders: forwarders, Addresses: addresses, NetworkPolicies: access.policies, Approvals: sync.Approvals,
 		Latency: latency, Recorder: recorder, Clock: clock.RealClock{},
 		Layout: boundendpoint.Layout{Installation: own, ClusterDomain: o.domain, ForwarderPods: o.ForwarderPods,
-			Anchors: []string{o.Roles.ClusterRole, o.Roles.Role}},
+			Anchors: []string{o.Roles.ClusterRole, o.Roles.Role}, Metadata: o.metadata},
 		Target: boundendpoint.TargetOptions{Namespaces: o.namespaces, Services: targets, Role: o.Roles.Rights,
 			Uninstall: uninstall, Projection: o.Projection, WithoutSlices: o.ForwarderService == ""},
 		TakeoverDelay: o.TakeoverDelay, OrphanDelay: orphanDelay,
@@ -202,7 +202,7 @@ func newSet(o settings) (*endpointsync.Set, *projectionlatency.Tracker) {
 	latency := projectionlatency.New(clock.RealClock{})
 	return endpointsync.NewSet(endpointsync.SetOptions{Selector: o.selector, Clusterset: o.Clusterset,
 		RemovalDelay: o.RemovalDelay, AcceptAccount: o.AcceptAccount, Clock: clock.RealClock{},
-		Latency: latency}), latency
+		Labels: o.EndpointLabels, Latency: latency}), latency
 }
 
 // registerMetrics registers the metrics of set and feed, and calls each with the process's registry.

@@ -48,6 +48,9 @@ type ProjectionOptions struct {
 	RemovalDelay  time.Duration
 	AcceptAccount string // AcceptAccount is the id of the account or store that may replace the recorded one.
 	TakeoverDelay time.Duration
+	// ServiceLabels and ServiceAnnotations, KEY=VALUE each, are added to Services.
+	ServiceLabels, ServiceAnnotations []string
+	EndpointLabels                    installation.LabelKeys // EndpointLabels may be asked for by endpoints.
 }
 
 // ImportOptions say whether Services of other clusters are imported.
@@ -76,6 +79,7 @@ type settings struct {
 	ports      endpointsync.PortRange
 	domain     string
 	namespaces namespaces.Policy
+	metadata   installation.ServiceMetadata
 }
 
 // Validate checks every option and returns all errors as one *account.Error.
@@ -115,6 +119,8 @@ func (o *ManagerOptions) parse() (settings, error) {
 		c.Reject("--takeover-delay", o.TakeoverDelay.String(), "give a duration from 0s to 24h")
 	}
 	s.namespaces = o.Options.Parse(o.Namespace, &c)
+	o.EndpointLabels.Check(&c)
+	s.metadata = installation.ParseServiceMetadata(o.ServiceLabels, o.ServiceAnnotations, &c)
 	o.Process.Check(&c)
 	s.ports, err = endpointsync.ParsePortRange("--port-range", o.PortRange)
 	c.AddError(err)

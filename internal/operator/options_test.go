@@ -87,6 +87,14 @@ func invalidManagerOptions(t *testing.T) []invalidManagerOption {
 		{"--cluster-name", "", "253", func(o *ManagerOptions) { o.ClusterName = strings.Repeat("x", 254) }},
 		{"--accept-account", "ac 2", "AccountChanged", func(o *ManagerOptions) { o.AcceptAccount = "ac 2" }},
 		{"--removal-delay", "-1s", "0s to 24h", func(o *ManagerOptions) { o.RemovalDelay = -time.Second }},
+		{"--service-label", "team", "KEY=VALUE of a label", func(o *ManagerOptions) { o.ServiceLabels = []string{"team"} }},
+		{"--service-label", "a=b c", "63 letters", func(o *ManagerOptions) { o.ServiceLabels = []string{"a=b c"} }},
+		{"--service-label", "app.kubernetes.io/managed-by=x", "another key", func(o *ManagerOptions) {
+			o.ServiceLabels = []string{"app.kubernetes.io/managed-by=x"}
+		}},
+		{"--service-annotation", "bindings.fairlead.dev/place=a/b", "another key", func(o *ManagerOptions) {
+			o.ServiceAnnotations = []string{"bindings.fairlead.dev/place=a/b"}
+		}},
 		{"--takeover-delay", "-1s", "0s to 24h", func(o *ManagerOptions) { o.TakeoverDelay = -time.Second }},
 		{"--allow-namespaces", "kube-public", "deny has kube-*", func(o *ManagerOptions) {
 			o.AllowNamespaces, o.DenyNamespaces = []string{"kube-public"}, []string{"kube-*"}

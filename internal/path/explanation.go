@@ -77,9 +77,13 @@ var explanations = []Explanation{
 		"remove Services, or widen the cluster's service range"},
 	{boundEndpoint, "QuotaExceeded", "a ResourceQuota of the namespace is used up",
 		"raise the ResourceQuota that the message names"},
-	{boundEndpoint, "AdmissionDenied", "an admission webhook or policy refused the Service or EndpointSlice, or " +
-		"makes the Service `internalTrafficPolicy: Local`; the message holds its sentence",
-		"ask the owner of the admission policy that the message names"},
+	{boundEndpoint, "AdmissionDenied", "an admission webhook or policy refused the Service or EndpointSlice; the message " +
+		"holds its sentence", "ask the owner of the admission policy that the message names"},
+	{boundEndpoint, "AdmissionChanged", "an admission webhook or policy changes the fields of a Service or " +
+		"EndpointSlice that the message names, whenever the manager writes them; if only labels, annotations or " +
+		"owners are concerned, calls work and the condition stays True. Tried again after 1 min, then less and less " +
+		"often, and when the object changes",
+		"exempt objects with the label `app.kubernetes.io/managed-by=fairlead-operator` from the webhook or policy"},
 	{boundEndpoint, "NetworkPolicyFailed", "the NetworkPolicies of its ports could not be written, and its " +
 		"Services wait for them; the message holds the API server's sentence, or names a policy of another owner " +
 		"in their place", "see what the message says; delete or rename that policy"},

@@ -112,6 +112,8 @@ type Bind struct {
 	UpstreamURL      string            `json:"upstream_url,omitempty"`
 	UpstreamProtocol string            `json:"upstream_protocol,omitempty"`
 	HostMode         string            `json:"host_mode,omitempty"`
+	// ServiceLabels are KEY=VALUE,KEY=VALUE for the Services of clusters that admit them.
+	ServiceLabels string `json:"service_labels,omitempty"`
 	// ResumeSecret is the secret of this process's previous bind of the endpoint.
 	ResumeSecret   string `json:"resume_secret,omitempty"`
 	PoolingEnabled bool   `json:"pooling_enabled,omitempty"`

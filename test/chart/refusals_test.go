@@ -231,6 +231,8 @@ func TestRefusals_Pods(t *testing.T) {
 			`manager.priorityClassName "High Priority" is no name of a PriorityClass`},
 		"label taken": {set("forwarder.podLabels", text("app.kubernetes.io/name", "x")),
 			`forwarder.podLabels holds "app.kubernetes.io/name", which the chart sets itself`},
+		"Services' label taken": {set("binding.services.labels", text("app.kubernetes.io/managed-by", "x")),
+			`binding.services.labels holds "app.kubernetes.io/managed-by", which the chart sets itself`},
 		"label's value": {set("manager.podLabels", text("team", "a b")),
 			`manager.podLabels: "a b" is no value of the label "team"`},
 		"annotation taken": {set("forwarder.podAnnotations", text("checksum/ca", "x")),

@@ -16,6 +16,7 @@ What the schema cannot say in a sentence. Each message names the value and the r
 {{- include "fairlead-operator.validateLabels" (list . "metrics.podMonitor.labels" .Values.metrics.podMonitor.labels) -}}
 {{- include "fairlead-operator.validateLabels" (list . "metrics.prometheusRule.labels" .Values.metrics.prometheusRule.labels) -}}
 {{- include "fairlead-operator.validateLabels" (list . "metrics.dashboards.labels" .Values.metrics.dashboards.labels) -}}
+{{- include "fairlead-operator.validateLabels" (list . "binding.services.labels" .Values.binding.services.labels) -}}
 {{- include "fairlead-operator.validateMonitoring" . -}}
 {{- include "fairlead-operator.validateNamespaces" . -}}
 {{- include "fairlead-operator.validateExport" . -}}

@@ -178,9 +178,10 @@ const EndpointsHelp = `  endpoints:
       upstream: 9000
 
 Further fields of an endpoint: binding, description, metadata, upstream_protocol, upstream_ca_file,
-upstream_ca_sha256, upstream_server_name, proxy_protocol, host_header, pooling_enabled,
-replace_pool_policy; of a tunnel: metadata, and those that begin with upstream. With pooling_enabled
-the service does not get the name: it tells the members of a pool apart by their machines.`
+upstream_ca_sha256, upstream_server_name, proxy_protocol, host_header, service_labels,
+pooling_enabled, replace_pool_policy; of a tunnel: metadata, and those that begin with upstream. With
+pooling_enabled the service does not get the name: it tells the members of a pool apart by their
+machines.`
 
 // fieldNames returns the fields of an endpoint, or of a tunnel.
 func fieldNames(tunnel bool) []string {
@@ -190,7 +191,7 @@ func fieldNames(tunnel bool) []string {
 	}
 	return []string{
 		"name", "url", "upstream", "upstream_protocol", agent.FieldCAFile, agent.FieldCASHA256, agent.FieldServerName,
-		"binding", "description", "metadata", "host_header", agent.FieldProxyProtocol,
+		"binding", "description", "metadata", "host_header", agent.FieldProxyProtocol, "service_labels",
 		"pooling_enabled", "traffic_policy", "traffic_policy_file", "replace_pool_policy",
 	}
 }
@@ -221,7 +222,7 @@ func (e *EndpointSpec) parseField(field string, n *yaml.Node) {
 			"metadata": &e.Metadata, "upstream": &e.Target, "upstream_protocol": &e.Upstream.Protocol,
 			agent.FieldCAFile: &e.Trust.CAFile, agent.FieldCASHA256: &e.Trust.CASHA256,
 			agent.FieldServerName: &e.ServerName, "host_header": &e.HostMode,
-			agent.FieldProxyProtocol: &e.Upstream.ProxyProtocol,
+			agent.FieldProxyProtocol: &e.Upstream.ProxyProtocol, "service_labels": &e.ServiceLabels,
 		}[field] = scalarText(n)
 		if field == agent.FieldCAFile && e.Trust.CAFile != "" {
 			e.Trust.CAFile = e.file.resolvePath(e.Trust.CAFile)

@@ -49,6 +49,7 @@ type printer struct {
 // The marks and their colours.
 var marks = map[path.Status]struct{ sign, code string }{
 	path.OK: {"✓", "32"}, path.Broken: {"✗", "31"}, path.Unknown: {"?", "33"}, path.Skipped: {"-", "2"},
+	path.Warning: {"!", "33"},
 }
 
 func (p *printer) paint(status path.Status, text string) string {

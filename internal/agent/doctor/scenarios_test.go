@@ -75,6 +75,11 @@ func projectBySlices(f *fake) {
 func serviceScenarios() []scenario {
 	return []scenario{
 		{"projected by EndpointSlices", "", projectBySlices},
+		{"EndpointSlices before a load balancer of pods", "", func(f *fake) {
+			projectBySlices(f)
+			f.replace(askTarget, `"bindings.fairlead.dev/place"`,
+				`"alb.ingress.kubernetes.io/target-type": "ip", "bindings.fairlead.dev/place"`)
+		}},
 		{"EndpointSlices without forwarders", path.HopForwarders, func(f *fake) {
 			projectBySlices(f)
 			f.replace(askTargetSlices, "10.244.0.", "10.244.9.")

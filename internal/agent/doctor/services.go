@@ -86,7 +86,13 @@ func (sv *services) checkTarget(context.Context) path.Hop {
 			place).
 			With(evidence)
 	case sv.isSliced():
-		return path.OKf("%s is Fairlead's (%s)", place, m.Annotations[annotationInstallation]).With(evidence)
+		h := path.OKf("%s is Fairlead's (%s)", place, m.Annotations[annotationInstallation]).With(evidence)
+		if key := podsOnly(m.Annotations); key != "" {
+			h.Status = path.Warning
+			h.Detail += fmt.Sprintf("; the load balancer of its annotation %s finds no target in slices without pods", key)
+			h.Fix = "let it send to a gateway in the cluster, which routes to the Service; see docs/run/projection.md"
+		}
+		return h
 	case sv.target.service.Spec.Type != "ExternalName":
 		return path.Brokenf(sv.op.managerRemedy(), "Service %s is Fairlead's, but its type was changed to %s", place,
 			sv.target.service.Spec.Type).With(evidence)
@@ -97,6 +103,22 @@ func (sv *services) checkTarget(context.Context) path.Hop {
 			sv.target.service.Spec.ExternalName).With(evidence)
 	}
 	return path.OKf("%s is Fairlead's (%s)", place, m.Annotations[annotationInstallation]).With(evidence)
+}
+
+// podsOnly returns the annotation of a controller whose load balancer sends to pods alone, which it
+// finds by the target references of EndpointSlices: those of Fairlead have none. "" for no such
+// annotation. GKE gives cloud.google.com/neg to every Service; the status is of those with a group.
+func podsOnly(annotations map[string]string) string {
+	for _, a := range []struct{ key, value string }{
+		{"cloud.google.com/neg-status", ""}, {"cloud.google.com/neg", "exposed_ports"},
+		{"alb.ingress.kubernetes.io/target-type", "ip"},
+		{"service.beta.kubernetes.io/aws-load-balancer-nlb-target-type", "ip"},
+	} {
+		if value, ok := annotations[a.key]; ok && strings.Contains(value, a.value) {
+			return a.key
+		}
+	}
+	return ""
 }
 
 // noTarget explains why the target Service does not exist.

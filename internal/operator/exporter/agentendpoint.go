@@ -160,6 +160,7 @@ func (r *agentEndpoints) resolve(ctx context.Context, o *v1alpha1.AgentEndpoint)
 	found := resolution{endpoint: agent.Endpoint{
 		Key: keyOf(client.ObjectKeyFromObject(o)), Owner: ownerOf(o), URL: url, Binding: binding,
 		Name: account.ObjectName(o.Namespace, o.Name), Description: o.Spec.Description, Metadata: o.Spec.Metadata,
+		ServiceLabels:  account.FormatServiceLabels(o.Spec.ServiceLabels),
 		PoolingEnabled: o.Spec.PoolingEnabled, TrafficPolicy: text,
 		Dial: r.dial, Upstream: to,
 	}}

@@ -133,7 +133,7 @@ func bindRequest(t *session, b tunnel.Bind) (account.BindRequest, error) {
 	r.AccountID, r.Owner = t.accountID, owner
 	r.EndpointSettings = account.EndpointSettings{Name: b.Name, Description: b.Description, Metadata: b.Metadata,
 		PoolingEnabled: b.PoolingEnabled, UpstreamURL: b.UpstreamURL, UpstreamProtocol: b.UpstreamProtocol,
-		HostMode: cmp.Or(b.HostMode, account.HostPassthrough)}
+		ServiceLabels: b.ServiceLabels, HostMode: cmp.Or(b.HostMode, account.HostPassthrough)}
 	broken := account.FieldsOf(err)
 	for _, f := range account.FieldsOf(r.Validate()) {
 		if f.Field != "url" && (f.Field != "binding" || len(broken) == 0) { // reported by the parser already

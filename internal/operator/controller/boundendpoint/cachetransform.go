@@ -48,7 +48,7 @@ func (c *interner) boundEndpoint(b *v1alpha1.BoundEndpoint) *v1alpha1.BoundEndpo
 	c.metadata(&b.ObjectMeta)
 	intern(&b.APIVersion, &b.Kind, &b.Spec.Namespace, &b.Spec.Cluster, &b.Status.Forwarders)
 	for i := range b.Spec.Ports {
-		intern(&b.Spec.Ports[i].Scheme, (*string)(&b.Spec.Ports[i].State))
+		intern(&b.Spec.Ports[i].Scheme, &b.Spec.Ports[i].AppProtocol, (*string)(&b.Spec.Ports[i].State))
 	}
 	for i := range b.Status.Conditions {
 		k := &b.Status.Conditions[i]

@@ -4,9 +4,11 @@
 package boundendpoint
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -29,6 +31,8 @@ type Layout struct {
 	installation.ForwarderPods
 	// Anchors are the names of the roles and bindings that own Services.
 	Anchors []string
+	// Metadata is added to the Services.
+	Metadata installation.ServiceMetadata
 }
 
 // upstreamName returns the name of the upstream Service: the projection id, or a name made of its
@@ -110,6 +114,12 @@ func (l Layout) newService(
 		Annotations:     map[string]string{installation.AnnotationHostname: b.Name},
 		OwnerReferences: owners,
 	}}
+	added := installation.ServiceMetadata{Labels: maps.Clone(b.Spec.ServiceLabels), Annotations: l.Metadata.Annotations}
+	if added.Labels == nil {
+		added.Labels = map[string]string{}
+	}
+	maps.Copy(added.Labels, l.Metadata.Labels)
+	added.Add(s, namespace != l.Installation.Namespace)
 	l.Installation.Mark(s)
 	return s
 }
@@ -120,15 +130,34 @@ func servicePorts(b *v1alpha1.BoundEndpoint, targetPort func(v1alpha1.BoundPort)
 		if p.State == v1alpha1.StateReleased {
 			continue
 		}
+		kind := p.Scheme
+		if p.AppProtocol == v1alpha1.AppProtocolH2C {
+			kind = "http2"
+		}
 		ports = append(ports, corev1.ServicePort{
-			Name:        fmt.Sprintf("%s-%d", p.Scheme, p.Port),
+			Name:        fmt.Sprintf("%s-%d", kind, p.Port), // as Istio reads it
 			Protocol:    corev1.ProtocolTCP,
-			AppProtocol: ptr.To(p.Scheme),
+			AppProtocol: ptr.To(cmp.Or(p.AppProtocol, p.Scheme)),
 			Port:        p.Port,
 			TargetPort:  intstr.FromInt32(targetPort(p)),
 		})
 	}
 	return ports
+}
+
+// keepPortNames gives the ports of http URLs the names that the live ones have. A port that becomes
+// HTTP/2, or HTTP/1.1 again, changes its application protocol only: kube-proxy finds endpoints by
+// the port's name, so that connections would be refused while Service and slices differ, and
+// Ingresses may refer to the name.
+func keepPortNames(desired, live []corev1.ServicePort) {
+	for i, p := range desired {
+		names := []string{fmt.Sprintf("http-%d", p.Port), fmt.Sprintf("http2-%d", p.Port)}
+		for _, l := range live {
+			if l.Port == p.Port && slices.Contains(names, l.Name) && slices.Contains(names, p.Name) {
+				desired[i].Name = l.Name
+			}
+		}
+	}
 }
 
 // slicedService returns the desired target Service of projection endpointSlice. It has no selector:
@@ -167,7 +196,9 @@ func (l Layout) endpointSlice(
 		AddressType: family,
 		Endpoints:   endpoints,
 	}
-	for _, p := range servicePorts(b, func(p v1alpha1.BoundPort) int32 { return p.TargetPort }) {
+	ports := servicePorts(b, func(p v1alpha1.BoundPort) int32 { return p.TargetPort })
+	keepPortNames(ports, target.Spec.Ports)
+	for _, p := range ports {
 		s.Ports = append(s.Ports, discoveryv1.EndpointPort{Name: ptr.To(p.Name), Protocol: ptr.To(p.Protocol),
 			Port: ptr.To(p.TargetPort.IntVal), AppProtocol: p.AppProtocol})
 	}

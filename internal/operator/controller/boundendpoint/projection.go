@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -34,6 +35,7 @@ type serviceState struct {
 	addressed    *corev1.Service
 	services     []v1alpha1.ServiceRef
 	ignoredLabel string        // the value of LabelProjection if it is none
+	admission    string        // what admission changes of Services that can be used nevertheless
 	requeueAfter time.Duration // when to look again although nothing prevents a Service; 0: at the next event
 }
 
@@ -94,7 +96,9 @@ func (p *projector) ensureExternalName(
 		problem = p.slices.remove(ctx, b, target)
 	}
 	stay, wait := p.switches.lingering(ctx, b, p.layout.transitionService(b, owners.Local))
-	state.requeueAfter = soonest(wait, recheckOwners(madeUpstream), recheckOwners(madeTarget))
+	changed, retry := p.services.owned.AdmissionChanged(upstream, target)
+	state.admission, state.requeueAfter = changed, soonest(wait, retry, recheckOwners(madeUpstream),
+		recheckOwners(madeTarget))
 	return p.removeOthers(ctx, b, state, problem, append(stay, upstream, target)...)
 }
 
@@ -114,7 +118,8 @@ func (p *projector) ensureEndpointSlices(
 	}
 	stay, wait := p.switches.lingering(ctx, b, p.layout.upstreamService(b, nil),
 		p.layout.transitionService(b, nil))
-	state.requeueAfter = soonest(wait, recheckOwners(made))
+	changed, retry := p.services.owned.AdmissionChanged(target)
+	state.admission, state.requeueAfter = changed, soonest(wait, retry, recheckOwners(made))
 	if p.slices.uncached {
 		state.requeueAfter = soonest(state.requeueAfter, uncachedRecheck)
 	}
@@ -122,6 +127,15 @@ func (p *projector) ensureEndpointSlices(
 		state.services = append(state.services, serviceRef(s))
 	}
 	return p.removeOthers(ctx, b, state, nil, append(stay, target)...)
+}
+
+// removeSlices deletes the slices of a hostname without an object: those that a backup restored have
+// no owner.
+func (p *projector) removeSlices(ctx context.Context, hostname string) *status.Problem {
+	b := &v1alpha1.BoundEndpoint{}
+	b.Name = hostname
+	b.Spec.Service, b.Spec.Namespace, _ = strings.Cut(hostname, ".")
+	return p.slices.remove(ctx, b, &corev1.Service{})
 }
 
 // ensureTarget makes the target Service, or returns what prevents it.
@@ -178,6 +192,9 @@ func projectedMessage(b *v1alpha1.BoundEndpoint, now serviceState) string {
 		message += fmt.Sprintf("; the label %s of the namespace has no effect: %q is neither %s nor %s",
 			v1alpha1.LabelProjection, now.ignoredLabel, v1alpha1.ProjectionExternalName,
 			v1alpha1.ProjectionEndpointSlice)
+	}
+	if now.admission != "" {
+		message += "; but " + now.admission
 	}
 	return message
 }

@@ -102,10 +102,10 @@ func New(o Options) *Reconciler {
 		targets: &targetNamespaces{o.Target, o.Client, own.Namespace},
 		status: &statusWriter{client: o.Client, layout: o.Layout, account: o.Account, forwarders: o.Forwarders,
 			recorder: o.Recorder, clock: o.Clock, throttle: newWriteThrottle()}}
-	writer := &owned.Writer{Client: o.Client, Live: o.Live, Installation: own}
+	writer := &owned.Writer{Client: o.Client, Live: o.Live, Installation: own, Clock: o.Clock}
 	r.services = &serviceWriter{client: o.Client, live: o.Live, targets: o.Target.Services, own: own,
 		anchors: o.Layout.Anchors, owned: writer, takeover: newNameTakeover(o.TakeoverDelay), clock: o.Clock,
-		requests: r.requests}
+		forwarders: o.Layout.PodLabels(), requests: r.requests}
 	slices := &sliceWriter{client: o.Client, live: o.Live, layout: o.Layout, addresses: o.Addresses, owned: writer,
 		none: o.Target.WithoutSlices, uncached: o.Target.Services != nil}
 	r.projections = &switcher{&projector{layout: o.Layout, anchors: o.Anchors, targets: r.targets,
@@ -229,6 +229,9 @@ func (r *Reconciler) removeOrphans(ctx context.Context, hostname string) (ctrl.R
 	since, _ := r.orphanedSince.LoadOrStore(hostname, r.Clock.Now())
 	if wait := r.OrphanDelay - r.Clock.Now().Sub(since.(time.Time)); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
+	}
+	if found := r.projections.projector.removeSlices(ctx, hostname); found != nil && found.Err != nil {
+		return ctrl.Result{}, found.Err
 	}
 	_, err = r.services.removeAll(ctx, hostname, nil)
 	return ctrl.Result{}, err

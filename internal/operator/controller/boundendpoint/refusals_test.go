@@ -82,9 +82,11 @@ var _ = Describe("Reconciler: a refusal of the API server", func() {
 				s.Spec.InternalTrafficPolicy = ptr.To(corev1.ServiceInternalTrafficPolicyLocal)
 			}
 		}
-		becomes(ctx, "False AdmissionDenied")
-		expectCondition(b, v1alpha1.ConditionServicesReady, "False AdmissionDenied", "internalTrafficPolicy: Local")
+		becomes(ctx, "False AdmissionChanged")
+		expectCondition(b, v1alpha1.ConditionServicesReady, "False AdmissionChanged", "spec.internalTrafficPolicy of "+
+			"Service "+h.Installation.Namespace+"/ep-api")
 		h.counter.mutate = nil
+		h.Clock.Step(time.Minute)
 		becomes(ctx, "True Projected")
 		Expect(*h.upstream(ctx, b).Spec.InternalTrafficPolicy).To(Equal(corev1.ServiceInternalTrafficPolicyCluster))
 	})

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -31,16 +32,19 @@ import (
 // serviceWriter reads, makes, repairs and deletes the Services of hostnames, and leaves those of
 // other owners alone. It is safe for concurrent use.
 type serviceWriter struct {
-	client   client.Client
-	live     client.Reader
-	targets  *namespaces.Informers // nil: client has the Services of all namespaces
-	own      installation.Installation
-	anchors  []string // names of the anchors that own Services
-	owned    *owned.Writer
-	takeover *nameTakeover
-	clock    clock.PassiveClock
-	requests *requestMapper
-	created  sync.Map // keys of Services that were created and not in the cache since
+	client  client.Client
+	live    client.Reader
+	targets *namespaces.Informers // nil: client has the Services of all namespaces
+	own     installation.Installation
+	anchors []string // names of the anchors that own Services
+	// forwarders are the labels by which upstream Services select the forwarders.
+	forwarders map[string]string
+	owned      *owned.Writer
+	takeover   *nameTakeover
+	clock      clock.PassiveClock
+	requests   *requestMapper
+	created    sync.Map // keys of Services that were created and not in the cache since
+	replaced   sync.Map // *corev1.Service by key: deleted to be made again, with labels and annotations of others
 }
 
 // ensure makes the Service what is desired, or returns what prevents it.
@@ -48,7 +52,7 @@ func (w *serviceWriter) ensure(
 	ctx context.Context, b *v1alpha1.BoundEndpoint, desired *corev1.Service,
 ) (*corev1.Service, *status.Problem) {
 	key := client.ObjectKeyFromObject(desired)
-	live := &corev1.Service{}
+	live, isNew := &corev1.Service{}, false
 	err := w.service(ctx, key, live)
 	if apierrors.IsNotFound(err) {
 		if wait := w.takeover.remaining(key, b, w.clock.Now()); wait > 0 {
@@ -56,13 +60,14 @@ func (w *serviceWriter) ensure(
 				Message: fmt.Sprintf("Service %s of another owner was deleted; it is made here if the name stays free",
 					key), ConflictingService: key.String()}
 		}
-		live, err = w.create(ctx, desired)
+		live, isNew, err = w.create(ctx, w.withReplaced(key, desired))
 	}
 	if err != nil {
 		return nil, problemFromError(fmt.Errorf("creating Service %s: %w", key, err))
 	}
-	if !w.isOurs(live, b) {
+	if !isNew && !w.isOurs(live, b) {
 		w.takeover.markTaken(key)
+		w.replaced.Delete(key)
 		return nil, &status.Problem{Reason: v1alpha1.ReasonConflict, ConflictingService: key.String(),
 			Message: fmt.Sprintf("Service %s is not changed: it belongs to %s", key, w.describeOwner(live))}
 	}
@@ -74,40 +79,49 @@ func (w *serviceWriter) ensure(
 }
 
 // create creates the Service, or returns the one that already has its name.
-func (w *serviceWriter) create(ctx context.Context, desired *corev1.Service) (*corev1.Service, error) {
-	s, isNew, err := w.owned.CreateService(ctx, desired)
+func (w *serviceWriter) create(
+	ctx context.Context, desired *corev1.Service,
+) (s *corev1.Service, isNew bool, err error) {
+	s, isNew, err = w.owned.CreateService(ctx, desired)
 	if isNew {
 		w.created.Store(client.ObjectKeyFromObject(s), true)
+		w.replaced.Delete(client.ObjectKeyFromObject(s))
 		log.FromContext(ctx).Info("Created Service", "service", client.ObjectKeyFromObject(s))
 	}
-	return s, err
+	return s, isNew, err
+}
+
+// withReplaced returns the desired Service with the labels and annotations that others gave to the
+// one that it replaces.
+func (w *serviceWriter) withReplaced(key client.ObjectKey, desired *corev1.Service) *corev1.Service {
+	replaced, ok := w.replaced.Load(key)
+	if !ok {
+		return desired
+	}
+	made := desired.DeepCopy()
+	merged, _ := owned.RepairedService(replaced.(*corev1.Service), desired)
+	made.Labels, made.Annotations = merged.Labels, merged.Annotations
+	return made
 }
 
 // repair updates a Service of ours if it differs. One that cannot be updated, because it was made
 // headless, is deleted; the deletion event re-creates it.
 func (w *serviceWriter) repair(ctx context.Context, live, desired *corev1.Service) (*corev1.Service, *status.Problem) {
-	next, different := owned.RepairedService(live, desired)
-	if !different {
-		return live, nil
-	}
+	keepPortNames(desired.Spec.Ports, live.Spec.Ports)
 	key := client.ObjectKeyFromObject(live)
 	if headless(live) && desired.Spec.Type == corev1.ServiceTypeClusterIP {
 		if err := w.remove(ctx, live); err != nil {
 			return nil, problemFromError(err)
 		}
+		w.replaced.Store(key, live)
 		return nil, owned.ProblemOf(owned.ErrRepeat)
 	}
-	if err := w.owned.UpdateService(ctx, live, next); err != nil {
+	next, repaired, err := w.owned.RepairService(ctx, live, desired)
+	if err != nil {
 		return nil, problemFromError(fmt.Errorf("repairing Service %s: %w", key, err))
 	}
-	if p := next.Spec.InternalTrafficPolicy; p != nil && *p == corev1.ServiceInternalTrafficPolicyLocal {
-		return nil, &status.Problem{Reason: v1alpha1.ReasonAdmissionDenied, RetryAfter: owned.RefusalRetry,
-			Message: fmt.Sprintf("admission makes Service %s internalTrafficPolicy: Local, so that only pods on the "+
-				"forwarders' nodes can call it; exempt it", key)}
-	}
-	log.FromContext(ctx).Info("Repaired Service", "service", key)
-	if live.Spec.ClusterIP == "" && next.Spec.ClusterIP != "" {
-		return w.repair(ctx, next, desired) // the second family's address
+	if repaired {
+		log.FromContext(ctx).Info("Repaired Service", "service", key)
 	}
 	return next, nil
 }
@@ -261,9 +275,27 @@ func (w *serviceWriter) hasProjection(s *corev1.Service, b *v1alpha1.BoundEndpoi
 }
 
 // provablyOurs reports whether a Service whose UID is not recorded may be deleted: besides the
-// marks, its only owners are our anchors.
+// marks, its only owners are our anchors. One without owners, as a backup restores it, must lead to
+// forwarders and nowhere else.
 func (w *serviceWriter) provablyOurs(s *corev1.Service) bool {
-	return w.own.Owns(s) && len(s.OwnerReferences) > 0 && !slices.ContainsFunc(s.OwnerReferences, w.notAnchor)
+	return w.own.Owns(s) && !slices.ContainsFunc(s.OwnerReferences, w.notAnchor) &&
+		(len(s.OwnerReferences) > 0 || w.leadsToForwarders(s))
+}
+
+// leadsToForwarders reports whether the Service leads to forwarders, or only to slices of ours: it
+// has no selector then, and all of its ports are named as ours are.
+func (w *serviceWriter) leadsToForwarders(s *corev1.Service) bool {
+	switch {
+	case s.Annotations[installation.AnnotationHostname] == "":
+		return false
+	case s.Namespace == w.own.Namespace:
+		return maps.Equal(s.Spec.Selector, w.forwarders)
+	case s.Spec.Type == corev1.ServiceTypeExternalName:
+		return strings.Contains(s.Spec.ExternalName, "."+w.own.Namespace+".svc.")
+	}
+	return len(s.Spec.Selector) == 0 && !slices.ContainsFunc(s.Spec.Ports, func(p corev1.ServicePort) bool {
+		return p.AppProtocol == nil || !strings.HasSuffix(p.Name, fmt.Sprintf("-%d", p.Port))
+	})
 }
 
 // notAnchor reports whether the owner is none of our anchors. It ignores the UID: an installation

@@ -222,6 +222,9 @@ func servicesReadyCondition(b *v1alpha1.BoundEndpoint, now serviceState, found *
 	default:
 		c.Status, c.Reason = metav1.ConditionTrue, v1alpha1.ReasonProjected
 		c.Message = projectedMessage(b, now)
+		if now.admission != "" {
+			c.Reason = v1alpha1.ReasonAdmissionChanged
+		}
 	}
 	return c
 }

@@ -100,6 +100,7 @@ type harness struct {
 	addresses  *fakeAddresses
 	policies   *fakePolicies
 	projection v1alpha1.Projection
+	metadata   installation.ServiceMetadata
 	deny       []string // namespaces besides the default ones that get no Services
 	reconciler *boundendpoint.Reconciler
 	counter    *writeRecorder
@@ -195,7 +196,7 @@ func (h *harness) restart() {
 		Layout: boundendpoint.Layout{Installation: h.Installation, ClusterDomain: "cluster.local",
 			ForwarderPods: installation.ForwarderPods{ForwarderName: "fairlead-forwarder",
 				ForwarderInstance: "fairlead", ForwarderService: "fairlead-forwarders"},
-			Anchors: []string{h.Anchors.ClusterRole, h.Anchors.Role}},
+			Anchors: []string{h.Anchors.ClusterRole, h.Anchors.Role}, Metadata: h.metadata},
 		Target: boundendpoint.TargetOptions{Projection: h.projection,
 			Namespaces: namespaces.Policy{Own: h.Installation.Namespace,
 				Deny: append([]string{namespaces.DenyDefault}, h.deny...)}}, TakeoverDelay: time.Minute,

@@ -175,7 +175,7 @@ func (c *projectionChange) swap(ctx context.Context) *status.Problem {
 	}
 	// not from the cache, which may still have the one that was deleted
 	setAddresses(transition, c.state.addresses)
-	made, err := c.p.services.create(ctx, transition)
+	made, _, err := c.p.services.create(ctx, transition)
 	if err != nil {
 		return problemFromError(err)
 	}

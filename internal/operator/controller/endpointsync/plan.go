@@ -29,6 +29,10 @@ type Desired struct {
 	Endpoints []v1alpha1.EndpointRef
 	// Ports and their schemes.
 	Ports map[int32]string
+	// HTTP2 are the ports whose endpoints all have an upstream that speaks HTTP/2.
+	HTTP2 map[int32]bool
+	// ServiceLabels are the labels that endpoints ask for and the installation admits.
+	ServiceLabels map[string]string
 	// ProjectionID from the API, or "".
 	ProjectionID string
 	// OldestID is the id of the oldest endpoint.
@@ -60,8 +64,8 @@ func (s *Set) Desired(hostname string) Desired {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	immediate := map[int32]bool{}
-	d := Desired{Ports: map[int32]string{}, Frozen: s.removals.source.frozen, MayRelease: s.mayRelease(hostname),
-		Immediate: PortSet{s.disabled, immediate}}
+	d := Desired{Ports: map[int32]string{}, HTTP2: map[int32]bool{}, Frozen: s.removals.source.frozen,
+		MayRelease: s.mayRelease(hostname), Immediate: PortSet{s.disabled, immediate}}
 	for port := range s.deletedPorts[hostname] {
 		immediate[int32(port)] = true
 	}
@@ -71,6 +75,7 @@ func (s *Set) Desired(hostname string) Desired {
 			continue
 		}
 		d.add(e)
+		s.addLabels(&d, e)
 	}
 	slices.SortFunc(d.Endpoints, func(a, b v1alpha1.EndpointRef) int { return cmp.Compare(a.ID, b.ID) })
 	return d
@@ -94,12 +99,30 @@ func (d *Desired) add(e *entry) {
 		return
 	}
 	d.Ports[port] = e.url.Scheme
+	d.HTTP2[port] = e.endpoint.HTTP2() && (d.HTTP2[port] || !known)
 	d.Endpoints = append(d.Endpoints, v1alpha1.EndpointRef{ID: e.endpoint.ID, URL: e.url.String()})
 	if d.OldestID == "" {
 		d.OldestID = e.endpoint.ID
 	}
 	if d.ProjectionID == "" {
 		d.ProjectionID = e.endpoint.ProjectionID
+	}
+}
+
+// addLabels adds the admitted labels that an endpoint asks for; those of older ones stay.
+func (s *Set) addLabels(d *Desired, e *entry) {
+	labels, err := account.ParseServiceLabels(e.endpoint.ServiceLabels)
+	if err != nil || d.OldestID == "" {
+		return
+	}
+	for key, value := range labels {
+		if _, older := d.ServiceLabels[key]; older || !s.labels.Admits(key) {
+			continue
+		}
+		if d.ServiceLabels == nil {
+			d.ServiceLabels = map[string]string{}
+		}
+		d.ServiceLabels[key] = value
 	}
 }
 
@@ -196,14 +219,17 @@ func (p planner) plan(current *v1alpha1.BoundEndpointSpec) (next *v1alpha1.Bound
 			exhausted = append(exhausted, port)
 			continue
 		}
-		next.Ports = append(next.Ports, v1alpha1.BoundPort{Port: port, Scheme: scheme, TargetPort: target,
-			State: v1alpha1.StateBound})
+		next.Ports = append(next.Ports, v1alpha1.BoundPort{Port: port, Scheme: scheme,
+			AppProtocol: p.appProtocol(port), TargetPort: target, State: v1alpha1.StateBound})
 	}
 	if len(next.Ports) == 0 {
 		return nil, exhausted
 	}
 	slices.SortFunc(next.Ports, func(a, b v1alpha1.BoundPort) int { return cmp.Compare(a.Port, b.Port) })
 	next.Endpoints = p.withHeldEndpoints(current.Endpoints)
+	if next.ServiceLabels = p.desired.ServiceLabels; len(p.desired.Endpoints) == 0 {
+		next.ServiceLabels = current.ServiceLabels // as the ports stay
+	}
 	next.State, next.RemoveAfter = summarize(next.Ports)
 	return next, exhausted
 }
@@ -251,6 +277,7 @@ func (p planner) advancePort(port v1alpha1.BoundPort) (v1alpha1.BoundPort, bool)
 	}
 	if scheme, wanted := p.desired.Ports[port.Port]; wanted {
 		port.Scheme, port.State, port.RemoveAfter = scheme, v1alpha1.StateBound, nil
+		port.AppProtocol = p.appProtocol(port.Port)
 		return port, true
 	}
 	due := port.RemoveAfter != nil && !p.now.Before(port.RemoveAfter.Time)
@@ -267,6 +294,14 @@ func (p planner) advancePort(port v1alpha1.BoundPort) (v1alpha1.BoundPort, bool)
 		port.RemoveAfter = p.deadline(p.delays.Removal)
 	}
 	return port, true
+}
+
+// appProtocol returns the application protocol of a port where it is not its scheme, or "".
+func (p planner) appProtocol(port int32) string {
+	if p.desired.HTTP2[port] {
+		return v1alpha1.AppProtocolH2C
+	}
+	return ""
 }
 
 // deadline returns now plus d, rounded up to the whole seconds that objects store.

@@ -94,6 +94,27 @@ var _ = Describe("Reconciler: endpoints of a pool", func() {
 			step{account.Added, "ep-2"}),
 	)
 
+	It("take HTTP/2 at once while all their upstreams speak it, on the same target port", func(ctx SpecContext) {
+		event := func(typ account.EventType, id, protocol string) v1alpha1.BoundPort {
+			GinkgoHelper()
+			e := member(id)
+			e.UpstreamProtocol = protocol
+			Expect(h.set.Apply(account.EndpointEvent{Type: typ, Endpoint: &e,
+				ResourceVersion: e.ResourceVersion}).Hostnames).To(ContainElement("api.demo"))
+			h.reconcile(ctx, "api.demo")
+			return h.object(ctx, "api.demo").Spec.Ports[0]
+		}
+		port := event(account.Added, "ep-1", "http2")
+		Expect(port.AppProtocol).To(Equal("kubernetes.io/h2c"))
+		http1 := port
+		http1.AppProtocol = ""
+		Expect(event(account.Added, "ep-2", "http1")).To(Equal(http1))
+		Expect(event(account.Modified, "ep-2", "http2")).To(Equal(port))
+		Expect(event(account.Modified, "ep-1", "http1")).To(Equal(http1))
+		Expect(event(account.Deleted, "ep-1", "http1")).To(Equal(port))
+		Expect(event(account.Deleted, "ep-2", "http2").AppProtocol).To(Equal("kubernetes.io/h2c"), "until it is removed")
+	})
+
 	It("are one URL that is online while one of them is", func() {
 		one, two := member("ep-1"), member("ep-2")
 		one.Status = account.StatusOffline

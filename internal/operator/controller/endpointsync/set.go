@@ -13,6 +13,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/clusterset"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/projectionlatency"
 )
 
@@ -44,6 +45,7 @@ type Set struct {
 	clusterset bool
 	clock      clock.PassiveClock
 	latency    *projectionlatency.Tracker
+	labels     installation.LabelKeys
 
 	mu       sync.RWMutex
 	synced   bool
@@ -75,6 +77,8 @@ type SetOptions struct {
 	// remove what an earlier account's lists made.
 	AcceptAccount string
 	Clock         clock.PassiveClock
+	// Labels are the keys of labels that endpoints may ask for.
+	Labels installation.LabelKeys
 	// Latency learns of new URLs after the first list; nil: not measured.
 	Latency *projectionlatency.Tracker
 }
@@ -82,7 +86,7 @@ type SetOptions struct {
 // NewSet returns an empty Set that is not synced.
 func NewSet(o SetOptions) *Set {
 	return &Set{
-		selector: o.Selector, clusterset: o.Clusterset, clock: o.Clock, latency: o.Latency,
+		selector: o.Selector, clusterset: o.Clusterset, clock: o.Clock, latency: o.Latency, labels: o.Labels,
 		removals: newRemovals(o.RemovalDelay, o.AcceptAccount), exports: newExports(),
 		byID: map[string]*entry{}, byHost: map[string]map[string]*entry{}, deletedPorts: map[string]map[int]bool{},
 		awaiting: map[string]struct{}{},
@@ -242,7 +246,8 @@ func (s *Set) put(e *entry, c *Change) {
 	if e.admitted {
 		delete(s.deletedPorts[host], e.url.Port)
 	}
-	changed := old == nil || old.admitted != e.admitted || old.endpoint.ProjectionID != e.endpoint.ProjectionID
+	changed := old == nil || old.admitted != e.admitted || old.endpoint.ProjectionID != e.endpoint.ProjectionID ||
+		old.endpoint.HTTP2() != e.endpoint.HTTP2() || old.endpoint.ServiceLabels != e.endpoint.ServiceLabels
 	if changed {
 		c.Hostnames = append(c.Hostnames, host)
 	}

@@ -69,14 +69,13 @@ func (r *Reconciler) ensureDerived(
 
 // updateDerived makes live, a derived Service, as desired. It changes live.
 func (r *Reconciler) updateDerived(ctx context.Context, live, desired *corev1.Service) *status.Problem {
-	next, different := owned.RepairedService(live, desired)
-	if !different {
-		return nil
-	}
-	if err := r.objects.UpdateService(ctx, live, next); err != nil {
+	next, _, err := r.objects.RepairService(ctx, live, desired)
+	if err != nil {
 		return problemOf(fmt.Errorf("updating Service %s: %w", client.ObjectKeyFromObject(live), err))
 	}
-	next.DeepCopyInto(live)
+	if next != live { // a copy of an object into itself loses its maps
+		next.DeepCopyInto(live)
+	}
 	return nil
 }
 

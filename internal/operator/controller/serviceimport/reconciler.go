@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -96,7 +97,8 @@ type Reconciler struct {
 // New returns a Reconciler.
 func New(o Options) *Reconciler {
 	r := &Reconciler{Options: o, problems: problems{byKey: map[types.NamespacedName]*status.Problem{}},
-		objects: owned.Writer{Client: o.Client, Live: o.Live, Installation: o.Anchors.Installation}}
+		objects: owned.Writer{Client: o.Client, Live: o.Live, Installation: o.Anchors.Installation,
+			Clock: clock.RealClock{}}}
 	notify := func(object any) { o.Changes.NotifyObject(client.ObjectKeyFromObject(object.(client.Object))) }
 	r.imports = informer.New(informer.Options[*mcsv1beta1.ServiceImport]{
 		Client: o.Live, Kind: &mcsv1beta1.ServiceImport{}, List: &mcsv1beta1.ServiceImportList{},

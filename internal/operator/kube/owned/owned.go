@@ -24,6 +24,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 	utilnet "k8s.io/utils/net"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -51,8 +52,10 @@ type Writer struct {
 	Client       client.Client
 	Live         client.Reader // Live reads from the API server.
 	Installation installation.Installation
+	Clock        clock.PassiveClock
 
 	attempts sync.Map // attempts since the last success, by the key of a Service or the key of slices
+	changes  sync.Map // *admissionChange by kind and name
 }
 
 // again counts an attempt and reports whether to repeat it.
@@ -109,13 +112,34 @@ func (w *Writer) CreateService(
 	return live, false, nil
 }
 
-// UpdateService makes live, a Service, as next, which RepairedService returned.
-func (w *Writer) UpdateService(ctx context.Context, live, next *corev1.Service) error {
-	update := func() error { return w.Client.Update(ctx, next) }
-	if next.Spec.ClusterIP == live.Spec.ClusterIP && slices.Equal(next.Spec.ClusterIPs, live.Spec.ClusterIPs) {
-		return update()
+// RepairService makes live, a Service, as desired, and returns it. repaired reports whether it was
+// not and is now: see AdmissionChanged for what admission keeps it from.
+func (w *Writer) RepairService(
+	ctx context.Context, live, desired *corev1.Service,
+) (s *corev1.Service, repaired bool, err error) {
+	next, different := RepairedService(live, desired)
+	if !different {
+		w.changes.Delete(describe(live))
+		return live, false, nil
 	}
-	return w.writeService(next, update)
+	second := live.Spec.ClusterIP == "" && next.Spec.ClusterIP != "" // the second family's address follows
+	write := func() error {
+		update := func() error { return w.Client.Update(ctx, next) }
+		if next.Spec.ClusterIP == live.Spec.ClusterIP && slices.Equal(next.Spec.ClusterIPs, live.Spec.ClusterIPs) {
+			return update()
+		}
+		return w.writeService(next, update)
+	}
+	if second {
+		if err := write(); err != nil {
+			return nil, false, err
+		}
+		s, _, err = w.RepairService(ctx, next, desired)
+		return s, true, err
+	}
+	repaired, err = w.update(ctx, live, desired, next,
+		func() (client.Object, bool) { return RepairedService(next, desired) }, write)
+	return next, repaired, err
 }
 
 // EnsureSlice makes a slice as desired. live is the one that is known, nil for none; denials by
@@ -137,10 +161,14 @@ func (w *Writer) EnsureSlice(ctx context.Context, key string, live, desired *dis
 	if !w.Installation.Owns(live) {
 		return ErrForeign
 	}
-	if next, different := repairedSlice(live, desired); different {
-		return w.writtenSlice(key, desired, w.Client.Update(ctx, next))
+	next, different := repairedSlice(live, desired)
+	if !different {
+		w.changes.Delete(describe(live))
+		return nil
 	}
-	return nil
+	_, err := w.update(ctx, live, desired, next, func() (client.Object, bool) { return repairedSlice(next, desired) },
+		func() error { return w.writtenSlice(key, desired, w.Client.Update(ctx, next)) })
+	return err
 }
 
 // DeleteSlice deletes a slice; denials by admission are counted by key.
@@ -189,9 +217,12 @@ func IsGone(ctx context.Context, live client.Reader, kind schema.GroupVersionKin
 // ProblemOf classifies the error of a write; nil for none. A write that lost against a concurrent
 // one, was based on a stale cache, or has to be repeated at once for another reason, is quiet.
 func ProblemOf(err error) *status.Problem {
+	var change *admissionChange
 	switch {
 	case err == nil:
 		return nil
+	case errors.As(err, &change):
+		return change.problem()
 	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), errors.Is(err, ErrRepeat):
 		return &status.Problem{Quiet: true, RetryAfter: status.ConflictRetry, Err: err}
 	}
@@ -278,8 +309,9 @@ func repairedSlice(live, desired *discoveryv1.EndpointSlice) (*discoveryv1.Endpo
 }
 
 // mergeMetadata sets the owners, labels and annotations of desired in o. Other labels and
-// annotations stay.
+// annotations stay, but for those that an earlier desired object added.
 func mergeMetadata(o, desired metav1.Object) {
+	installation.RemoveAdded(o)
 	merge := func(theirs, ours map[string]string) map[string]string {
 		all := map[string]string{}
 		maps.Copy(all, theirs)

@@ -133,9 +133,7 @@ func recordOf(event agent.Event) record {
 		return record{Event: "refused", URL: e.URL, Labels: e.Labels, Upstream: e.Upstream, Cause: e.Cause}
 	case agent.Online:
 		return record{Event: "online", Again: &e.Reconnected, EndpointID: e.EndpointID, URL: e.URL, Name: e.Name,
-			Labels:    e.Labels,
-			Upstream:  e.Upstream,
-			Listener:  e.ListenerURL,
+			Labels: e.Labels, Upstream: e.Upstream, Listener: e.ListenerURL,
 			SessionID: e.SessionID, Server: e.Server, ServerVersion: e.ServerVersion}
 	case agent.Unreachable:
 		return record{Event: "unreachable", URL: e.URL, Cause: e.Cause, Command: e.Command}
@@ -160,8 +158,7 @@ func recordOf(event agent.Event) record {
 		r := record{Event: "connection_open", URL: e.URL, Labels: e.Labels, Client: e.Client, Pod: e.Pod}
 		if e.Ended {
 			r.Event, r.BytesIn, r.BytesOut, r.Duration, r.Cause = "connection_closed", &e.BytesIn, &e.BytesOut,
-				secondsOf(e.Duration),
-				e.Cause
+				secondsOf(e.Duration), e.Cause
 		}
 		return r
 	case agent.Stopping:

@@ -180,7 +180,7 @@ func secureDialConnect(roots *x509.CertPool) func(context.Context, DialFunc, *ur
 	return func(ctx context.Context, dial DialFunc, p *url.URL, host, address string) (net.Conn, error) {
 		config := &tls.Config{ServerName: p.Hostname(), MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"},
 			InsecureSkipVerify: true, // VerifyConnection verifies instead, by two sets of roots
-			VerifyConnection:   func(cs tls.ConnectionState) error { return verify(cs, roots) }}
+			VerifyConnection:   func(cs tls.ConnectionState) error { return verify(cs, p.Hostname(), roots) }}
 		secure := func(ctx context.Context, network, host string) (net.Conn, error) {
 			raw, err := dial(ctx, network, host)
 			if err != nil {
@@ -199,9 +199,10 @@ func secureDialConnect(roots *x509.CertPool) func(context.Context, DialFunc, *ur
 	}
 }
 
-// verify verifies a proxy's certificate by the system's roots, and if they do not trust it, by roots.
-func verify(cs tls.ConnectionState, roots *x509.CertPool) error {
-	o := x509.VerifyOptions{DNSName: cs.ServerName, Intermediates: x509.NewCertPool()}
+// verify verifies a proxy's certificate by the system's roots, and if they do not trust it, by roots. The
+// state names no host that is an IP address.
+func verify(cs tls.ConnectionState, host string, roots *x509.CertPool) error {
+	o := x509.VerifyOptions{DNSName: host, Intermediates: x509.NewCertPool()}
 	for _, c := range cs.PeerCertificates[1:] {
 		o.Intermediates.AddCert(c)
 	}

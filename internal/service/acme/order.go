@@ -143,11 +143,8 @@ func (m *Manager) askAdvice(ctx context.Context, host string, leaf *x509.Certifi
 	info, err := m.client.GetRenewalInfo(ctx, leaf)
 	if err == nil {
 		a.renew = info.SelectedTime
-		if again := info.RetryAfter; again != nil && again.Before(a.at) {
-			a.at = *again
-			if soonest := time.Now().Add(time.Minute); a.at.Before(soonest) {
-				a.at = soonest
-			}
+		if again := info.RetryAfter; again != nil {
+			a.at = time.Now().Add(min(max(time.Until(*again), time.Minute), adviceInterval))
 		}
 	}
 	m.mu.Lock()

@@ -296,12 +296,19 @@ func TestDialer_SecuresProxy(t *testing.T) {
 	proxy.Config.ErrorLog = log.New(io.Discard, "", 0)
 	roots := x509.NewCertPool()
 	roots.AddCert(proxy.Certificate())
-	env := environment("HTTPS_PROXY", strings.Replace(proxy.URL, "https://", "https://u:hunter2@", 1))
+	toProxy := func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, network, proxy.Listener.Addr().String())
+	}
 	for _, tt := range []struct {
+		host  string
 		roots *x509.CertPool
 		want  string
-	}{{roots, ""}, {nil, "unknown authority"}} {
-		dial, err := connectproxy.Dialer(env, "fairlead.test:8443", nil, tt.roots)
+	}{
+		{"127.0.0.1", roots, ""}, {"127.0.0.1", nil, "unknown authority"}, {"example.com", roots, ""},
+		{"127.0.0.2", roots, "not 127.0.0.2"}, {"proxy.corp", roots, "not proxy.corp"},
+	} {
+		env := environment("HTTPS_PROXY", "https://u:hunter2@"+tt.host+":3129")
+		dial, err := connectproxy.Dialer(env, "fairlead.test:8443", toProxy, tt.roots)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -166,7 +166,8 @@ var _ = Describe("Reconciler: objects restored from a backup", func() {
 		}
 		h.reconcile(ctx, b) // before the collector comes: they get the owners that exist
 		for _, s := range services(ctx) {
-			Expect(s.OwnerReferences).NotTo(ContainElement(HaveField("UID", types.UID("00000000-0000-0000-0000-000000000000"))))
+			Expect(s.OwnerReferences).NotTo(ContainElement(
+				HaveField("UID", types.UID("00000000-0000-0000-0000-000000000000"))))
 			Expect(h.Live.Delete(ctx, s)).To(Succeed()) // the collector came first
 		}
 		h.reconcile(ctx, b)

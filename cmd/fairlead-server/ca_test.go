@@ -62,7 +62,7 @@ func TestCA_ReplacesAuthority(t *testing.T) {
 	refused("clients that are not connected have until", "ca", "promote")
 	_, errs := ok(t, "ca", "promote", "--force", "--data-dir", dir)
 	if !strings.Contains(errs, "Warning: clients are cut off") {
-		t.Errorf("--force warns of nobody: %q", errs)
+		t.Errorf("--force gives no warning: %q", errs)
 	}
 	if all, _ := states(); all != "current retiring " {
 		t.Errorf("after the promotion there are %s", all)

@@ -23,7 +23,7 @@ import (
 )
 
 // announceTime is how old a next authority must be to be promoted: clients that are not connected all
-// the time come by, and learn it.
+// the time have connected by then, and learnt it.
 const announceTime = 24 * time.Hour
 
 // authorityJSON is an authority as `ca show` prints it.

@@ -65,13 +65,11 @@ func (a *authorities) announce() {
 	a.log.Info("clients are told to trust these authorities", "ca_sha256", fingerprints)
 }
 
-// announceTo adds the authorities to answers of the API while there are several: clients of the API
-// have no session.
+// announceTo adds the authorities to answers of the API, whose clients have no session. One alone, too:
+// they forget the one that was retired.
 func (a *authorities) announceTo(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if all := a.data.certs.Authorities().All(); len(all) > 1 {
-			trust.Announce(w.Header(), all)
-		}
+		trust.Announce(w.Header(), a.data.certs.Authorities().All())
 		next.ServeHTTP(w, r)
 	})
 }

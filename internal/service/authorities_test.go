@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"fmt"
 	"net/http"
+	"os"
 	"testing"
 	"time"
 
@@ -67,16 +68,7 @@ func TestAuthorities_AllReplicasFollow(t *testing.T) {
 		}
 		return untold == "0[]1["+older.ID()+"]" || untold == "1["+older.ID()+"]0[]"
 	})
-	apiConfig, apiLearner, err := trust.Options{CAPEM: pki.EncodeCertificate(before.Current), Host: "127.0.0.1"}.Open()
-	must.Succeed(t, err)
-	api, err := apiclient.New(apiclient.Options{BaseURL: "https://" + all[0].Addrs.Service.String(), TLS: apiConfig,
-		Authorities: apiLearner, APIKey: func() (string, error) { return all[0].APIKey, nil }})
-	must.Succeed(t, err)
-	list := func() {
-		_, err := api.FirstEndpoints(t.Context(), 1)
-		must.Succeed(t, err)
-		api.CloseIdleConnections()
-	}
+	list := apiCaller(all[0], trust.Options{CAPEM: pki.EncodeCertificate(before.Current)})
 	list()
 	must.Succeed(t, rotation.Promote(t.Context()))
 	for i, r := range all {
@@ -85,10 +77,43 @@ func TestAuthorities_AllReplicasFollow(t *testing.T) {
 		})
 	}
 	list()
+	knowsBefore := apiLearner(all[0], next.Next)
+	if !knowsBefore() {
+		t.Error("a client of the API learnt nothing")
+	}
 	must.Succeed(t, rotation.Retire(t.Context()))
+	servicetest.Eventually(t, "that client to forget the one before", func() bool { return !knowsBefore() })
 	for _, r := range all { // the client that has learnt trusts both replicas
 		_, err := callTrusting(r, config)
 		must.Succeed(t, err)
+	}
+}
+
+// apiCaller returns a function that calls the API over a new connection, and learns from its answer.
+func apiCaller(r *servicetest.Server, given trust.Options) func() {
+	given.Host = "127.0.0.1"
+	config, learner, err := given.Open()
+	must.Succeed(r.T, err)
+	api, err := apiclient.New(apiclient.Options{BaseURL: "https://" + r.Addrs.Service.String(), TLS: config,
+		Authorities: learner, APIKey: func() (string, error) { return r.APIKey, nil }})
+	must.Succeed(r.T, err)
+	return func() {
+		_, err := api.FirstEndpoints(r.T.Context(), 1)
+		must.Succeed(r.T, err)
+		api.CloseIdleConnections()
+	}
+}
+
+// apiLearner returns a function that calls the API for a client that was given the authority, and
+// reports whether it has learnt another one.
+func apiLearner(r *servicetest.Server, given *x509.Certificate) func() bool {
+	kept := r.T.TempDir()
+	list := apiCaller(r, trust.Options{CAPEM: pki.EncodeCertificate(given), Keep: kept})
+	return func() bool {
+		list()
+		files, err := os.ReadDir(kept)
+		must.Succeed(r.T, err)
+		return len(files) > 0
 	}
 }
 

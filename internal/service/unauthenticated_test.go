@@ -12,6 +12,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -92,6 +93,37 @@ func TestServer_LimitsUnauthenticatedConnections(t *testing.T) {
 	}
 	if status := statusOf(r, conns[1], r.APIKey); status != http.StatusOK {
 		t.Errorf("an authenticated connection: status %d", status)
+	}
+}
+
+// TestServer_LimitsWebSockets checks that a WebSocket counts as a connection without a credential until
+// its hello, and that pages of other sites get none.
+func TestServer_LimitsWebSockets(t *testing.T) {
+	t.Parallel()
+	const most = 2
+	r := servicetest.Start(t, func(o *service.Options) { o.SetMaxUnauthenticated(most) })
+	upgrade := func(header string, want int) (c *tls.Conn) {
+		servicetest.Eventually(t, "a connection", func() bool { c = dialTLS(r); return c != nil })
+		_, err := io.WriteString(c, "GET /tunnel HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
+			"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"+
+			"Sec-WebSocket-Protocol: fairlead.1\r\n"+header+"\r\n")
+		must.Succeed(t, err)
+		res, err := http.ReadResponse(bufio.NewReader(c), nil)
+		must.Succeed(t, err)
+		_ = res.Body.Close()
+		if res.StatusCode != want {
+			t.Fatalf("status %d, want %d", res.StatusCode, want)
+		}
+		return c
+	}
+	_ = upgrade("Origin: https://another.example\r\n", http.StatusForbidden).Close()
+	oldest := upgrade("", http.StatusSwitchingProtocols)
+	_ = oldest.SetReadDeadline(time.Now().Add(8 * time.Second)) // without its hello it would end after 10
+	for range most {
+		upgrade("", http.StatusSwitchingProtocols)
+	}
+	if _, err := io.Copy(io.Discard, oldest); errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Error("the oldest WebSocket without a hello made no room for another one")
 	}
 }
 

@@ -26,6 +26,10 @@ import (
 // maxAnnounced bounds the authorities of one announcement; the rest is ignored.
 const maxAnnounced = 8
 
+// behindTime is how long after a change an older announcement may be that of a server which is behind.
+// Later it is the truth: what was announced by a thief of a server's key is forgotten.
+const behindTime = time.Hour
+
 // Authorities are those that a client trusts for one service: the ones that it was given, and the
 // ones that the service has announced over connections that the former vouched for. It is safe for
 // concurrent use.
@@ -38,6 +42,7 @@ type Authorities struct {
 
 	mu     sync.Mutex                    // mu serializes Learn.
 	newest time.Time                     // newest is when the newest announced one was made.
+	since  time.Time                     // since is when that one was learnt.
 	learnt []*x509.Certificate           // learnt are those that were announced and not given.
 	roots  atomic.Pointer[x509.CertPool] // roots are those that were given and learnt.
 }
@@ -70,6 +75,9 @@ func (o Options) Open() (*tls.Config, *Authorities, error) {
 		if kept, err := os.ReadFile(a.file); err == nil {
 			a.learnt = parsePEM(kept)
 			a.newest = newest(a.learnt)
+			if info, err := os.Stat(a.file); err == nil {
+				a.since = info.ModTime()
+			}
 		}
 	}
 	a.updateRoots()
@@ -85,8 +93,8 @@ func (o Options) Open() (*tls.Config, *Authorities, error) {
 func (a *Authorities) Learns() bool { return a != nil }
 
 // Learn trusts the announced authorities, DER, in place of those that were learnt before. Those that
-// were given stay. An announcement of a server that does not know of the newest authority yet is
-// ignored. The error is that the next process will not know them.
+// were given stay. An announcement of a server that does not know of the newest authority yet, within
+// behindTime, is ignored. The error is that the next process will not know them.
 func (a *Authorities) Learn(announced [][]byte) error {
 	var all []*x509.Certificate
 	for _, der := range announced[:min(len(announced), maxAnnounced)] {
@@ -96,10 +104,13 @@ func (a *Authorities) Learn(announced [][]byte) error {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if made := newest(all); made.IsZero() || made.Before(a.newest) {
+	made := newest(all)
+	if made.IsZero() || made.Before(a.newest) && time.Since(a.since) < behindTime {
 		return nil
 	}
-	a.newest = newest(all)
+	if !made.Equal(a.newest) {
+		a.newest, a.since = made, time.Now()
+	}
 	learnt := slices.DeleteFunc(all, a.isGiven)
 	if slices.EqualFunc(learnt, a.learnt, (*x509.Certificate).Equal) {
 		return nil

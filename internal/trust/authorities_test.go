@@ -83,6 +83,10 @@ func TestAuthorities_LearnAndForget(t *testing.T) {
 		if info, err := os.Stat(files[0]); len(files) != 1 || err != nil || info.Mode().Perm() != 0o600 {
 			t.Errorf("%s: files %v, %v", name, files, err)
 		}
+		must.Succeed(t, os.Chtimes(files[0], time.Time{}, time.Now().Add(-time.Hour)))
+		again, learner = open()
+		must.Succeed(t, learner.Learn(announce(a, b))) // c was a thief's
+		trusts("an hour later", again, a, b)
 		given.Host = "another.test"
 		again, _ = open()
 		trusts("at another service", again, a)

@@ -154,6 +154,29 @@ func TestClient_ChoosesWebSocket(t *testing.T) {
 	}
 }
 
+// TestClient_FollowsNoRedirect checks that a redirect in place of the WebSocket leads the client, with its
+// token, to no server that has no TLS.
+func TestClient_FollowsNoRedirect(t *testing.T) {
+	t.Parallel()
+	elsewhere := make(chan struct{}, 100)
+	plain := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { elsewhere <- struct{}{} }))
+	t.Cleanup(plain.Close)
+	cert, _ := authority()
+	portal := httptest.NewUnstartedServer(http.RedirectHandler(plain.URL, http.StatusFound))
+	portal.TLS = &tls.Config{Certificates: []tls.Certificate{cert}}
+	portal.Config.ErrorLog = log.New(io.Discard, "", 0)
+	portal.StartTLS()
+	t.Cleanup(portal.Close)
+	h := newTestServer(t, overPipe, newHandler())
+	h.dial = func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "tcp", portal.Listener.Addr().String())
+	}
+	err := wait.Receive(t, "a failure", h.startClient(ClientConfig{}).downs)
+	if len(elsewhere) > 0 || !strings.Contains(err.Error(), "got 302") {
+		t.Errorf("%d requests elsewhere, %v; want none, and the status", len(elsewhere), err)
+	}
+}
+
 // echoes sends a MiB through a stream and reads it back.
 func echoes(t *testing.T, s *Session) {
 	t.Helper()

@@ -182,7 +182,8 @@ func (c *Client) dialWebSocket(ctx context.Context, address string) (*BatchConn,
 	ws, err := openWebSocket(ctx, batch, c.cfg.Address)
 	if err != nil {
 		_ = conn.Close()
-		return nil, nil, fmt.Errorf("asking %s: %w", address, err)
+		return nil, nil, fmt.Errorf("asking %s (what ends TLS on the way has to pass on upgrades of %s): %w", address,
+			WebSocketPath, err)
 	}
 	return batch, ws, nil
 }

@@ -76,9 +76,13 @@ func (w *webSocket) writeFrames(head, payload []byte) error {
 func openWebSocket(ctx context.Context, conn *BatchConn, host string) (*webSocket, error) {
 	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
 	defer cancel()
-	once := &http.Client{Transport: &http.Transport{
-		DialTLSContext: func(context.Context, string, string) (net.Conn, error) { return conn, nil },
-	}}
+	once := &http.Client{
+		Transport: &http.Transport{
+			DialTLSContext: func(context.Context, string, string) (net.Conn, error) { return conn, nil },
+		},
+		// a redirect could lead to a server without TLS
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
 	//nolint:bodyclose // Dial closes it
 	ws, _, err := websocket.Dial(ctx, "wss://"+host+WebSocketPath, &websocket.DialOptions{HTTPClient: once,
 		Subprotocols: []string{webSocketProtocol}})

@@ -7,7 +7,6 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
-	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -141,25 +140,32 @@ func (m *Manager) read(ctx context.Context) (err error) {
 	return nil
 }
 
-// readHost reads the record of a host; a zero one when there is none.
+// readHost reads the record of a host; a zero one when there is none, or it is damaged: then a
+// certificate is ordered anew.
 func (m *Manager) readHost(ctx context.Context, host string) (*hostState, error) {
 	text, err := m.opt.Store.ACMEValue(ctx, store.ACMECertificate, host)
 	h := &hostState{}
 	if err != nil || text == "" {
 		return h, err
 	}
-	if err := json.Unmarshal([]byte(text), &h.record); err != nil {
-		return nil, fmt.Errorf("reading the certificate of %s: %w", host, err)
+	err = json.Unmarshal([]byte(text), &h.record)
+	if err == nil && h.Chain != "" {
+		h.cert, err = parsePair(host, h.Chain, h.Key)
 	}
-	if h.Chain == "" {
-		return h, nil
-	}
-	pair, err := tls.X509KeyPair([]byte(h.Chain), []byte(h.Key))
 	if err != nil {
-		return nil, fmt.Errorf("reading the certificate of %s: %w", host, err)
+		m.opt.Logger.Error("the certificate of a host cannot be read from the store", "host", host, "err", err)
+		return &hostState{}, nil
 	}
-	h.cert = &pair
 	return h, nil
+}
+
+// parsePair returns the certificate of a host with its key, both PEM.
+func parsePair(host, chain, key string) (*tls.Certificate, error) {
+	pair, err := tls.X509KeyPair([]byte(chain), []byte(key))
+	if err != nil {
+		return nil, err
+	}
+	return &pair, pair.Leaf.VerifyHostname(host)
 }
 
 // startOrders starts orders for the hosts that are due, and deletes what is over.

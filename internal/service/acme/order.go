@@ -143,8 +143,11 @@ func (m *Manager) askAdvice(ctx context.Context, host string, leaf *x509.Certifi
 	info, err := m.client.GetRenewalInfo(ctx, leaf)
 	if err == nil {
 		a.renew = info.SelectedTime
-		if info.RetryAfter != nil && info.RetryAfter.Before(a.at) {
-			a.at = *info.RetryAfter
+		if again := info.RetryAfter; again != nil && again.Before(a.at) {
+			a.at = *again
+			if soonest := time.Now().Add(time.Minute); a.at.Before(soonest) {
+				a.at = soonest
+			}
 		}
 	}
 	m.mu.Lock()
@@ -180,7 +183,11 @@ func (m *Manager) order(ctx context.Context, host string, h *hostState) (chain, 
 	if len(chains) == 0 {
 		return "", "", errors.New("the directory sent no certificate")
 	}
-	return string(chains[0].ChainPEM), key, nil
+	chain = string(chains[0].ChainPEM)
+	if _, err := parsePair(host, chain, key); err != nil {
+		return "", "", fmt.Errorf("the directory sent another certificate: %w", err)
+	}
+	return chain, key, nil
 }
 
 func (m *Manager) obtain(ctx context.Context, p acmez.OrderParameters) (chains []acmeclient.Certificate, err error) {

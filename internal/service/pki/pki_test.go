@@ -191,8 +191,10 @@ func TestSource_KeepsLeafWhileRenewalFails(t *testing.T) {
 		cancel()
 		synctest.Wait()
 	})
-	if n := strings.Count(log.String(), "could not be renewed"); n != 1 {
-		t.Errorf("the failure was logged %d times, want once", n)
+	for _, failed := range []string{"authority could not be read", "certificate could not be renewed"} {
+		if n := strings.Count(log.String(), failed); n != 1 {
+			t.Errorf("%q was logged %d times, want once: before it is due, and then", failed, n)
+		}
 	}
 }
 
@@ -223,11 +225,11 @@ func TestSource_ReloadsCompleteFilePairs(t *testing.T) {
 		t.Fatal("the files are not in service")
 	}
 	writePair(cert, 1)
-	if !s.refresh(t.Context(), time.Now(), false) || !inService(s, 0) {
+	if s.refresh(t.Context(), time.Now(), "") == "" || !inService(s, 0) {
 		t.Error("half a new pair is in service")
 	}
 	writePair(key, 1)
-	if s.refresh(t.Context(), time.Now(), true) || !inService(s, 1) {
+	if s.refresh(t.Context(), time.Now(), "the certificate could not be renewed") != "" || !inService(s, 1) {
 		t.Error("the new pair is not in service")
 	}
 }
@@ -263,7 +265,7 @@ func TestRotation_FinishesPromotionAfterCrash(t *testing.T) {
 	must.Succeed(t, err)
 	must.Succeed(t, os.Rename(filepath.Join(dir, nextKeyFile), filepath.Join(dir, caKeyFile)))
 	for name, now := range map[string]*Source{"running": s, "started": open(t, Options{Dir: dir, Names: names})} {
-		now.refresh(t.Context(), time.Now(), false)
+		now.refresh(t.Context(), time.Now(), "")
 		if !now.CA().Equal(next.Next) || now.Leaf().CheckSignatureFrom(next.Next) != nil {
 			t.Errorf("%s: another authority is in service", name)
 		}

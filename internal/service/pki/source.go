@@ -123,7 +123,7 @@ func (s *Source) loadAuthorities(
 func (s *Source) Run(ctx context.Context) {
 	tick := time.NewTicker(s.every)
 	defer tick.Stop()
-	failing := false
+	failing := ""
 	for {
 		select {
 		case <-ctx.Done():
@@ -134,24 +134,27 @@ func (s *Source) Run(ctx context.Context) {
 	}
 }
 
-// refresh swaps the certificate when a new one is due. It reports whether that failed; a failure is
-// logged once until it is over.
-func (s *Source) refresh(ctx context.Context, now time.Time, failing bool) bool {
+// refresh swaps the certificate when a new one is due. It returns what failed, "" for nothing; a
+// failure is logged once until it is over.
+func (s *Source) refresh(ctx context.Context, now time.Time, failing string) string {
 	old := s.current.Load()
 	cert, err := s.next(ctx, now, old)
 	switch {
 	case err != nil:
-		if !failing {
-			s.log.Error("the certificate could not be renewed; the old one stays in service", "err", err, "not_after",
-				old.Leaf.NotAfter)
+		failed := "the certificate could not be renewed"
+		if s.issuer != nil && s.issuer.usable(old.Leaf, now) { // none is due: the store is away, for instance
+			failed = "the certificate authority could not be read"
 		}
-		return true
+		if failed != failing {
+			s.log.Error(failed+"; the old one stays in service", "err", err, "not_after", old.Leaf.NotAfter)
+		}
+		return failed
 	case cert != old:
 		s.current.Store(cert)
 		s.log.Info("new certificate in service", "serial", cert.Leaf.SerialNumber.Text(16), "not_after",
 			cert.Leaf.NotAfter)
 	}
-	return false
+	return ""
 }
 
 func (s *Source) next(ctx context.Context, now time.Time, old *tls.Certificate) (*tls.Certificate, error) {

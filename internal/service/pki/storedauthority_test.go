@@ -157,10 +157,10 @@ func TestSource_RenewsLeafInMemory(t *testing.T) {
 	t.Parallel()
 	s := open(t, Options{Store: openStore(t, postgres.Server(t).URL(t)), Dir: t.TempDir(), Names: names})
 	first := s.Leaf()
-	if s.refresh(t.Context(), time.Now().Add(59*24*time.Hour), false) || !s.Leaf().Equal(first) {
+	if s.refresh(t.Context(), time.Now().Add(59*24*time.Hour), "") != "" || !s.Leaf().Equal(first) {
 		t.Error("renewed too early")
 	}
-	if s.refresh(t.Context(), time.Now().Add(61*24*time.Hour), false) || s.Leaf().Equal(first) {
+	if s.refresh(t.Context(), time.Now().Add(61*24*time.Hour), "") != "" || s.Leaf().Equal(first) {
 		t.Error("not renewed")
 	}
 }

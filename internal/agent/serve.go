@@ -58,7 +58,9 @@ func (v *streamServer) relayToUpstream(
 	c := newConnection(s, h)
 	conn, err := v.opt.dialUpstream(ctx, s, timeout)
 	if err == nil {
-		err = s.Upstream.writeProxyHeader(conn, h)
+		if err = s.Upstream.writeProxyHeader(conn, h); err != nil {
+			_ = conn.Close()
+		}
 	}
 	v.upstreams.report(ctx, e, s, c.HTTP, err)
 	if err != nil {

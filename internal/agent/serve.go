@@ -58,9 +58,7 @@ func (v *streamServer) relayToUpstream(
 	c := newConnection(s, h)
 	conn, err := v.opt.dialUpstream(ctx, s, timeout)
 	if err == nil {
-		if err = s.Upstream.writeProxyHeader(conn, h); err != nil {
-			_ = conn.Close()
-		}
+		err = s.Upstream.writeProxyHeader(conn, h)
 	}
 	v.upstreams.report(ctx, e, s, c.HTTP, err)
 	if err != nil {

@@ -5,6 +5,7 @@ package installation
 
 import (
 	"maps"
+	"path"
 	"slices"
 	"strings"
 
@@ -70,9 +71,8 @@ func (k LabelKeys) Check(c *options.Checker) {
 // Admits reports whether endpoints may ask for a label.
 func (k LabelKeys) Admits(key string) bool {
 	return !reserved(key) && slices.ContainsFunc(k, func(pattern string) bool {
-		beginning, open := strings.CutSuffix(pattern, "*")
-		rest, begins := strings.CutPrefix(key, beginning)
-		return pattern == key || open && begins && !strings.Contains(rest, "/")
+		matches, _ := path.Match(pattern, key) // in which * is no "/"
+		return matches
 	})
 }
 

@@ -121,7 +121,8 @@ var created = []specCase{
 		"an upstream's url is http://NAME:PORT"},
 	{"a tcp upstream without a port", agentEndpoint, "url: tcp://a.demo:1\nupstream: {url: tcp://a}", "needs a port"},
 	{"with the certificate of an https upstream", agentEndpoint,
-		"url: http://a.demo\nupstream: {url: https://a, tls: {serverName: a.corp, caSHA256: '" + strings.Repeat("AB:", 31) + "ab'}}", ""},
+		"url: http://a.demo\nupstream: {url: https://a, tls: {serverName: a.corp, caSHA256: '" +
+			strings.Repeat("AB:", 31) + "ab'}}", ""},
 	{"with the PROXY protocol", agentEndpoint, "url: tcp://a.demo:1\nupstream: {url: tcp://a:1, proxyProtocol: 2}", ""},
 	{"a certificate of an http upstream", agentEndpoint,
 		"url: http://a.demo\nupstream: {url: http://a, tls: {serverName: a.corp}}",

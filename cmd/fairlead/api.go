@@ -128,15 +128,15 @@ func (a *apiCall) command(
 		name = "ID or URL"
 	}
 	wantsID, mayID := strings.HasSuffix(use, " ID"), strings.HasSuffix(use, " [ID]")
-	cmd := &cobra.Command{Use: strings.ReplaceAll(use, " ID", " "+strings.ReplaceAll(name, " or ", "|")), Short: short,
+	cmd := &cobra.Command{Use: strings.ReplaceAll(use, "ID", strings.ReplaceAll(name, " or ", "|")), Short: short,
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case wantsID && len(args) != 1:
 				return a.asObject(cli.Usagef("%s needs one argument, the %s of %s, and got %d", cmd.CommandPath(), name,
 					article(r.Noun), len(args)))
 			case mayID && len(args) > 1:
-				return a.asObject(cli.Usagef("%s takes one argument at most, the ID of %s, and got %d",
-					cmd.CommandPath(), article(r.Noun), len(args)))
+				return a.asObject(cli.Usagef("%s takes one argument at most, the %s of %s, and got %d",
+					cmd.CommandPath(), name, article(r.Noun), len(args)))
 			case !wantsID && !mayID:
 				return a.asObject(cli.NoArguments(cmd, args))
 			}
@@ -224,14 +224,8 @@ func apiList(c console, r resource.Resource) *cobra.Command {
 		})
 	if r.Watch != nil {
 		cmd.Flags().BoolVar(&watch, "watch", false, "go on with every change, until Ctrl-C")
-		cmd.Flags().StringSliceVar(&filter.Bindings, "binding", nil,
-			"only those with this `BINDING`: kubernetes, internal, public or clusterset")
-		cmd.Flags().StringVar(&filter.Type, "type", "", "only those of this `TYPE`: agent or cloud")
+		addEndpointFilter(cmd, &filter)
 		cmd.Flags().StringVar(&filter.URL, "url", "", "only those with this `URL`")
-		cli.CompleteValues(cmd, "binding", resource.Bindings()...)
-		cli.CompleteValues(cmd, "type", account.TypeAgent, account.TypeCloud)
-		cmd.Flags().StringVar(&filter.OwnerCluster, "owner-cluster", "",
-			"only those of objects in the cluster with this `UID` (of its namespace kube-system)")
 	}
 	return cmd
 }
@@ -283,26 +277,6 @@ func apiUpdate(c console, r resource.Resource) *cobra.Command {
 		})
 	in.add(cmd, r.Fields, false)
 	return cmd
-}
-
-func apiDelete(c console, r resource.Resource) *cobra.Command {
-	a := &apiCall{console: c}
-	return a.command(r, "delete ID", "Delete "+article(r.Noun)+afterDelete(r),
-		func(ctx context.Context, api *apiclient.Client, id string) error {
-			if err := api.DeleteObject(ctx, resource.ObjectPath(r.Path, id)); err != nil {
-				return err
-			}
-			_, err := fmt.Fprintf(c.err, "%s %s deleted\n", r.Noun, id)
-			return err
-		})
-}
-
-// afterDelete returns the effect or the condition of a deletion, for its help.
-func afterDelete(r resource.Resource) string {
-	if isBackend(r) {
-		return " that nothing uses"
-	}
-	return "; its open requests and connections end within a second"
 }
 
 func apiAction(c console, r resource.Resource, op resource.Operation) *cobra.Command {

@@ -204,20 +204,8 @@ func (c console) confirmRevoking(ctx context.Context, api *apiclient.Client, use
 	if err != nil {
 		return err
 	}
-	answered := make(chan string, 1)
-	go func() { // reading from a terminal cannot be cancelled; Ctrl-C ends the command anyway
-		text, err := c.ask(fmt.Sprintf(question, nameOf(user)) + ` Type "yes": `)
-		if err != nil {
-			text = ""
-		}
-		answered <- text
-	}()
-	select {
-	case text := <-answered:
-		if strings.EqualFold(strings.TrimSpace(text), "yes") {
-			return nil
-		}
-	case <-ctx.Done():
+	if c.confirm(ctx, fmt.Sprintf(question, nameOf(user))) {
+		return nil
 	}
 	return errors.New("nothing was revoked")
 }

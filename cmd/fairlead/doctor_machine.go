@@ -211,7 +211,7 @@ func (m *machineDiagnosis) openSession(ctx context.Context) (*tunnel.Session, er
 		select {
 		case s := <-up:
 			cancel()
-			<-final
+			<-final //nolint:errcheck // it ends because it was cancelled
 			return s, nil
 		case err = <-down:
 		case refused := <-final:
@@ -219,7 +219,7 @@ func (m *machineDiagnosis) openSession(ctx context.Context) (*tunnel.Session, er
 		}
 	}
 	cancel()
-	<-final
+	<-final //nolint:errcheck // it ends because it was cancelled
 	return nil, err
 }
 

@@ -6,6 +6,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -159,7 +160,11 @@ func (s *status) checkAddress(context.Context) path.Hop {
 			"fairlead login --server https://HOST[:PORT] --ca-file FILE", "%v", err)
 	}
 	s.o.Server, s.o.Address, s.o.Token = server.String(), account.ServerAddress(server), s.settings.Authtoken
-	if s.o.DialServer, err = connectproxy.Dialer(s.console.env, s.o.Address, nil, s.o.TLS.RootCAs); err != nil {
+	var roots *x509.CertPool
+	if config, _, err := trustConfig(s.settings); err == nil { // checkAuthority reports its error
+		roots = config.RootCAs
+	}
+	if s.o.DialServer, err = connectproxy.Dialer(s.console.env, s.o.Address, nil, roots); err != nil {
 		return path.Brokenf("correct the setting", "%v", err)
 	}
 	return path.OKf("%s (%s)", s.o.Server, s.settings.ServerURL.Source)

@@ -194,7 +194,8 @@ func TestDial_VerifiesHTTPSUpstream(t *testing.T) {
 			"signed by an authority that this machine does not trust; give its authority with --upstream-ca-file, " +
 				"or, if it is the upstream's, the fingerprint that it shows: --upstream-ca-sha256 " + pin},
 		"other fingerprint": {upstream.URL, by(trust.Options{CASHA256: strings.Repeat("ab", 32)}, ""),
-			agent.ProtocolHTTP1, "", "", "it shows " + pin + ": if that is the upstream's, give it with --upstream-ca-sha256"},
+			agent.ProtocolHTTP1, "", "",
+			"it shows " + pin + ": if that is the upstream's, give it with --upstream-ca-sha256"},
 		"other name": {upstream.URL, by(trust.Options{CASHA256: pin}, "api.corp"), agent.ProtocolHTTP1, "", "",
 			`for another host name; it names ["example.com" "*.example.com"]: give the upstream's with ` +
 				"--upstream-server-name"},

@@ -109,7 +109,8 @@ func (e *Endpoint) info() EndpointInfo {
 func (e *Endpoint) bindMessage() tunnel.Bind {
 	b := tunnel.Bind{Labels: e.Labels, Binding: e.Binding, Name: e.Name, Description: e.Description,
 		Metadata: e.Metadata, UpstreamURL: e.upstreamURL(), UpstreamProtocol: e.Upstream.Protocol,
-		ServiceLabels: e.ServiceLabels, HostMode: e.HostMode, PoolingEnabled: e.PoolingEnabled, TrafficPolicy: e.TrafficPolicy,
+		ServiceLabels: e.ServiceLabels, HostMode: e.HostMode, PoolingEnabled: e.PoolingEnabled,
+		TrafficPolicy:     e.TrafficPolicy,
 		ReplacePoolPolicy: e.ReplacePoolPolicy, Owner: e.Owner}
 	if len(e.Labels) == 0 {
 		b.URL = e.URL.String()

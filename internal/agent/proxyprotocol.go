@@ -40,7 +40,7 @@ func (u *Upstream) SetProxyProtocol(version string) error {
 }
 
 // writeProxyHeader writes the PROXY protocol's header, if the upstream reads one, with the client
-// that the stream's header names: UNKNOWN, or LOCAL in version 2, when that has no address.
+// that h names: UNKNOWN, or LOCAL in version 2, when that has no address. An error closes conn.
 func (u Upstream) writeProxyHeader(conn net.Conn, h tunnel.OpenHeader) error {
 	if u.ProxyProtocol == "" {
 		return nil
@@ -52,6 +52,7 @@ func (u Upstream) writeProxyHeader(conn net.Conn, h tunnel.OpenHeader) error {
 	}
 	header := proxyproto.HeaderProxyFromAddrs(u.ProxyProtocol[0]-'0', source, destination)
 	if _, err := header.WriteTo(conn); err != nil {
+		_ = conn.Close()
 		return fmt.Errorf("writing the PROXY protocol's header to %s: %w", u, err)
 	}
 	return nil

@@ -4,13 +4,16 @@
 package agent_test
 
 import (
+	"context"
 	"fmt"
 	"io"
+	"net"
 	"testing"
 
 	"github.com/pires/go-proxyproto"
 
 	"github.com/fairlead-dev/fairlead/internal/agent"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
@@ -55,6 +58,30 @@ func TestServe_WritesPROXYHeader(t *testing.T) {
 		})
 	}
 }
+
+// TestServe_ClosesUpstreamThatTakesNoPROXYHeader: no connection is left when the header cannot be
+// written.
+func TestServe_ClosesUpstreamThatTakesNoPROXYHeader(t *testing.T) {
+	t.Parallel()
+	svc, closed := newService(t).start(), make(chan struct{})
+	run(t, svc, "127.0.0.1:25", func(o *agent.Options) {
+		asTCP(o)
+		must.Succeed(t, o.Endpoints[0].Upstream.SetProxyProtocol("1"))
+		o.Dial = func(context.Context, string, string) (net.Conn, error) { return &brokenConn{closed: closed}, nil }
+	})
+	wantRefused(t, receive(t, svc.bound, "bind"), header(), tunnel.RefusedUpstream)
+	receive(t, closed, "close of the upstream's connection")
+}
+
+// brokenConn is a connection that takes no bytes.
+type brokenConn struct {
+	*net.TCPConn
+	closed chan struct{}
+}
+
+func (*brokenConn) RemoteAddr() net.Addr      { return &net.TCPAddr{} }
+func (*brokenConn) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
+func (c *brokenConn) Close() error            { close(c.closed); return nil }
 
 // proxyUpstream serves connections with a PROXY header, which it describes before it reads on, and
 // then echoes.

@@ -87,7 +87,8 @@ func invalidManagerOptions(t *testing.T) []invalidManagerOption {
 		{"--cluster-name", "", "253", func(o *ManagerOptions) { o.ClusterName = strings.Repeat("x", 254) }},
 		{"--accept-account", "ac 2", "AccountChanged", func(o *ManagerOptions) { o.AcceptAccount = "ac 2" }},
 		{"--removal-delay", "-1s", "0s to 24h", func(o *ManagerOptions) { o.RemovalDelay = -time.Second }},
-		{"--service-label", "team", "KEY=VALUE of a label", func(o *ManagerOptions) { o.ServiceLabels = []string{"team"} }},
+		{"--service-label", "team", "KEY=VALUE of a label",
+			func(o *ManagerOptions) { o.ServiceLabels = []string{"team"} }},
 		{"--service-label", "a=b c", "63 letters", func(o *ManagerOptions) { o.ServiceLabels = []string{"a=b c"} }},
 		{"--service-label", "app.kubernetes.io/managed-by=x", "another key", func(o *ManagerOptions) {
 			o.ServiceLabels = []string{"app.kubernetes.io/managed-by=x"}

@@ -77,8 +77,8 @@ var explanations = []Explanation{
 		"remove Services, or widen the cluster's service range"},
 	{boundEndpoint, "QuotaExceeded", "a ResourceQuota of the namespace is used up",
 		"raise the ResourceQuota that the message names"},
-	{boundEndpoint, "AdmissionDenied", "an admission webhook or policy refused the Service or EndpointSlice; the message " +
-		"holds its sentence", "ask the owner of the admission policy that the message names"},
+	{boundEndpoint, "AdmissionDenied", "an admission webhook or policy refused the Service or EndpointSlice; the " +
+		"message holds its sentence", "ask the owner of the admission policy that the message names"},
 	{boundEndpoint, "AdmissionChanged", "an admission webhook or policy changes the fields of a Service or " +
 		"EndpointSlice that the message names, whenever the manager writes them; if only labels, annotations or " +
 		"owners are concerned, calls work and the condition stays True. Tried again after 1 min, then less and less " +

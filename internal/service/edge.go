@@ -72,7 +72,8 @@ func (e *edgeServer) ServeStream(ctx context.Context, in tunnelserver.Incoming) 
 	e.edge.Serve(ctx, in.Stream, in.Endpoint, edge.ClientInfo{
 		OperatorID: in.OperatorID, Cluster: in.Cluster, CredentialID: in.CredentialID, ClientAddr: in.ClientAddr,
 		ClientIP: client.Addr().Unmap(), StatedPod: in.Pod, TraceID: h.TraceID, MaxWait: h.Deadline,
-		Draining: in.Draining, Forwarder: in.Forwarder, Locator: (*locator)(e.geo), AppendForwarded: in.TrustsForwarding,
+		Draining: in.Draining, Forwarder: in.Forwarder, Locator: (*locator)(e.geo),
+		AppendForwarded: in.TrustsForwarding,
 	})
 }
 

@@ -18,8 +18,8 @@ var classes = byCode(
 		Code: account.CodeUpstreamUnreachable, Refusal: tunnel.RefusedUpstream, Reason: "upstream",
 		message: "The agent of %s cannot reach its upstream.",
 		page: "The agent of %s is online, but could not connect to its upstream, or does not trust its " +
-			"certificate: the agent shows the cause. Start the upstream, correct the address that the agent was given, " +
-			"or give it --upstream-ca-file, --upstream-ca-sha256 or --upstream-server-name.",
+			"certificate: the agent shows the cause. Start the upstream, correct the address that the agent was " +
+			"given, or give it --upstream-ca-file, --upstream-ca-sha256 or --upstream-server-name.",
 	},
 	Class{
 		Code: account.CodeUpstreamBroken, Refusal: tunnel.RefusedInternal, Reason: "upstream_broken", Stream: "broken",

@@ -43,7 +43,8 @@ func TestPin_VerifiesServerByItsKeyOrAnAuthority(t *testing.T) {
 			if !ok {
 				t.Fatalf("%q is no pin", c.pin)
 			}
-			client := &tls.Config{ServerName: host, InsecureSkipVerify: true, VerifyConnection: func(cs tls.ConnectionState) error { return pin.VerifyServer(cs, host) }}
+			client := &tls.Config{ServerName: host, InsecureSkipVerify: true,
+				VerifyConnection: func(cs tls.ConnectionState) error { return pin.VerifyServer(cs, host) }}
 			_, err := once(t, client, &tls.Config{Certificates: []tls.Certificate{c.cert}})
 			if got := trust.ProblemOf(err); got != c.want || (err == nil) != (c.want == trust.NoProblem) {
 				t.Errorf("got %q, %v; want %q", got, err, c.want)
@@ -71,7 +72,8 @@ func TestPin_VerifiesAddress(t *testing.T) {
 	client := &tls.Config{ServerName: address, InsecureSkipVerify: true,
 		VerifyConnection: func(cs tls.ConnectionState) error { return pin.VerifyServer(cs, address) }}
 	good := root.leaf(t, host, -time.Hour, time.Hour)
-	if _, err := once(t, client, &tls.Config{Certificates: []tls.Certificate{good}}); trust.ProblemOf(err) != trust.WrongHost {
+	_, err := once(t, client, &tls.Config{Certificates: []tls.Certificate{good}})
+	if trust.ProblemOf(err) != trust.WrongHost {
 		t.Errorf("a certificate for %s at %s: %v; want %s", host, address, err, trust.WrongHost)
 	}
 }

@@ -143,7 +143,8 @@ func TestClient_ChoosesWebSocket(t *testing.T) {
 			if got := wait.Receive(t, "the server's session", h.handler.ups).Carrier().Name; got != CarrierWebSocket {
 				t.Errorf("the server's session has the carrier %q", got)
 			}
-			wait.Until(t, "a second connection", func() bool { return len(s.Legs()) == 1 && s.Legs()[0].Connections == 2 })
+			wait.Until(t, "a second connection",
+				func() bool { return len(s.Legs()) == 1 && s.Legs()[0].Connections == 2 })
 			want := append(slices.Repeat([]string{ALPN}, tt.native), "http/1.1", "http/1.1")
 			if got := b.protocols(); !slices.Equal(got, want) {
 				t.Errorf("connections had the protocols %q, want %q", got, want)

@@ -49,7 +49,8 @@ func TestSession_KeepsIdleConnectionsOfBalancers(t *testing.T) {
 				h := newTestServer(t, overPipe, newHandler())
 				var mu sync.Mutex
 				dialed, cuts := 0, 0
-				c := h.newClient(ClientConfig{Connections: 4, Hello: func() Hello { return Hello{Role: role, Token: "flt_x"} },
+				c := h.newClient(ClientConfig{Connections: 4,
+					Hello: func() Hello { return Hello{Role: role, Token: "flt_x"} },
 					DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 						conn, err := h.dial(ctx, network, addr)
 						if err != nil {

@@ -306,7 +306,8 @@ func TestWriteWatchdog_FiresOnSlowWriteOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		watched := func() (*writeWatchdog, *link) {
 			near, far := net.Pipe()
-			l := newLink(t.Context(), newMuxConn(Batch(tls.Client(near, &tls.Config{})), nil), slog.New(slog.DiscardHandler), nil, true)
+			l := newLink(t.Context(), newMuxConn(Batch(tls.Client(near, &tls.Config{})), nil),
+				slog.New(slog.DiscardHandler), nil, true)
 			t.Cleanup(func() { l.close(nil); _ = far.Close() })
 			return &writeWatchdog{link: l}, l
 		}

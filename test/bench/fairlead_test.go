@@ -217,7 +217,8 @@ func runForwarder(ctx context.Context, _ keyring, next string) (string, error) {
 	go func() {
 		defer drop()
 		ended <- forwarder.Run(ctx, forwarder.Options{
-			EdgeAddress: i.Server, TLS: config, Dial: i.webSocketDialer(), AuthtokenFile: i.TokenFile, InstanceID: "bench", Source: objects,
+			EdgeAddress: i.Server, TLS: config, Dial: i.webSocketDialer(), AuthtokenFile: i.TokenFile,
+			InstanceID: "bench", Source: objects,
 			Logger: slog.New(slog.DiscardHandler),
 		})
 	}()

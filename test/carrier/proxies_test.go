@@ -130,7 +130,7 @@ const unprivilegedID = 65534
 // unprivilegedDir returns a directory of the user that proxies run as.
 func unprivilegedDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "fairlead-carrier-")
+	dir, err := os.MkdirTemp("", "fairlead-carrier-") //nolint:usetesting // that of t is its user's alone
 	must.Succeed(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	if os.Getuid() == 0 {

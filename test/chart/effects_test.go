@@ -30,13 +30,18 @@ type effect struct {
 
 // before returns the values that the case changes one of.
 func (e effect) before(least values) values {
-	if e.with == nil || e.path == serviceAccountEnabled { // which excludes the secrets, required without it
+	switch {
+	case e.with == nil, e.path == serviceAccountEnabled, // which excludes the secrets, required without it
+		e.path == acmeTerms: // without which the directory is refused
 		return least
 	}
 	return e.with
 }
 
-const serviceAccountEnabled = "credentials.serviceAccount.enabled"
+const (
+	serviceAccountEnabled = "credentials.serviceAccount.enabled"
+	acmeTerms             = "public.acme.agreeToTerms"
+)
 
 // effects has a case for every value of values.yaml, in its order.
 func effects() []effect {

@@ -48,6 +48,8 @@ func TestServerChart_RefusesCombinations(t *testing.T) {
 	checkRefusals(t, templateServer, map[string]refusal{
 		"public Secret": {set("public.tlsSecrets", []string{"good", "Not Good"}),
 			`public.tlsSecrets[1] "Not Good" is no name of a Secret`},
+		"terms of ACME": {set("public.enabled", true).set("public.acme.directory", "https://acme.example.com/d"),
+			`public.acme.agreeToTerms is required with public.acme.directory "https://acme.example.com/d"`},
 		"taken variable": {set("extraEnv", []any{map[string]any{"name": "POD_IP"}}),
 			`extraEnv holds "POD_IP", which the chart sets itself`},
 		"empty bootstrap": {set("bootstrap",

@@ -71,7 +71,7 @@ func serverReachEffects() []effect {
 	node := values{}.set("service.type", "NodePort")
 	balancer := values{}.set("service.type", "LoadBalancer")
 	public := values{}.set("public.enabled", true).set("public.tlsSecrets", []any{"wildcard"})
-	agreed := public.set("public.acme.agreeToTerms", true)
+	agreed := public.set(acmeTerms, true)
 	bootstrap := values{}.set("bootstrap.existingSecret", "first")
 	sealed := values{}.set("secretKey.name", "sealing")
 	geoip := values{}.set("geoip.existingClaim", "maps").set("geoip.databases", []any{"city.mmdb"})
@@ -109,7 +109,7 @@ func serverReachEffects() []effect {
 		{"public.enabled", true, nil},
 		{"public.tlsSecrets", []any{"wildcard", "other"}, values{}.set("public.enabled", true)},
 		{"public.acme.directory", "https://acme.example.com/directory", agreed},
-		{"public.acme.agreeToTerms", true, public.set("public.acme.directory", "https://acme.example.com/dir")},
+		{acmeTerms, true, public.set("public.acme.directory", "https://acme.example.com/dir")},
 		{"public.acme.email", "ops@example.com", agreed.set("public.acme.directory", "https://acme.example.com/dir")},
 		{"public.service.type", "ClusterIP", public},
 		{"public.service.httpPort", 8080, public},

@@ -26,12 +26,13 @@ func TestLaunchd(t *testing.T) {
 	}
 	must.Succeed(t, xml.Unmarshal(read(t, path), &plist))
 	d := plist.Dict
-	for _, key := range []string{"Label", "UserName", "ProgramArguments", "RunAtLoad", "KeepAlive", "StandardErrorPath"} {
+	for _, key := range []string{"Label", "UserName", "ProgramArguments", "RunAtLoad", "KeepAlive"} {
 		if !slices.Contains(d.Keys, key) {
 			t.Errorf("%s has no %s: %q", path, key, d.Keys)
 		}
 	}
-	if got := strings.Join(d.Arguments, " "); !strings.HasPrefix(got, "/usr/local/bin/fairlead start --all --config /Users/me/") {
+	got := strings.Join(d.Arguments, " ")
+	if !strings.HasPrefix(got, "/usr/local/bin/fairlead start --all --config /Users/me/") {
 		t.Errorf("%s runs %q", path, got)
 	}
 	if !strings.HasSuffix(path, "/"+d.Strings[0]+".plist") {

@@ -165,6 +165,9 @@
 {{- if eq (int $public.httpPort) (int $public.httpsPort) -}}
 {{- fail (printf "public.service.httpPort and httpsPort are both %d: one Service needs two ports" (int $public.httpPort)) -}}
 {{- end -}}
+{{- if and .Values.public.enabled .Values.public.acme.directory (not .Values.public.acme.agreeToTerms) -}}
+{{- fail (printf "public.acme.agreeToTerms is required with public.acme.directory %q: read the authority's terms of service, and accept them with true" .Values.public.acme.directory) -}}
+{{- end -}}
 {{- range $path, $service := dict "service" .Values.service "public.service" $public -}}
 {{- range $service.loadBalancerSourceRanges -}}
 {{- if not (regexMatch "^[0-9A-Fa-f.:]+/[0-9]{1,3}$" .) -}}

@@ -89,7 +89,8 @@ func (sv *services) checkTarget(context.Context) path.Hop {
 		h := path.OKf("%s is Fairlead's (%s)", place, m.Annotations[annotationInstallation]).With(evidence)
 		if key := podsOnly(m.Annotations); key != "" {
 			h.Status = path.Warning
-			h.Detail += fmt.Sprintf("; the load balancer of its annotation %s finds no target in slices without pods", key)
+			h.Detail += fmt.Sprintf(
+				"; the load balancer of its annotation %s finds no target in slices without pods", key)
 			h.Fix = "let it send to a gateway in the cluster, which routes to the Service; see docs/run/projection.md"
 		}
 		return h

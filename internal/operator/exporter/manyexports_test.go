@@ -22,13 +22,12 @@ import (
 	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
-// exportCount returns how many Services TestExporter_ManyExports exports; FAIRLEAD_EXPORTS sets
-// another number than 40.
-func exportCount(t *testing.T) int {
+// exportCount returns how many Services a test exports: FAIRLEAD_EXPORTS, or its own number.
+func exportCount(t *testing.T, otherwise int) int {
 	t.Helper()
 	text := os.Getenv("FAIRLEAD_EXPORTS")
 	if text == "" {
-		return 40
+		return otherwise
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil {
@@ -84,7 +83,7 @@ func (w *world) expectRows(what string, n int) {
 // TestExporter_ManyExports exports many Services at once, restarts the exporter and deletes all.
 func TestExporter_ManyExports(t *testing.T) {
 	w := newWorld(t)
-	n := exportCount(t)
+	n := exportCount(t, 40)
 	config := testenv.Start(t, testenv.WithServiceRange("10.64.0.0/16"), testenv.WithMultiClusterKinds())
 	w.kube = testenv.NewKube(t, config)
 	w.kube.MustCreate(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}})

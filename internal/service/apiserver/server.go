@@ -30,8 +30,8 @@ const OperationHeader = "Operation-Id"
 
 // Limits of the API. Zero values mean the defaults.
 type Limits struct {
-	Rate              float64       // requests per second and key; 50
-	Burst             int           // requests at once per key; 100
+	Rate              float64       // requests per second and key; 100
+	Burst             int           // requests at once per key; 200
 	WatchesPerAccount int           // account.DefaultMaxWatches
 	BodyBytes         int64         // 1 MiB
 	BodyTimeout       time.Duration // for reading a request's body; 30 s
@@ -62,7 +62,7 @@ type Options struct {
 func (o *Options) setDefaults() {
 	o.SharedOptions.SetDefaults()
 	l := &o.Limits
-	l.Rate, l.Burst = cmp.Or(l.Rate, 50), cmp.Or(l.Burst, 100)
+	l.Rate, l.Burst = cmp.Or(l.Rate, 100), cmp.Or(l.Burst, 200)
 	l.WatchesPerAccount = cmp.Or(l.WatchesPerAccount, account.DefaultMaxWatches)
 	l.BodyBytes, l.BodyTimeout = cmp.Or(l.BodyBytes, 1<<20), cmp.Or(l.BodyTimeout, 30*time.Second)
 	l.WriteTimeout = cmp.Or(l.WriteTimeout, 10*time.Second)

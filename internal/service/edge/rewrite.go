@@ -42,9 +42,9 @@ func (info *ClientInfo) setForwardingHeaders(r *http.Request) {
 		return
 	}
 	h := r.Header
-	client, _, _ := net.SplitHostPort(r.RemoteAddr)
-	if ip := info.ClientIP; ip.IsValid() {
-		client = ip.String()
+	client := info.ClientIP.String()
+	if !info.ClientIP.IsValid() {
+		client, _, _ = net.SplitHostPort(r.RemoteAddr)
 	}
 	if info.AppendForwarded {
 		appendForwarded(r, client)

@@ -54,7 +54,8 @@ func (a *ACME) ACMEHosts(ctx context.Context) ([]string, error) {
 			if err := from.Scan(&host, &accountID); err != nil || slices.Contains(a.domains.ownHosts, host) {
 				return err
 			}
-			if slices.ContainsFunc(account.DomainPatterns(host), func(p string) bool { return owners[p] == accountID }) {
+			owned := func(pattern string) bool { return owners[pattern] == accountID }
+			if slices.ContainsFunc(account.DomainPatterns(host), owned) {
 				hosts = append(hosts, host)
 			}
 			return nil

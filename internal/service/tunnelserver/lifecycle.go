@@ -117,7 +117,8 @@ func (s *Server) sessionRow(t *session, ts *tunnel.Session) account.TunnelSessio
 	row := account.TunnelSession{
 		ID: t.id, AccountID: t.accountID, AgentVersion: t.hello.ClientVersion,
 		Credential: account.Ref{ID: t.credentialID}, IP: t.ip, Metadata: t.hello.Metadata, OS: t.hello.OS,
-		StartedAt: t.accepted.UTC(), Transport: ts.Carrier().Name, InstanceID: t.hello.InstanceID, ServerID: s.opt.ServerID,
+		StartedAt: t.accepted.UTC(), Transport: ts.Carrier().Name,
+		InstanceID: t.hello.InstanceID, ServerID: s.opt.ServerID,
 	}
 	if s.opt.Legs != nil {
 		row.JoinHash = ts.JoinHash()

@@ -176,7 +176,9 @@ func (d contextDialer) DialContext(ctx context.Context, network, address string)
 }
 
 // secureDialConnect returns a dialConnect for proxies that are spoken to through TLS.
-func secureDialConnect(roots *x509.CertPool) func(context.Context, DialFunc, *url.URL, string, string) (net.Conn, error) {
+func secureDialConnect(
+	roots *x509.CertPool,
+) func(context.Context, DialFunc, *url.URL, string, string) (net.Conn, error) {
 	return func(ctx context.Context, dial DialFunc, p *url.URL, host, address string) (net.Conn, error) {
 		config := &tls.Config{ServerName: p.Hostname(), MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"},
 			InsecureSkipVerify: true, // VerifyConnection verifies instead, by two sets of roots
@@ -190,8 +192,8 @@ func secureDialConnect(roots *x509.CertPool) func(context.Context, DialFunc, *ur
 			if err := conn.HandshakeContext(ctx); err != nil {
 				_ = raw.Close()
 				//nolint:errorlint // callers must not take it for the server's certificate
-				return nil, fmt.Errorf("negotiating TLS with the proxy itself: %v; its authority belongs into the system's "+
-					"or into the CA file", err)
+				return nil, fmt.Errorf("negotiating TLS with the proxy itself: %v; its authority belongs into the "+
+					"system's or into the CA file", err)
 			}
 			return conn, nil
 		}
@@ -199,8 +201,8 @@ func secureDialConnect(roots *x509.CertPool) func(context.Context, DialFunc, *ur
 	}
 }
 
-// verify verifies a proxy's certificate by the system's roots, and if they do not trust it, by roots. The
-// state names no host that is an IP address.
+// verify verifies the certificate of the proxy at host, a name or an IP address, by the system's roots,
+// and if they do not trust it, by roots.
 func verify(cs tls.ConnectionState, host string, roots *x509.CertPool) error {
 	o := x509.VerifyOptions{DNSName: host, Intermediates: x509.NewCertPool()}
 	for _, c := range cs.PeerCertificates[1:] {

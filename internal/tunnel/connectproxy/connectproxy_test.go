@@ -296,19 +296,19 @@ func TestDialer_SecuresProxy(t *testing.T) {
 	proxy.Config.ErrorLog = log.New(io.Discard, "", 0)
 	roots := x509.NewCertPool()
 	roots.AddCert(proxy.Certificate())
-	dialProxy := func(ctx context.Context, network, _ string) (net.Conn, error) {
+	toProxy := func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, network, proxy.Listener.Addr().String())
 	}
 	for _, tt := range []struct {
-		url   string
+		host  string
 		roots *x509.CertPool
 		want  string
 	}{
-		{proxy.URL, roots, ""}, {proxy.URL, nil, "unknown authority"},
-		{"https://192.0.2.1", roots, "not 192.0.2.1"}, {"https://proxy.corp", roots, "not proxy.corp"},
+		{"127.0.0.1", roots, ""}, {"127.0.0.1", nil, "unknown authority"}, {"example.com", roots, ""},
+		{"127.0.0.2", roots, "not 127.0.0.2"}, {"proxy.corp", roots, "not proxy.corp"},
 	} {
-		env := environment("HTTPS_PROXY", strings.Replace(tt.url, "https://", "https://u:hunter2@", 1))
-		dial, err := connectproxy.Dialer(env, "fairlead.test:8443", dialProxy, tt.roots)
+		env := environment("HTTPS_PROXY", "https://u:hunter2@"+tt.host+":3129")
+		dial, err := connectproxy.Dialer(env, "fairlead.test:8443", toProxy, tt.roots)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -107,8 +107,9 @@ var _ = Describe("Reconciler: admission that changes Services", func() {
 			func(s *corev1.Service) bool { return s.Labels[managedBy] == "corp" })
 		b := h.object(ctx, "api", h.Target)
 		h.reconcile(ctx, b)
-		expectCondition(b, v1alpha1.ConditionServicesReady, "True AdmissionChanged", "admission changes metadata.labels."+
-			managedBy+" of Service "+h.Installation.Namespace+"/ep-api on every write")
+		expectCondition(b, v1alpha1.ConditionServicesReady, "True AdmissionChanged",
+			"admission changes metadata.labels."+
+				managedBy+" of Service "+h.Installation.Namespace+"/ep-api on every write")
 		expectCondition(b, v1alpha1.ConditionReady, "True Ready", "")
 		settle(ctx, b)
 		expectRest(ctx, b)
@@ -124,7 +125,7 @@ var _ = Describe("Reconciler: admission that changes Services", func() {
 
 		target := h.target(ctx, b)
 		target.Spec.ExternalName = "example.net"
-		Expect(h.Live.Update(ctx, target)).To(Succeed())
+		Expect(h.Client.Update(ctx, target)).To(Succeed())
 		h.reconcile(ctx, b)
 		Expect(h.target(ctx, b).Spec.ExternalName).NotTo(Equal("example.net"), "another change is repaired at once")
 

@@ -28,7 +28,7 @@ var _ = Describe("Reconciler: labels and annotations", func() {
 		Expect(target.Annotations).To(HaveKeyWithValue("example.com/dns", "yes, \"this\""))
 		Expect(upstream.Annotations).NotTo(HaveKey("example.com/dns"))
 		target.Labels["theirs"], target.Annotations["theirs"], target.Labels["team"] = "stays", "stays", "changed"
-		Expect(h.Live.Update(ctx, target)).To(Succeed())
+		Expect(h.Client.Update(ctx, target)).To(Succeed())
 		h.reconcile(ctx, b)
 		Expect(h.target(ctx, b).Labels).To(HaveKeyWithValue("team", "web"))
 
@@ -76,9 +76,9 @@ var _ = Describe("Reconciler: labels and annotations", func() {
 		before := target.DeepCopy()
 		target.Labels["theirs"], target.Annotations["theirs"] = "stays", "stays"
 		target.Spec = corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "example.net"}
-		Expect(h.Live.Update(ctx, target)).To(Succeed())
+		Expect(h.Client.Update(ctx, target)).To(Succeed())
 		target.Spec = corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP, ClusterIP: corev1.ClusterIPNone}
-		Expect(h.Live.Update(ctx, target)).To(Succeed())
+		Expect(h.Client.Update(ctx, target)).To(Succeed())
 		h.reconcile(ctx, b)
 		now := h.target(ctx, b)
 		Expect(now.UID).NotTo(Equal(before.UID))

@@ -114,10 +114,8 @@ func (l Layout) newService(
 		Annotations:     map[string]string{installation.AnnotationHostname: b.Name},
 		OwnerReferences: owners,
 	}}
-	added := installation.ServiceMetadata{Labels: maps.Clone(b.Spec.ServiceLabels), Annotations: l.Metadata.Annotations}
-	if added.Labels == nil {
-		added.Labels = map[string]string{}
-	}
+	added := installation.ServiceMetadata{Labels: map[string]string{}, Annotations: l.Metadata.Annotations}
+	maps.Copy(added.Labels, b.Spec.ServiceLabels)
 	maps.Copy(added.Labels, l.Metadata.Labels)
 	added.Add(s, namespace != l.Installation.Namespace)
 	l.Installation.Mark(s)

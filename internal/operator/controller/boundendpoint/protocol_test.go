@@ -56,7 +56,9 @@ var _ = Describe("Reconciler: application protocols", func() {
 			h.reconcile(ctx, b)
 			Expect(h.counter.takeWrites()).To(BeEmpty())
 
-			h.update(ctx, b, func(s *v1alpha1.BoundEndpointSpec) { s.Ports[0].Scheme, s.Ports[0].AppProtocol = "tcp", "" })
+			h.update(ctx, b, func(s *v1alpha1.BoundEndpointSpec) {
+				s.Ports[0].Scheme, s.Ports[0].AppProtocol = "tcp", ""
+			})
 			h.reconcile(ctx, b)
 			Expect(portsOf(h.target(ctx, b))[0]).To(Equal("tcp-80 tcp"))
 		},

@@ -49,11 +49,11 @@ func restore[T client.Object](ctx context.Context, h *harness, o T, change func(
 	}).Should(Equal(backup.GetUID()))
 }
 
-// deleteObject deletes a BoundEndpoint, as the cache sees it.
-func (h *harness) deleteObject(ctx context.Context, b *v1alpha1.BoundEndpoint) {
+// deleteObject deletes an object, as the cache sees it.
+func (h *harness) deleteObject(ctx context.Context, o client.Object) {
 	GinkgoHelper()
-	Expect(h.Live.Delete(ctx, b)).To(Succeed())
-	Eventually(func() error { return h.Client.Get(ctx, client.ObjectKeyFromObject(b), b) }).
+	Expect(h.Live.Delete(ctx, o)).To(Succeed())
+	Eventually(func() error { return h.Client.Get(ctx, client.ObjectKeyFromObject(o), o) }).
 		Should(Satisfy(apierrors.IsNotFound))
 }
 
@@ -166,8 +166,9 @@ var _ = Describe("Reconciler: objects restored from a backup", func() {
 		}
 		h.reconcile(ctx, b) // before the collector comes: they get the owners that exist
 		for _, s := range services(ctx) {
-			Expect(s.OwnerReferences).NotTo(ContainElement(HaveField("UID", types.UID("00000000-0000-0000-0000-000000000000"))))
-			Expect(h.Live.Delete(ctx, s)).To(Succeed()) // the collector came first
+			Expect(s.OwnerReferences).NotTo(ContainElement(
+				HaveField("UID", types.UID("00000000-0000-0000-0000-000000000000"))))
+			h.deleteObject(ctx, s) // the collector came first
 		}
 		h.reconcile(ctx, b)
 		expectCondition(b, v1alpha1.ConditionServicesReady, "True Projected", "")

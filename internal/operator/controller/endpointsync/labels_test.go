@@ -37,7 +37,8 @@ func TestSet_AdmitsLabels(t *testing.T) {
 		{"none", nil, nil},
 		{"named", []string{"team"}, map[string]string{"team": "old"}},
 		{"beginning", []string{"example.com/*"}, map[string]string{"example.com/a": "1"}},
-		{"all", []string{"*"}, map[string]string{"team": "old", "tier": "api", "example.com/a": "1"}},
+		{"all without a domain", []string{"*"}, map[string]string{"team": "old", "tier": "api"}},
+		{"no domain by half", []string{"t*", "example*"}, map[string]string{"team": "old", "tier": "api"}},
 	} {
 		s := endpointsync.NewSet(endpointsync.SetOptions{Selector: all, Labels: tc.keys, Clock: clock.RealClock{}})
 		s.Replace(endpointsync.Snapshot{Endpoints: []account.Endpoint{

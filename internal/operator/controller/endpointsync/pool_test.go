@@ -112,7 +112,8 @@ var _ = Describe("Reconciler: endpoints of a pool", func() {
 		Expect(event(account.Modified, "ep-2", "http2")).To(Equal(port))
 		Expect(event(account.Modified, "ep-1", "http1")).To(Equal(http1))
 		Expect(event(account.Deleted, "ep-1", "http1")).To(Equal(port))
-		Expect(event(account.Deleted, "ep-2", "http2").AppProtocol).To(Equal("kubernetes.io/h2c"), "until it is removed")
+		Expect(event(account.Deleted, "ep-2", "http2").AppProtocol).To(Equal("kubernetes.io/h2c"),
+			"until it is removed")
 	})
 
 	It("are one URL that is online while one of them is", func() {

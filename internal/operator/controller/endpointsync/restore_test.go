@@ -25,8 +25,9 @@ var _ = Describe("Reconciler: an object", func() {
 		before := h.object(ctx, "api.demo")
 		Expect(h.Client.Delete(ctx, before)).To(Succeed())
 		h.expectGone(ctx, "api.demo")
-		restored := &v1alpha1.BoundEndpoint{Spec: before.Spec, ObjectMeta: metav1.ObjectMeta{Namespace: before.Namespace,
-			Name: before.Name, Labels: before.Labels, Annotations: before.Annotations}}
+		restored := &v1alpha1.BoundEndpoint{Spec: before.Spec,
+			ObjectMeta: metav1.ObjectMeta{Namespace: before.Namespace,
+				Name: before.Name, Labels: before.Labels, Annotations: before.Annotations}}
 		Expect(h.Client.Create(ctx, restored)).To(Succeed())
 		upstream := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: h.Installation.Namespace, Name: "ep-1",
 			Annotations: map[string]string{installation.AnnotationHostname: "api.demo"}}}

@@ -5,6 +5,7 @@ package installation
 
 import (
 	"maps"
+	"path"
 	"slices"
 	"strings"
 
@@ -54,7 +55,7 @@ func reserved(key string) bool {
 }
 
 // LabelKeys are the keys of labels that endpoints may ask for on their Services: names, and
-// beginnings with a * at the end.
+// beginnings with a * at the end. A beginning has the domain of the keys, or they have none.
 type LabelKeys []string
 
 // Check checks the flag.
@@ -70,8 +71,8 @@ func (k LabelKeys) Check(c *options.Checker) {
 // Admits reports whether endpoints may ask for a label.
 func (k LabelKeys) Admits(key string) bool {
 	return !reserved(key) && slices.ContainsFunc(k, func(pattern string) bool {
-		beginning, open := strings.CutSuffix(pattern, "*")
-		return pattern == key || open && strings.HasPrefix(key, beginning)
+		matches, _ := path.Match(pattern, key) // in which * is no "/"
+		return matches
 	})
 }
 

@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/operator/exporter/accountclient"
 )
@@ -26,20 +28,48 @@ func (s *service) Endpoint(ctx context.Context, id string) (*account.Endpoint, e
 	if s.answer == nil {
 		return &account.Endpoint{ID: id}, nil
 	}
-	return nil, s.answer(ctx, id)
+	return &account.Endpoint{ID: id}, s.answer(ctx, id)
 }
 
+// TestClient_BoundsRate checks that 1,000 objects take at most 15 s, that the service, which admits
+// 100 calls a second, could serve two of them, and that one which admits fewer is soon asked for no
+// more.
 func TestClient_BoundsRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &service{}
 		c := accountclient.New(s)
-		for began := time.Now(); time.Since(began) < 10*time.Second; {
+		began := time.Now()
+		for range 1000 {
 			if _, err := c.Endpoint(t.Context(), "ep-1"); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if s.calls < 200 || s.calls > 250 {
-			t.Errorf("%d calls in 10 s, want 20 a second after 40 at once", s.calls)
+		if took := time.Since(began); took < 10*time.Second || took > 14*time.Second {
+			t.Errorf("1,000 calls took %v, want 70 a second after 100 at once", took)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		bucket, refused := rate.NewLimiter(50, 100), 0
+		s := &service{answer: func(context.Context, string) error {
+			if bucket.Allow() {
+				return nil
+			}
+			refused++
+			return account.Errorf(account.CodeTooMany, "slow down")
+		}}
+		c := accountclient.New(s)
+		for done, began := 0, time.Now(); done < 1000; {
+			if _, err := c.Endpoint(t.Context(), "ep-1"); err == nil {
+				done++
+			} else {
+				time.Sleep(100 * time.Millisecond)
+			}
+			if took := time.Since(began); took > 40*time.Second {
+				t.Fatalf("%d calls in %v", done, took)
+			}
+		}
+		if refused != 1 {
+			t.Errorf("%d calls were refused, want 1", refused)
 		}
 	})
 }

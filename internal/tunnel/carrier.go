@@ -27,6 +27,14 @@ type Carrier struct {
 // native connection again.
 const webSocketTime = 10 * time.Minute
 
+// Native connections in a row that are cut without a clear sign of the cause, after which a WebSocket is
+// tried. A server that stops, or that too many clients dial, also cuts connections: where one has
+// carried a session before, it takes more.
+const (
+	cutsAtFirst = 2
+	cutsAfter   = 8
+)
+
 // carrierChoice remembers what the client's connections are carried by. It is safe for concurrent
 // use.
 type carrierChoice struct {
@@ -34,6 +42,7 @@ type carrierChoice struct {
 	reason string    // reason for the use of WebSockets; "" = native
 	since  time.Time // time of that choice
 	cuts   int       // native connections in a row that ended without a word about the cause
+	passes bool      // a native connection has carried a session on the present way to the server
 }
 
 // webSocketReason returns why connections are WebSockets, or "".
@@ -59,17 +68,28 @@ func (c *carrierChoice) useWebSocket(reason string) {
 	c.reason, c.since = reason, time.Now()
 }
 
-// nativeFailed returns why a WebSocket may succeed where a native connection ended with err, or "".
-// A server that stops also cuts connections: without a clear sign, it takes two in a row.
-func (c *carrierChoice) nativeFailed(err error) (reason string) {
+// forget begins anew, as on another way to the server.
+func (c *carrierChoice) forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.reason, c.cuts, c.passes = "", 0, false
+}
+
+// nativeBegan takes the error, or nil, with which a native connection began. It returns why a
+// WebSocket may succeed instead, or "".
+func (c *carrierChoice) nativeBegan(err error) (reason string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var cut *cutError
 	if !errors.As(err, &cut) {
-		c.cuts = 0
+		c.cuts, c.passes = 0, c.passes || err == nil
 		return ""
 	}
-	if c.cuts++; c.cuts < 2 && !cut.clear {
+	enough := cutsAtFirst
+	if c.passes {
+		enough = cutsAfter
+	}
+	if c.cuts++; c.cuts < enough && !cut.clear {
 		return ""
 	}
 	return cut.reason

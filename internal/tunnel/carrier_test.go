@@ -280,3 +280,38 @@ func TestCarrierChoice_TriesNativeAgain(t *testing.T) {
 		}
 	})
 }
+
+// TestCarrierChoice_BearsMoreCutsWhereNativePassed checks that a server which cuts its clients'
+// connections while it stops, or has too many, does not lead clients to WebSockets that had a native
+// session with it, unless they are somewhere else by then.
+func TestCarrierChoice_BearsMoreCutsWhereNativePassed(t *testing.T) {
+	t.Parallel()
+	cut := &cutError{reason: "native connections are cut", err: io.EOF}
+	cutsToWebSocket := func(c *carrierChoice) (cuts int) {
+		for cuts = 1; c.nativeBegan(cut) == ""; cuts++ {
+			if cuts == 100 {
+				t.Fatal("no WebSocket after 100 cuts")
+			}
+		}
+		return cuts
+	}
+	var c carrierChoice
+	if got := cutsToWebSocket(&c); got != 2 {
+		t.Errorf("without a native session: a WebSocket after %d cuts, want 2", got)
+	}
+	_ = c.nativeBegan(nil)
+	if got := cutsToWebSocket(&c); got != 8 {
+		t.Errorf("after a native session: a WebSocket after %d cuts, want 8", got)
+	}
+	c.useWebSocket(cut.reason)
+	c.forget()
+	if reason := c.beginSession(); reason != "" {
+		t.Errorf("on another way to the server, no native connection is tried: %q", reason)
+	}
+	if got := cutsToWebSocket(&c); got != 2 {
+		t.Errorf("on another way: a WebSocket after %d cuts, want 2", got)
+	}
+	if reason := c.nativeBegan(&cutError{reason: "refused", clear: true, err: io.EOF}); reason == "" {
+		t.Error("a clear sign does not lead to a WebSocket at once")
+	}
+}

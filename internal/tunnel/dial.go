@@ -67,7 +67,7 @@ func (c *Client) dialFirst(ctx context.Context, hello Hello) (*link, *Welcome, e
 		return c.dial(ctx, c.cfg.Address, hello)
 	}
 	l, welcome, native := c.dial(ctx, c.cfg.Address, hello)
-	reason := c.carrier.nativeFailed(native)
+	reason := c.carrier.nativeBegan(native)
 	if reason == "" || hasClientCertificate(c.tls) {
 		return l, welcome, native
 	}

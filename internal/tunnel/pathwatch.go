@@ -89,6 +89,7 @@ func (c *Client) watchPath(ctx context.Context) {
 			continue
 		}
 		c.addresses.retry()
+		c.carrier.forget()
 		for _, l := range links {
 			l.closeUnresponsive()
 		}

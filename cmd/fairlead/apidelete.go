@@ -60,8 +60,8 @@ func apiDeleteEndpoints(c console, r resource.Resource) *cobra.Command {
 			case id != "":
 				return a.delete(ctx, api, r, id)
 			case !yes && !c.asks:
-				return cli.Usagef("deleting the endpoints of a cluster asks for a confirmation, and there is no terminal " +
-					"to ask at: give --yes")
+				return cli.Usagef("deleting the endpoints of a cluster asks for a confirmation, and there is no " +
+					"terminal to ask at: give --yes")
 			}
 			return a.deleteAll(ctx, api, r, filter, yes)
 		})

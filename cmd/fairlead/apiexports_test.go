@@ -60,8 +60,8 @@ func TestAPI_DeletesEndpointsOfCluster(t *testing.T) {
 		{"yes\n", "1 of 2 endpoints deleted", 2}, // the port is held by a session
 	} {
 		var out, errOut bytes.Buffer
-		code := run(t.Context(), append([]string{"api"}, command...), console{in: strings.NewReader(c.answer), out: &out,
-			err: &errOut, asks: true, env: func(k string) string { return a.env[k] }})
+		code := run(t.Context(), append([]string{"api"}, command...), console{in: strings.NewReader(c.answer),
+			out: &out, err: &errOut, asks: true, env: func(k string) string { return a.env[k] }})
 		if code != 1 || !strings.Contains(errOut.String(), "Delete all of these (2)?") ||
 			!strings.Contains(errOut.String(), c.want) || strings.Count(out.String(), "hello.demo.a") != 2 ||
 			remaining() != c.left {

@@ -104,7 +104,8 @@ func TestEdge_PassesUpgradesOfAnyProtocol(t *testing.T) {
 		"docker attach": {"POST /containers/abc/attach?stream=1 HTTP/1.1\r\nContent-Length: 0\r\n" +
 			"Connection: Upgrade\r\nUpgrade: tcp\r\n", "", "tcp"},
 		"kubectl exec": {"POST /api/v1/namespaces/a/pods/b/exec?command=sh&stdin=true HTTP/1.1\r\n" +
-			"Content-Length: 0\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n", "",
+			"Content-Length: 0\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n" +
+			"X-Stream-Protocol-Version: v4.channel.k8s.io\r\n", "",
 			"SPDY/3.1"},
 		"another protocol": {"GET /foo HTTP/1.1\r\nConnection: keep-alive, Upgrade\r\nUpgrade: foo/2\r\n", "", "foo/2"},
 	} {

@@ -28,6 +28,9 @@ const (
 	// clockTolerance is how far the clock of another server may be ahead: as long before midnight,
 	// its tickets of tomorrow are accepted.
 	clockTolerance = time.Hour
+
+	// handshakeLimit is longer than a handshake may take.
+	handshakeLimit = time.Minute
 )
 
 // Keys are the ticket keys of a server's listeners. Install is called before Run and before the
@@ -46,6 +49,9 @@ type listener struct {
 	random  tls.Config // for TLS 1.2; crypto/tls makes its keys
 	days    []string   // those of derived, with the scope
 	scope   string     // the keys of another scope are different ones; "" = none
+
+	former  tls.Config // for TLS 1.3, with the keys of the scope before
+	changed time.Time  // time of the change of the scope; zero = none
 }
 
 // New returns Keys that are derived from the secret key.
@@ -62,11 +68,22 @@ func (k *Keys) Install(name string, c *tls.Config) {
 	k.listeners = append(k.listeners, l)
 	k.rotate(l, time.Now())
 	c.WrapSession = func(state tls.ConnectionState, session *tls.SessionState) ([]byte, error) {
-		return l.keysFor(state.Version).EncryptTicket(state, session)
+		return k.keysOfTicket(l, state).EncryptTicket(state, session)
 	}
 	c.UnwrapSession = func(ticket []byte, state tls.ConnectionState) (*tls.SessionState, error) {
 		return l.keysFor(state.Version).DecryptTicket(ticket, state)
 	}
+}
+
+// keysOfTicket returns the keys of a new ticket. A handshake that resumes a session may have begun in
+// the scope before: in the time that it takes, such a handshake gets a ticket that is not accepted.
+func (k *Keys) keysOfTicket(l *listener, state tls.ConnectionState) *tls.Config {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if state.DidResume && state.Version >= tls.VersionTLS13 && time.Since(l.changed) < handshakeLimit {
+		return &l.former
+	}
+	return l.keysFor(state.Version)
 }
 
 func (l *listener) keysFor(version uint16) *tls.Config {
@@ -83,10 +100,15 @@ func (k *Keys) SetScope(name, scope string) {
 	}
 	for _, l := range k.listeners {
 		if l.name == name {
+			now := time.Now()
 			k.mu.Lock()
+			if l.scope != "" && l.scope != scope {
+				l.former.SetSessionTicketKeys(k.keys(l, l.validDays(now)))
+				l.changed = now
+			}
 			l.scope = scope
 			k.mu.Unlock()
-			k.rotate(l, time.Now())
+			k.rotate(l, now)
 		}
 	}
 }
@@ -104,21 +126,32 @@ func (k *Keys) Run(ctx context.Context) {
 func (k *Keys) rotate(l *listener, now time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	days := l.validDays(now)
+	if slices.Equal(days, l.days) {
+		return
+	}
+	l.derived.SetSessionTicketKeys(k.keys(l, days))
+	l.days = days
+}
+
+// keys returns the keys of days, with their scope.
+func (k *Keys) keys(l *listener, days []string) [][seal.KeySize]byte {
+	keys := make([][seal.KeySize]byte, len(days))
+	for i, day := range days {
+		keys[i] = k.secret.Derive("TLS session tickets of " + l.name + " on " + day)
+	}
+	return keys
+}
+
+// validDays returns the days whose keys are valid in the listener's scope, with the scope.
+func (l *listener) validDays(now time.Time) []string {
 	days := validDays(now)
 	for i := range days {
 		if l.scope != "" {
 			days[i] += " of " + l.scope
 		}
 	}
-	if slices.Equal(days, l.days) {
-		return
-	}
-	keys := make([][seal.KeySize]byte, len(days))
-	for i, day := range days {
-		keys[i] = k.secret.Derive("TLS session tickets of " + l.name + " on " + day)
-	}
-	l.derived.SetSessionTicketKeys(keys)
-	l.days = days
+	return days
 }
 
 // validDays returns the days whose keys are valid. The first is that of new tickets.

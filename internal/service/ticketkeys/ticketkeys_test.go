@@ -189,3 +189,33 @@ func TestKeys_AcceptTomorrowBeforeMidnight(t *testing.T) {
 		}
 	})
 }
+
+// TestKeys_EndWithScope checks that no ticket leads out of a scope, not even that of a session which is
+// being resumed while the scope changes.
+func TestKeys_EndWithScope(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	keys := ticketkeys.New(secret(t, 1))
+	server, client := p.server(keys, "api"), p.client(0)
+	keys.SetScope("api", "first")
+	resumes(t, server, client)
+	if !resumes(t, server, client) {
+		t.Fatal("a session was not resumed in its scope")
+	}
+	unwrap := server.UnwrapSession
+	server.UnwrapSession = func(ticket []byte, state tls.ConnectionState) (*tls.SessionState, error) {
+		session, err := unwrap(ticket, state)
+		keys.SetScope("api", "second")
+		return session, err
+	}
+	if !resumes(t, server, client) {
+		t.Fatal("a session was not resumed that began in its scope")
+	}
+	server.UnwrapSession = unwrap
+	if resumes(t, server, client) {
+		t.Error("a ticket leads from one scope into the next")
+	}
+	if !resumes(t, server, client) {
+		t.Error("a session of the new scope was not resumed")
+	}
+}

@@ -28,21 +28,23 @@ func TestEdgeClient_LearnsAuthorities(t *testing.T) {
 	e := startEdge(t, nil)
 	e.server.SetAuthorities([][]byte{[]byte("one")})
 	learnt := make(learner, 10)
-	start(t, e, shortTiming(), func(o *Options) { o.Authorities = learnt })
-	if got := <-learnt; got != "one" {
-		t.Errorf("the welcome announced %q", got)
-	}
-	if hello := <-e.hellos; !slices.Contains(hello.Features, tunnel.FeatureAuthorities) {
+	first := start(t, e, shortTiming(), func(o *Options) { o.Authorities = learnt })
+	first.source.update(testObjects())
+	if hello := wait.Receive(t, "a hello", e.hellos); !slices.Contains(hello.Features, tunnel.FeatureAuthorities) {
 		t.Errorf("hello %+v", hello)
 	}
-	<-e.up
-	e.server.SetAuthorities([][]byte{[]byte("one"), []byte("two")})
-	if got := []string{<-learnt, <-learnt}; !slices.Equal(got, []string{"one", "two"}) {
-		t.Errorf("the session was announced %q", got)
+	if got := wait.Receive(t, "what the welcome announced", learnt); got != "one" {
+		t.Errorf("the welcome announced %q", got)
+	}
+	wait.Receive(t, "a session", e.up)
+	e.server.SetAuthorities([][]byte{[]byte("two")})
+	for got := "one"; got == "one"; { // each connection's welcome announces it
+		got = wait.Receive(t, "what the session was told", learnt)
 	}
 	wait.Until(t, "a session that was told", func() bool { return len(e.server.Untold()) == 0 })
-	start(t, e, shortTiming()) // a client that learns nothing
-	<-e.up
+	second := start(t, e, shortTiming()) // a client that learns nothing
+	second.source.update(testObjects())
+	wait.Receive(t, "a session", e.up)
 	if untold := e.server.Untold(); len(untold) != 1 {
 		t.Errorf("%d sessions do not know the authorities, want 1", len(untold))
 	}

@@ -252,8 +252,8 @@ func newKey() (signer crypto.Signer, text string, err error) {
 // maxDetail bounds what is shown of a directory's own words.
 const maxDetail = 500
 
-const reachable = "let port 80 of HOST lead to --public-http-addr of this service, or port 443 to --public-https-addr, " +
-	"without another server or a proxy that ends TLS"
+const reachable = "let port 80 of HOST lead to --public-http-addr of this service, or port 443 to " +
+	"--public-https-addr, without another server or a proxy that ends TLS"
 
 // remedies has what to do about problems of directories; HOST stands for the host.
 var remedies = map[string]string{

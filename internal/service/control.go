@@ -86,6 +86,10 @@ func (c *controlServer) wireSessions(
 		OnWelcome: func(conn *tls.Conn) { c.listener.unauthenticated.remove(conn) }, Logger: c.log,
 	})
 	c.listener.tunnels, c.listener.tls = c.tunnels, serverTLS(d.certs.GetCertificate)
+	c.listener.tls.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+		c.listener.unauthenticated.spoke(hello.Conn)
+		return nil, nil // the listener's own
+	}
 	d.ticketKeys.Install(serviceListener, c.listener.tls)
 }
 

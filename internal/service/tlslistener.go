@@ -104,10 +104,12 @@ func (d *tlsListener) serveConn(ctx context.Context, c *tls.Conn, done func()) {
 // maxUnauthenticated is how many connections a client may have that have not shown a credential:
 // half of maxHandshakes, so that one client alone cannot keep the others out. Many agents and
 // forwarders may be one client, behind a NAT: those that are refused retry a moment later, with
-// jitter, and a connection that is unauthenticatedAge old makes room for a new one.
+// jitter, and the oldest connection makes room for a new one, of those that have sent nothing if it
+// is silentAge old, else of those with a TLS handshake if it is shakingAge old.
 const (
 	maxUnauthenticated = 256
-	unauthenticatedAge = 500 * time.Millisecond
+	silentAge          = 500 * time.Millisecond
+	shakingAge         = 2 * time.Second
 )
 
 // unauthenticatedLimiter limits how many connections without a credential each client has. It is
@@ -120,20 +122,41 @@ type unauthenticatedLimiter struct {
 
 	mu      sync.Mutex
 	clients map[netip.Prefix]*unauthenticatedClient // clients with counted connections
-	conns   map[net.Conn]*list.Element              // elements of the counted connections
+	conns   map[net.Conn]*list.Element              // elements of the counted connections, by what is below TLS
 }
 
 // unauthenticatedClient is a client with connections that have not shown a credential.
 type unauthenticatedClient struct {
-	key    netip.Prefix
-	conns  list.List // conns has unauthenticatedConns, the oldest first.
-	logged bool      // logged is set once a connection was refused or dropped.
+	key     netip.Prefix
+	silent  list.List // silent has unauthenticatedConns that have sent nothing, the oldest first.
+	shaking list.List // shaking has those that have sent a ClientHello.
+	logged  bool      // logged is set once a connection was refused or dropped.
 }
 
 type unauthenticatedConn struct {
 	net.Conn
 	client *unauthenticatedClient
+	in     *list.List // in is the client's list that has it.
 	since  time.Time
+}
+
+// replaceable returns the connection that makes room for a new one, or nil.
+func (c *unauthenticatedClient) replaceable() net.Conn {
+	if conn, since := oldest(&c.silent); conn != nil && time.Since(since) >= silentAge {
+		return conn
+	}
+	if conn, since := oldest(&c.shaking); conn != nil && time.Since(since) >= shakingAge {
+		return conn
+	}
+	return nil
+}
+
+func oldest(in *list.List) (conn net.Conn, since time.Time) {
+	if e := in.Front(); e != nil {
+		first := e.Value.(unauthenticatedConn)
+		return first.Conn, first.since
+	}
+	return nil, time.Time{}
 }
 
 func newUnauthenticatedLimiter(max int, log *slog.Logger) *unauthenticatedLimiter {
@@ -142,8 +165,9 @@ func newUnauthenticatedLimiter(max int, log *slog.Logger) *unauthenticatedLimite
 }
 
 // add counts a new connection and reports whether its client may have it. For a client that has as
-// many as it may, add drops the oldest one, unless even that is younger than unauthenticatedAge.
+// many as it may, add drops one that is replaceable, if there is one.
 func (u *unauthenticatedLimiter) add(c net.Conn) bool {
+	c = belowTLS(c)
 	remote, _ := netip.ParseAddrPort(c.RemoteAddr().String()) // connections without an IP address are one client
 	key := clientlimit.Key(remote.Addr())
 	u.mu.Lock()
@@ -153,31 +177,42 @@ func (u *unauthenticatedLimiter) add(c net.Conn) bool {
 		client = &unauthenticatedClient{key: key}
 		u.clients[key] = client
 	}
-	if client.conns.Len() >= u.max {
+	if client.silent.Len()+client.shaking.Len() >= u.max {
 		u.refused.Add(1)
 		if !client.logged {
 			client.logged = true
 			u.log.Warn("connections are closed: the client has too many that have not shown a credential",
 				"client", key, "limit", u.max)
 		}
-		oldest := client.conns.Front().Value.(unauthenticatedConn)
-		if time.Since(oldest.since) < unauthenticatedAge {
+		old := client.replaceable()
+		if old == nil {
 			return false
 		}
-		u.removeLocked(oldest.Conn)
+		u.removeLocked(old)
 		u.clients[key] = client // it was removed with its last connection
-		closeAbruptly(oldest.Conn)
+		_ = old.Close()         // without TLS's alert, for which it would wait
 	}
-	u.conns[c] = client.conns.PushBack(unauthenticatedConn{c, client, time.Now()})
+	u.conns[c] = client.silent.PushBack(unauthenticatedConn{c, client, &client.silent, time.Now()})
 	return true
 }
 
-// closeAbruptly closes a connection without TLS's alert, for which it would wait.
-func closeAbruptly(c net.Conn) {
-	if secure, ok := c.(*tls.Conn); ok {
-		c = secure.NetConn()
+// spoke records that a connection has sent a ClientHello.
+func (u *unauthenticatedLimiter) spoke(c net.Conn) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if e := u.conns[c]; e != nil {
+		conn := e.Value.(unauthenticatedConn)
+		conn.in.Remove(e)
+		conn.in = &conn.client.shaking
+		u.conns[c] = conn.in.PushBack(conn)
 	}
-	_ = c.Close()
+}
+
+func belowTLS(c net.Conn) net.Conn {
+	if secure, ok := c.(*tls.Conn); ok {
+		return secure.NetConn()
+	}
+	return c
 }
 
 // remove ends the count of a connection that has shown a credential or has ended. A second call for
@@ -185,7 +220,7 @@ func closeAbruptly(c net.Conn) {
 func (u *unauthenticatedLimiter) remove(c net.Conn) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.removeLocked(c)
+	u.removeLocked(belowTLS(c))
 }
 
 func (u *unauthenticatedLimiter) removeLocked(c net.Conn) {
@@ -194,8 +229,9 @@ func (u *unauthenticatedLimiter) removeLocked(c net.Conn) {
 		return
 	}
 	delete(u.conns, c)
-	client := e.Value.(unauthenticatedConn).client
-	if client.conns.Remove(e); client.conns.Len() == 0 {
+	conn := e.Value.(unauthenticatedConn)
+	conn.in.Remove(e)
+	if client := conn.client; client.silent.Len()+client.shaking.Len() == 0 {
 		delete(u.clients, client.key)
 	}
 }

@@ -67,7 +67,7 @@ func TestUnauthenticatedLimiter_DropsTheOldest(t *testing.T) {
 				return near, u.add(&connFrom{far, from})
 			}
 			silent, _ := add()
-			time.Sleep(unauthenticatedAge)
+			time.Sleep(silentAge)
 			for range max { // the last one takes the place of the silent one
 				if _, in := add(); !in {
 					t.Fatal("a silent connection keeps a new one out")
@@ -83,6 +83,44 @@ func TestUnauthenticatedLimiter_DropsTheOldest(t *testing.T) {
 				t.Errorf("%d connections of %d clients are counted, %d refused", len(u.conns), len(u.clients),
 					u.refused.Load())
 			}
+		}
+	})
+}
+
+// TestUnauthenticatedLimiter_LetsHandshakesFinish checks that connections with a TLS handshake, which take
+// their time on a busy machine, stay when silent ones can go, and go later than these.
+func TestUnauthenticatedLimiter_LetsHandshakesFinish(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		u := newUnauthenticatedLimiter(2, slog.New(slog.DiscardHandler))
+		add := func() (near, far net.Conn, in bool) {
+			near, far = net.Pipe()
+			far = &connFrom{far, net.TCPAddrFromAddrPort(netip.MustParseAddrPort("192.0.2.1:1"))}
+			return near, far, u.add(far)
+		}
+		shaking, far, _ := add()
+		u.spoke(far)
+		silent, _, _ := add()
+		time.Sleep(silentAge)
+		if _, _, in := add(); !in {
+			t.Error("a silent connection keeps a new one out")
+		}
+		if _, err := silent.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+			t.Errorf("the silent connection was not closed, but the older one with a handshake: %v", err)
+		}
+		_, far, in := add()
+		if in {
+			t.Error("a connection was dropped too early")
+		}
+		for c := range u.conns {
+			u.spoke(c)
+		}
+		time.Sleep(shakingAge - silentAge)
+		if !u.add(far) {
+			t.Error("a handshake that does not end keeps a new connection out")
+		}
+		if _, err := shaking.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+			t.Errorf("the oldest handshake was not ended: %v", err)
 		}
 	})
 }

@@ -200,8 +200,11 @@ func (u *unauthenticatedLimiter) add(c net.Conn) bool {
 func (u *unauthenticatedLimiter) spoke(c net.Conn) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if e := u.conns[c]; e != nil {
-		conn := e.Value.(unauthenticatedConn)
+	e := u.conns[c]
+	if e == nil {
+		return
+	}
+	if conn := e.Value.(unauthenticatedConn); conn.in == &conn.client.silent {
 		conn.in.Remove(e)
 		conn.in = &conn.client.shaking
 		u.conns[c] = conn.in.PushBack(conn)

@@ -237,9 +237,8 @@ func carried(found *resolution, merged *clusterset.Import) metav1.Condition {
 		}
 	}
 	if found.podsLeftOut > 0 {
-		missing = append(missing, fmt.Sprintf("%d pods are left out: an export has at most %d and %d ports of them, "+
-			"and of two that need one port of the account the first", found.podsLeftOut, account.MaxExportPods,
-			account.MaxExportPorts))
+		missing = append(missing, fmt.Sprintf("%d pods are left out: an export has at most %d, and %d ports of them",
+			found.podsLeftOut, account.MaxExportPods, account.MaxExportPorts))
 	}
 	switch {
 	case count == 0:

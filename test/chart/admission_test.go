@@ -122,7 +122,6 @@ func (c *cluster) checkAdmission() {
 			c.t.Error(err)
 		}
 	}
-	c.checkPodSlices(manager)
 	c.checkPolicyOwner()
 }
 

@@ -185,17 +185,14 @@ func (c *clustersetChecks) checkCarriedPorts() path.Hop {
 		}
 		for _, p := range e.ServiceExport.Ports {
 			port := fmt.Sprintf("%s %d/%s", clusterOf(&e), p.Port, p.Protocol)
-			bound := e.ServiceExport.BoundAt(p)
-			isOff := func(number int32) bool {
-				return online[account.ExportedPortURL(c.name, c.namespace, clusterOf(&e), int(number)).String()] == 0
-			}
+			url := account.ExportedPortURL(c.name, c.namespace, clusterOf(&e), int(p.Port)).String()
 			switch {
-			case len(bound) == 0:
+			case p.Protocol != "TCP" || e.ServiceExport.Type != account.ExportClusterSetIP:
 				uncarried = append(uncarried, port)
-			case slices.ContainsFunc(bound, isOff):
-				off = append(off, port)
-			default:
+			case online[url] > 0:
 				on = append(on, port)
+			default:
+				off = append(off, port)
 			}
 		}
 	}

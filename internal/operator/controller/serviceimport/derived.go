@@ -21,7 +21,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/clusterset"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
 	"github.com/fairlead-dev/fairlead/internal/operator/kube/owned"
@@ -99,7 +98,12 @@ func (r *Reconciler) removeDerived(ctx context.Context, key types.NamespacedName
 	}
 	found := problemOf(client.IgnoreNotFound(err))
 	r.objects.Forget(name)
-	return first(found, r.removeSlices(ctx, key, nil))
+	if left := r.removeSlices(ctx, key, nil); left != nil {
+		return first(found, left)
+	}
+	r.Addresses.Forget(key.String())
+	r.objects.Forget(key.String())
+	return found
 }
 
 // derivedService returns the desired derived Service of a ServiceImport, which owns it. It has no
@@ -124,20 +128,15 @@ func derivedService(
 		s.Spec.SessionAffinityConfig = affinityConfig(&seconds)
 	}
 	for _, p := range i.Spec.Ports {
-		s.Spec.Ports = append(s.Spec.Ports, servicePort(p))
+		port := corev1.ServicePort{Name: p.Name, Protocol: corev1.Protocol(p.Protocol), Port: p.Port,
+			TargetPort: intstr.FromInt32(p.Port)}
+		if len(validation.IsQualifiedName(p.AppProtocol)) == 0 {
+			port.AppProtocol = ptr.To(p.AppProtocol)
+		}
+		s.Spec.Ports = append(s.Spec.Ports, port)
 	}
 	own.Mark(s)
 	return s
-}
-
-// servicePort returns a port of a Service as it is exported.
-func servicePort(p account.ServiceExportPort) corev1.ServicePort {
-	port := corev1.ServicePort{Name: p.Name, Protocol: corev1.Protocol(p.Protocol), Port: p.Port,
-		TargetPort: intstr.FromInt32(p.Port)}
-	if len(validation.IsQualifiedName(p.AppProtocol)) == 0 {
-		port.AppProtocol = ptr.To(p.AppProtocol)
-	}
-	return port
 }
 
 func importReference(s *mcsv1beta1.ServiceImport) metav1.OwnerReference {

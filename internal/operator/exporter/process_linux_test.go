@@ -52,8 +52,8 @@ func TestExporter_ProcessMemory(t *testing.T) {
 	edge, log := w.service.Addrs.Service.String(), &bytes.Buffer{}
 	run := exec.Command(program, "exporter", "--api-url=https://"+edge, "--edge-address="+edge, "--api-key-file="+key,
 		"--ca-file="+filepath.Join(w.service.Options.DataDir, "ca.crt"), "--namespace="+w.namespace,
-		"--release=fairlead", "--deployment=exporter", "--services", "--cluster-id=a", "--cluster-domain=cluster.local", "--metrics-addr=",
-		"--health-addr=")
+		"--release=fairlead", "--deployment=exporter", "--services", "--cluster-id=a", "--cluster-domain=cluster.local",
+		"--metrics-addr=", "--health-addr=")
 	run.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "POD_NAME=exporter-0", "GOGC=", "GOMEMLIMIT=")
 	run.Stdout, run.Stderr = log, log
 	must.Succeed(t, run.Start())

@@ -52,19 +52,26 @@ func apiDeleteEndpoints(c console, r resource.Resource) *cobra.Command {
 	var yes bool
 	cmd := a.command(r, "delete [ID]", "Delete an endpoint, or those of a cluster"+afterDelete(r),
 		func(ctx context.Context, api *apiclient.Client, id string) error {
-			switch {
-			case (id == "") == (filter.OwnerCluster == ""):
-				return cli.Usagef("deleting needs the ID or URL of an endpoint, or --owner-cluster, and not both")
-			case id != "" && (len(filter.Bindings) > 0 || filter.Type != ""):
-				return cli.Usagef("--binding and --type go with --owner-cluster")
-			case id != "":
+			if id != "" {
 				return a.delete(ctx, api, r, id)
-			case !yes && !c.asks:
-				return cli.Usagef("deleting the endpoints of a cluster asks for a confirmation, and there is no " +
-					"terminal to ask at: give --yes")
 			}
 			return a.deleteAll(ctx, api, r, filter, yes)
 		})
+	atMostOne := cmd.Args
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		err := atMostOne(cmd, args)
+		switch {
+		case err != nil:
+		case (len(args) == 0) == (filter.OwnerCluster == ""):
+			err = cli.Usagef("deleting needs the ID or URL of an endpoint, or --owner-cluster, and not both")
+		case len(args) > 0 && (len(filter.Bindings) > 0 || filter.Type != ""):
+			err = cli.Usagef("--binding and --type go with --owner-cluster")
+		case len(args) == 0 && !yes && !c.asks:
+			err = cli.Usagef("deleting the endpoints of a cluster asks for a confirmation, and there is no terminal " +
+				"to ask at: give --yes")
+		}
+		return a.asObject(err)
+	}
 	cmd.Long = "Delete an endpoint, or, with --owner-cluster, those of objects in a cluster that is gone for good. " +
 		"They are listed first. What a running exporter of the cluster holds is not deleted."
 	cmd.Example = `  fairlead api endpoints delete http://hello.demo

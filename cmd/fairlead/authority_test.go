@@ -35,6 +35,50 @@ func handshake(t *testing.T, r *servicetest.Server, config *tls.Config) (resumed
 	return answer.TLS.DidResume, nil
 }
 
+// callAll calls the address again and again until the returned function is called, which reports how many
+// calls there were, and how many failed.
+func callAll(t *testing.T, address string) (end func() (calls, failed int64)) {
+	var calls, failed atomic.Int64
+	ended, stop := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(10 * time.Millisecond):
+				if status, _, _ := get(t, address); status != http.StatusOK {
+					failed.Add(1)
+				}
+				calls.Add(1)
+			}
+		}
+	}()
+	return func() (int64, int64) {
+		close(stop)
+		<-ended
+		return calls.Load(), failed.Load()
+	}
+}
+
+// checkConnected checks that the commands have printed nothing of a lost connection.
+func checkConnected(t *testing.T, commands ...*runningCommand) {
+	t.Helper()
+	for _, c := range commands {
+		if printed := c.out.String(); strings.Contains(printed, "reconnecting") {
+			t.Errorf("a connection was lost:\n%s", printed)
+		}
+	}
+}
+
+// trusting returns a client that trusts the authority only.
+func trusting(t *testing.T, ca *x509.Certificate) *tls.Config {
+	t.Helper()
+	config, err := trust.Options{CAPEM: pki.EncodeCertificate(ca)}.ClientConfig()
+	must.Succeed(t, err)
+	return config
+}
+
 // TestAuthority_ReplacedUnderTraffic replaces the service's authority while an agent serves and
 // another command calls, which were both given the first one only.
 func TestAuthority_ReplacedUnderTraffic(t *testing.T) {
@@ -55,22 +99,7 @@ func TestAuthority_ReplacedUnderTraffic(t *testing.T) {
 	must.Succeed(t, err)
 	rotation := pki.NewRotation(r.Options.DataDir, nil)
 
-	var calls, failed atomic.Int64
-	ended, stop := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		for {
-			select {
-			case <-stop:
-				return
-			case <-time.After(10 * time.Millisecond):
-				if status, _, _ := get(t, address); status != http.StatusOK {
-					failed.Add(1)
-				}
-				calls.Add(1)
-			}
-		}
-	}()
+	end := callAll(t, address)
 	must.Succeed(t, rotation.AddNext(t.Context(), time.Now()))
 	wait.Until(t, "what the agent learnt in its state directory", func() bool {
 		files, err := filepath.Glob(filepath.Join(home, ".local", "state", "fairlead", "authorities-*.pem"))
@@ -79,15 +108,7 @@ func TestAuthority_ReplacedUnderTraffic(t *testing.T) {
 	must.Succeed(t, rotation.Promote(t.Context()))
 	all, err := rotation.Read(t.Context())
 	must.Succeed(t, err)
-	fresh := func() (*tls.Config, *tls.Config) {
-		only := func(ca *x509.Certificate) *tls.Config {
-			config, err := trust.Options{CAPEM: pki.EncodeCertificate(ca)}.ClientConfig()
-			must.Succeed(t, err)
-			return config
-		}
-		return only(all.Current), only(all.Retiring)
-	}
-	trustsNew, trustsOld := fresh()
+	trustsNew, trustsOld := trusting(t, all.Current), trusting(t, all.Retiring)
 	wait.Until(t, "a certificate of the next authority", func() bool {
 		_, err := handshake(t, r, trustsNew)
 		return err == nil
@@ -98,16 +119,10 @@ func TestAuthority_ReplacedUnderTraffic(t *testing.T) {
 	if resumed, err := handshake(t, r, old); err != nil || !resumed {
 		t.Errorf("the ticket of before is not good until the old authority is retired: %v", err)
 	}
-	close(stop)
-	<-ended
-	if failed.Load() > 0 || calls.Load() < 10 {
-		t.Errorf("%d of %d calls failed", failed.Load(), calls.Load())
+	if calls, failed := end(); failed > 0 || calls < 10 {
+		t.Errorf("%d of %d calls failed", failed, calls)
 	}
-	for _, c := range []*runningCommand{serving, caller} {
-		if printed := c.out.String(); strings.Contains(strings.ToLower(printed), "retry") {
-			t.Errorf("a connection was lost:\n%s", printed)
-		}
-	}
+	checkConnected(t, serving, caller)
 
 	serving.stop()
 	<-serving.code

@@ -34,7 +34,7 @@ func ParseServiceLabels(text string) (map[string]string, error) {
 		_, duplicate := labels[key]
 		switch {
 		case !found || !labelKeyPattern.MatchString(key) || !labelValuePattern.MatchString(value):
-			return nil, fmt.Errorf("%q is no KEY=VALUE of a Kubernetes label", Shorten(entry))
+			return nil, fmt.Errorf("%q is no KEY=VALUE of a Kubernetes label; give KEY=VALUE,KEY=VALUE", Shorten(entry))
 		case duplicate:
 			return nil, fmt.Errorf("%q is given twice", key)
 		}

@@ -156,15 +156,19 @@ func TestServe_RefusedStreamsLeakNoDescriptors(t *testing.T) {
 	}
 }
 
-func TestDial_VerifiesHTTPSUpstream(t *testing.T) {
-	t.Parallel()
-	upstream := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.WriteString(w, r.Host)
-	}))
-	upstream.EnableHTTP2 = true
-	upstream.Config.ErrorLog = log.New(io.Discard, "", 0)
-	upstream.StartTLS()
-	defer upstream.Close()
+// tlsCase is an https upstream, and what an agent with that trust makes of it.
+type tlsCase struct {
+	target   string
+	trust    func(u *agent.Upstream)
+	protocol string
+	preface  string // what the test sends
+	want     string // what an answer holds; "" = refused
+	cause    string
+}
+
+// tlsCases returns upstreams like the given one.
+func tlsCases(t *testing.T, upstream *httptest.Server) map[string]tlsCase {
+	t.Helper()
 	plain := withoutALPN(t, upstream.TLS.Certificates)
 	nameless, pin := namelessCertificate(t), trust.Fingerprint(upstream.Certificate())
 	by := func(o trust.Options, name string) func(*agent.Upstream) {
@@ -173,15 +177,7 @@ func TestDial_VerifiesHTTPSUpstream(t *testing.T) {
 	byRoots := by(trust.Options{CAPEM: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE",
 		Bytes: upstream.Certificate().Raw})}, "")
 	const hello = "GET / HTTP/1.1\r\nHost: hello.demo\r\nConnection: close\r\n\r\n"
-
-	for name, c := range map[string]struct {
-		target   string
-		trust    func(u *agent.Upstream)
-		protocol string
-		preface  string // what the test sends
-		want     string // what an answer holds; "" = refused
-		cause    string
-	}{
+	return map[string]tlsCase{
 		"http1": {upstream.URL, byRoots, agent.ProtocolHTTP1,
 			hello, "hello.demo", ""},
 		"http2": {upstream.URL, byRoots, agent.ProtocolHTTP2,
@@ -205,7 +201,19 @@ func TestDial_VerifiesHTTPSUpstream(t *testing.T) {
 				trust.Fingerprint(nameless.Leaf)},
 		"http2 not offered": {"https://" + plain.Addr().String(), byRoots, agent.ProtocolHTTP2, "", "",
 			"does not speak HTTP/2"},
-	} {
+	}
+}
+
+func TestDial_VerifiesHTTPSUpstream(t *testing.T) {
+	t.Parallel()
+	upstream := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, r.Host)
+	}))
+	upstream.EnableHTTP2 = true
+	upstream.Config.ErrorLog = log.New(io.Discard, "", 0)
+	upstream.StartTLS()
+	defer upstream.Close()
+	for name, c := range tlsCases(t, upstream) {
 		t.Run(name, func(t *testing.T) {
 			svc := newService(t).start()
 			r := run(t, svc, c.target, func(o *agent.Options) {
@@ -220,21 +228,27 @@ func TestDial_VerifiesHTTPSUpstream(t *testing.T) {
 				}
 				return
 			}
-			st := open(t, s, header())
-			defer func() { _ = st.Close() }()
-			if _, err := io.WriteString(st, c.preface); err != nil {
-				t.Fatal(err)
-			}
-			var got strings.Builder
-			buf := make([]byte, 4096)
-			for !strings.Contains(got.String(), c.want) {
-				n, err := st.Read(buf)
-				got.Write(buf[:n])
-				if err != nil {
-					t.Fatalf("read %q, %v", got.String(), err)
-				}
-			}
+			wantAnswer(t, s, c.preface, c.want)
 		})
+	}
+}
+
+// wantAnswer sends something over a new stream, and reads until the answer holds want.
+func wantAnswer(t *testing.T, s *tunnel.Session, send, want string) {
+	t.Helper()
+	st := open(t, s, header())
+	defer func() { _ = st.Close() }()
+	if _, err := io.WriteString(st, send); err != nil {
+		t.Fatal(err)
+	}
+	var got strings.Builder
+	buf := make([]byte, 4096)
+	for !strings.Contains(got.String(), want) {
+		n, err := st.Read(buf)
+		got.Write(buf[:n])
+		if err != nil {
+			t.Fatalf("read %q, %v", got.String(), err)
+		}
 	}
 }
 

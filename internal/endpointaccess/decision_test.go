@@ -92,7 +92,7 @@ func TestRules_TrustNamedProxies(t *testing.T) {
 	t.Parallel()
 	const trustWeb = "{serviceAccounts: [web], forwardedHeaders: Trust}"
 	for _, c := range []struct{ name, spec, other, trusted string }{
-		{"nobody by default", "{endpoints: [api], from: [{namespaceSelector: {}}]}", "", ""},
+		{"no one by default", "{endpoints: [api], from: [{namespaceSelector: {}}]}", "", ""},
 		{"Replace", "{endpoints: [api], from: [{namespaceSelector: {}, forwardedHeaders: Replace}]}", "", ""},
 		{"one ServiceAccount", "{endpoints: [api], from: [" + trustWeb + "]}", "", "demo/web"},
 		{"beside all others", "{endpoints: [api], from: [{namespaceSelector: {}}, " + trustWeb + "]}", "", "demo/web"},

@@ -57,15 +57,7 @@ func TestAuthorities_AllReplicasFollow(t *testing.T) {
 	next, err := rotation.Read(t.Context())
 	must.Succeed(t, err)
 	servicetest.Eventually(t, "a report of both replicas that names the older client", func() bool {
-		reports, err := st.AuthorityReports(t.Context())
-		must.Succeed(t, err)
-		untold := ""
-		for _, r := range reports {
-			if r.Next != trust.Fingerprint(next.Next) {
-				return false
-			}
-			untold += fmt.Sprintf("%d%v", r.Untold, r.Sessions)
-		}
+		untold := untoldOf(t, st, next.Next)
 		return untold == "0[]1["+older.ID()+"]" || untold == "1["+older.ID()+"]0[]"
 	})
 	list := apiCaller(all[0], trust.Options{CAPEM: pki.EncodeCertificate(before.Current)})
@@ -87,6 +79,21 @@ func TestAuthorities_AllReplicasFollow(t *testing.T) {
 		_, err := callTrusting(r, config)
 		must.Succeed(t, err)
 	}
+}
+
+// untoldOf returns how many sessions of each replica do not know the next authority, and which; "" until
+// all have announced it.
+func untoldOf(t *testing.T, st *store.Store, next *x509.Certificate) (untold string) {
+	t.Helper()
+	reports, err := st.AuthorityReports(t.Context())
+	must.Succeed(t, err)
+	for _, r := range reports {
+		if r.Next != trust.Fingerprint(next) {
+			return ""
+		}
+		untold += fmt.Sprintf("%d%v", r.Untold, r.Sessions)
+	}
+	return untold
 }
 
 // apiCaller returns a function that calls the API over a new connection, and learns from its answer.

@@ -10,6 +10,7 @@ import (
 	"crypto/x509/pkix"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -25,15 +26,27 @@ func newCAAt(t *testing.T, name string, hours time.Duration) *authority {
 		KeyUsage: x509.KeyUsageCertSign}, nil)
 }
 
+// announce returns authorities as a server announces them.
+func announce(all ...*authority) (der [][]byte) {
+	for _, one := range all {
+		der = append(der, one.cert.Raw)
+	}
+	return der
+}
+
 func TestAuthorities_LearnAndForget(t *testing.T) {
 	t.Parallel()
 	const day = 24 * time.Hour
 	a, b, c := newCAAt(t, "a", 0), newCAAt(t, "b", 1), newCAAt(t, "c", 2)
-	announce := func(all ...*authority) (der [][]byte) {
-		for _, one := range all {
-			der = append(der, one.cert.Raw)
+	trusts := func(when string, cfg *tls.Config, want ...*authority) {
+		t.Helper()
+		for _, by := range []*authority{a, b, c} {
+			server := &tls.Config{Certificates: []tls.Certificate{by.leaf(t, host, -time.Hour, day)},
+				MinVersion: tls.VersionTLS13}
+			if _, err := once(t, cfg, server); (err == nil) != slices.Contains(want, by) {
+				t.Errorf("%s, server of %s: %v", when, by.cert.Subject.CommonName, err)
+			}
 		}
-		return der
 	}
 	for name, given := range map[string]trust.Options{
 		"file": {CAFile: pemFile(t, a)}, "bundle": {CAPEM: pemOf(a)}, "pin": {CASHA256: trust.Fingerprint(a.cert)},
@@ -47,37 +60,23 @@ func TestAuthorities_LearnAndForget(t *testing.T) {
 			return cfg, learner
 		}
 		cfg, learner := open()
-		trusts := func(when string, cfg *tls.Config, want ...*authority) {
-			t.Helper()
-			for _, by := range []*authority{a, b, c} {
-				wanted := false
-				for _, w := range want {
-					wanted = wanted || w == by
-				}
-				server := &tls.Config{Certificates: []tls.Certificate{by.leaf(t, host, -time.Hour, day)},
-					MinVersion: tls.VersionTLS13}
-				if _, err := once(t, cfg, server); (err == nil) != wanted {
-					t.Errorf("%s, %s, server of %s: %v", name, when, by.cert.Subject.CommonName, err)
-				}
-			}
-		}
-		trusts("at first", cfg, a)
+		trusts(name+", at first", cfg, a)
 		must.Succeed(t, learner.Learn(announce(a)))
 		if files, _ := os.ReadDir(given.Keep); len(files) != 0 {
 			t.Errorf("%s: what was given was learnt: %v", name, files)
 		}
 		must.Succeed(t, learner.Learn(announce(a, b)))
-		trusts("with a next one", cfg, a, b)
+		trusts(name+", with a next one", cfg, a, b)
 		again, _ := open()
-		trusts("after a restart", again, a, b)
+		trusts(name+", after a restart", again, a, b)
 		must.Succeed(t, learner.Learn(announce(b, c)))
-		trusts("after the second one", cfg, a, b, c)
-		must.Succeed(t, learner.Learn(announce(a, b))) // of a server that is behind
-		trusts("after an old announcement", cfg, a, b, c)
+		trusts(name+", after the second one", cfg, a, b, c)
+		must.Succeed(t, learner.Learn(announce(a, b))) // as a server that knows older ones only does
+		trusts(name+", after an old announcement", cfg, a, b, c)
 		must.Succeed(t, learner.Learn(announce(c)))
-		trusts("after b was retired", cfg, a, c)
+		trusts(name+", after b was retired", cfg, a, c)
 		again, _ = open()
-		trusts("after that and a restart", again, a, c)
+		trusts(name+", after that and a restart", again, a, c)
 		files, err := filepath.Glob(filepath.Join(given.Keep, "*"))
 		must.Succeed(t, err)
 		if info, err := os.Stat(files[0]); len(files) != 1 || err != nil || info.Mode().Perm() != 0o600 {
@@ -86,10 +85,10 @@ func TestAuthorities_LearnAndForget(t *testing.T) {
 		must.Succeed(t, os.Chtimes(files[0], time.Time{}, time.Now().Add(-time.Hour)))
 		again, learner = open()
 		must.Succeed(t, learner.Learn(announce(a, b))) // c was a thief's
-		trusts("an hour later", again, a, b)
+		trusts(name+", an hour later", again, a, b)
 		given.Host = "another.test"
 		again, _ = open()
-		trusts("at another service", again, a)
+		trusts(name+", at another service", again, a)
 	}
 }
 

@@ -71,7 +71,8 @@ tunnels:
 `)
 	want := []*EndpointSpec{
 		{Line: 4, URLText: "http://web.demo", Target: "8080", ServerName: "api.corp",
-			Trust: trust.Options{CAFile: filepath.Join(filepath.Dir(path), "ca.crt"), CASHA256: "ab"}, Endpoint: agent.Endpoint{Name: "web", Binding: "internal",
+			Trust: trust.Options{CAFile: filepath.Join(filepath.Dir(path), "ca.crt"), CASHA256: "ab"},
+			Endpoint: agent.Endpoint{Name: "web", Binding: "internal",
 				Upstream: agent.Upstream{Protocol: "http2", ProxyProtocol: "2"}, Description: "d", Metadata: "m",
 				HostMode: "rewrite", PoolingEnabled: true, ReplacePoolPolicy: true,
 				TrafficPolicy:     "on_http_request: []\n",

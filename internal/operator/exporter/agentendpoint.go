@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -183,11 +184,14 @@ func setTrust(to *agent.Upstream, from *v1alpha1.UpstreamTLS) *status.Problem {
 	err := to.SetTrust(trust.Options{CAPEM: []byte(from.CA), CASHA256: from.CASHA256}, from.ServerName)
 	names := map[string]string{agent.FieldCAFile: "ca", agent.FieldCASHA256: "caSHA256",
 		agent.FieldServerName: "serverName"}
+	var mistakes []string
 	for _, f := range account.FieldsOf(err) {
-		return status.Problemf(v1alpha1.ReasonUpstreamNotAllowed, "upstream.tls.%s %q: %s", names[f.Field], f.Value,
-			f.Rule)
+		mistakes = append(mistakes, fmt.Sprintf("upstream.tls.%s %q: %s", names[f.Field], f.Value, f.Rule))
 	}
-	return nil
+	if len(mistakes) == 0 {
+		return nil
+	}
+	return status.Problemf(v1alpha1.ReasonUpstreamNotAllowed, "%s", strings.Join(mistakes, "; "))
 }
 
 // ownerOf names the object to the service.

@@ -11,14 +11,17 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
+// webpackRefusal is the whole answer of webpack-dev-server, in version 4 with the status 200.
+const webpackRefusal = "Invalid Host header"
+
 // hostRefusals are what development servers answer when they do not expect the Host.
 var hostRefusals = [][]byte{
 	[]byte("Blocked request. This host ("), // Vite, and what is built on it
-	[]byte("Invalid Host header"),          // webpack-dev-server
-	[]byte("Invalid host header"),          // Starlette, FastAPI
-	[]byte("Blocked host: "),               // Rails 6
-	[]byte("Blocked hosts: "),              // Rails 7 and later
-	[]byte("DisallowedHost"),               // Django
+	[]byte(webpackRefusal),
+	[]byte("Invalid host header"), // Starlette, FastAPI
+	[]byte("Blocked host: "),      // Rails 6
+	[]byte("Blocked hosts: "),     // Rails 7 and later
+	[]byte("DisallowedHost"),      // Django
 }
 
 const (
@@ -33,7 +36,7 @@ func (x *exchange) watchForHostRefusal(res *http.Response) {
 	agent := x.delivery.target.agent
 	switch {
 	case res.StatusCode != http.StatusForbidden && res.StatusCode != http.StatusBadRequest &&
-		(res.StatusCode != http.StatusOK || res.ContentLength != int64(len(hostRefusals[1]))):
+		(res.StatusCode != http.StatusOK || res.ContentLength != int64(len(webpackRefusal))):
 	case res.Body == http.NoBody, agent == nil, agent.Endpoint().HostMode == account.HostRewrite:
 	default:
 		res.Body = &refusalReader{ReadCloser: res.Body, found: &x.hostRefused, left: refusalLimit}

@@ -108,15 +108,20 @@ func (d fileRotation) Read(context.Context) (a Authorities, err error) {
 	return a, nil
 }
 
-func (d fileRotation) AddNext(ctx context.Context, now time.Time) error {
-	all, err := d.Read(ctx)
+// newNext makes the next CA of a rotation that may have one.
+func newNext(ctx context.Context, r Rotation, now time.Time) (*authority, error) {
+	all, err := r.Read(ctx)
 	if err == nil {
 		err = all.CheckNext()
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
-	made, err := newAuthority(now)
+	return newAuthority(now)
+}
+
+func (d fileRotation) AddNext(ctx context.Context, now time.Time) error {
+	made, err := newNext(ctx, d, now)
 	if err != nil {
 		return err
 	}
@@ -218,14 +223,7 @@ func (r storedRotation) Read(ctx context.Context) (a Authorities, err error) {
 }
 
 func (r storedRotation) AddNext(ctx context.Context, now time.Time) error {
-	all, err := r.Read(ctx)
-	if err == nil {
-		err = all.CheckNext()
-	}
-	if err != nil {
-		return err
-	}
-	made, err := newAuthority(now)
+	made, err := newNext(ctx, r, now)
 	if err != nil {
 		return err
 	}

@@ -284,8 +284,8 @@ func (c *Certificates) Missing(host string) string {
 // HasFile implements acme.Files.
 func (c *Certificates) HasFile(host string) bool { return len(c.current.Load().forHost(host)) > 0 }
 
-// FirstExpiry returns when the first name loses its certificate from a file: of several certificates for one
-// name the one counts that lives longest.
+// FirstExpiry returns when the first name loses its certificate from a file: of several certificates
+// for one name the one counts that lives longest.
 func (c *Certificates) FirstExpiry() (first time.Time) {
 	for _, same := range c.current.Load().byName {
 		if end := same[0].Leaf.NotAfter; first.IsZero() || end.Before(first) {

@@ -278,3 +278,33 @@ func TestServe_StreamBeforeBindAnswer(t *testing.T) {
 		t.Errorf("got %q, %v", got, err)
 	}
 }
+
+// TestServe_StreamBeforeChangedUpstreamIsBound holds that a stream of the edge's that arrives after
+// the server has taken another upstream, and before its answer, goes to that upstream.
+func TestServe_StreamBeforeChangedUpstreamIsBound(t *testing.T) {
+	t.Parallel()
+	b := newBoard(t)
+	grant, arrived := b.svc.bind, make(chan *tunnel.Stream, 1)
+	b.svc.bind = func(ctx context.Context, s *tunnel.Session, bind tunnel.Bind) (tunnel.Bound, error) {
+		if bind.ResumeSecret != "" {
+			st := open(t, s, headerFor("a"))
+			_ = st.CloseWrite()
+			arrived <- st
+			for range 20 { // the agent gets the stream before the first
+				if _, err := s.Ping(); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		return grant(ctx, s, bind)
+	}
+	r, all := b.keeps(t, nil, "a")
+	online(r, "a")
+	all[0].Upstream = tcpEndpoint(t, "changed").Upstream
+	r.agent.Set(all)
+	st := receive(t, arrived, "stream")
+	defer func() { _ = st.Close() }()
+	if got, err := io.ReadAll(st); err != nil || string(got) != "changed" {
+		t.Errorf("got %q, %v", got, err)
+	}
+}

@@ -5,6 +5,7 @@ package agent
 
 import (
 	"context"
+	"reflect"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
@@ -18,16 +19,26 @@ type sessionBinds struct {
 	wake    chan struct{} // gets a token when queue has got something
 
 	queue     []*endpoint
-	notBefore time.Time // the server limits the rate until then
-	ended     bool      // it binds nothing any more
-	pending   int       // endpoints in work
+	notBefore time.Time           // the server limits the rate until then
+	ended     bool                // it binds nothing any more
+	pending   int                 // endpoints in work
+	binding   map[*endpoint]*spec // the versions whose bind is not answered yet
 	changed   chan struct{}
 	results   map[*endpoint]error // the first attempts' results, until all are known; nil = not recorded
 }
 
 func newSessionBinds(s *tunnel.Session) *sessionBinds {
 	return &sessionBinds{session: s, legs: sessionLegs{changed: make(chan struct{}, 1)},
-		wake: make(chan struct{}, 1), changed: make(chan struct{})}
+		wake: make(chan struct{}, 1), binding: make(map[*endpoint]*spec), changed: make(chan struct{})}
+}
+
+// changesUpstream reports whether the session is binding another upstream for an endpoint that is
+// served. endpointSet.mu must be held.
+func (h *sessionBinds) changesUpstream(e *endpoint) bool {
+	if h == nil || h.binding[e] == nil {
+		return false
+	}
+	return !reflect.DeepEqual(h.binding[e].Upstream, e.bound.Upstream)
 }
 
 // trackSession records a new session, which will bind the endpoints, and forgets those that have
@@ -179,13 +190,17 @@ type bindPlan struct {
 	id, resumeSecret string // id and resumeSecret are the latest bind's.
 }
 
-// plan returns what the session has to do for an endpoint.
+// plan returns what the session has to do for an endpoint, and records the version that it binds.
 func (t *endpointSet) plan(h *sessionBinds, e *endpoint) bindPlan {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	held := e.session == h
-	return bindPlan{spec: e.spec, id: e.id, resumeSecret: e.resumeSecret, unbind: e.removed,
+	p := bindPlan{spec: e.spec, id: e.id, resumeSecret: e.resumeSecret, unbind: e.removed,
 		done: held && !e.removed && sameBind(e.bound, e.spec) || e.removed && !held || t.isStopping()}
+	if delete(h.binding, e); !p.done && !p.unbind {
+		h.binding[e] = p.spec
+	}
+	return p
 }
 
 // setBound records that an endpoint is bound, and reports whether it was before.
@@ -225,6 +240,7 @@ func (t *endpointSet) finish(ctx context.Context, h *sessionBinds, e *endpoint, 
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e.syncing = false
+	delete(h.binding, e)
 	h.pending--
 	if _, again := h.results[e]; h.results != nil && !again {
 		h.results[e] = err

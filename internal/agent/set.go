@@ -177,10 +177,14 @@ func (t *endpointSet) served(e *endpoint) *spec {
 	return e.bound
 }
 
+// bindPatience is how long a stream waits for a bind that changes its endpoint's upstream.
+const bindPatience = 2 * time.Second
+
 // find returns the endpoint of a stream, with the stream added to its streams, and the version that
 // serves it: nil with the code to refuse the stream with. Host and port must be the endpoint's. A
-// stream can arrive before the answer to its bind, so one of an unknown endpoint waits for the
-// session's pending binds.
+// stream can arrive before the answer to its bind: one of an unknown endpoint waits for the
+// session's pending binds, and one of an endpoint whose upstream changes for its bind, because the
+// edge keeps the stream for requests that must not reach the former upstream.
 func (t *endpointSet) find(
 	ctx context.Context, session *tunnel.Session, st *tunnel.Stream,
 ) (e *endpoint, s *spec, code tunnel.RefuseCode) {
@@ -195,9 +199,18 @@ func (t *endpointSet) find(
 	t.mu.Lock()
 	h := t.bindsBySession[session]
 	ok := known()
+	changes := ok && h.changesUpstream(e)
 	t.mu.Unlock()
 	if !ok && h != nil {
 		t.waitFor(ctx, h, func() bool { return known() || h.pending == 0 })
+	}
+	if changes {
+		limit, cancel := context.WithTimeout(ctx, bindPatience)
+		defer cancel()
+		t.waitFor(limit, h, func() bool {
+			s = e.bound
+			return !h.changesUpstream(e)
+		})
 	}
 	switch {
 	case e == nil:

@@ -16,7 +16,7 @@ var GroupVersion = schema.GroupVersion{Group: "bindings.fairlead.dev", Version: 
 func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion, &BoundEndpoint{}, &BoundEndpointList{}, &KubernetesOperator{},
 		&KubernetesOperatorList{}, &AgentEndpoint{}, &AgentEndpointList{}, &CloudEndpoint{}, &CloudEndpointList{},
-		&EndpointAccess{}, &EndpointAccessList{})
+		&EndpointAccess{}, &EndpointAccessList{}, &EndpointTrust{}, &EndpointTrustList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
 }

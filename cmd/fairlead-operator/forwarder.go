@@ -49,9 +49,10 @@ func newForwarder(getenv func(string) string, errOut io.Writer) *cobra.Command {
 	f.BoolVar(&o.NetworkPolicies, "network-policies", false,
 		"without --pod-identity: leave it to NetworkPolicies who may call, while the manager has written them for the "+
 			"EndpointAccess objects as they are")
+	o.Seal.AddFlags(f)
 	f.StringSliceVar(&o.AllowNamespaces, "allow-namespaces", nil,
-		"`NAMES` of the only namespaces whose EndpointAccess objects are read, comma-separated, as the manager's; "+
-			"calls of endpoints in others are denied; default all")
+		"`NAMES` of the only namespaces whose EndpointAccess and EndpointTrust objects are read, comma-separated, as "+
+			"the manager's; calls of endpoints in others are denied; default all")
 	f.StringSliceVar(&o.PodAnnotations, "pod-annotations", nil,
 		"with --pod-identity: `NAMES` of annotations that policies may read; example.com/* names all with this "+
 			"prefix")

@@ -113,13 +113,14 @@ func managerFlags(f *pflag.FlagSet, o *operator.ManagerOptions) {
 		"work only while holding the namespace's Lease; needed with more than one replica")
 }
 
-// accessFlags adds the flags about who may call.
+// accessFlags adds the flags about who may call, and who may answer.
 func accessFlags(f *pflag.FlagSet, o *operator.ManagerOptions) {
 	f.StringVar((*string)(&o.DefaultAccess), "default-access", "",
 		"`WHO` may call endpoints that no EndpointAccess selects: allow for every pod, deny for none; default: "+
 			"EndpointAccess objects are not read")
 	f.BoolVar(&o.NetworkPolicies, "network-policies", false,
 		"with --default-access: write NetworkPolicies for the forwarders; false deletes those that were written")
+	o.Seal.AddFlags(f)
 }
 
 // orEnv returns the flag's value if the flag was given, else that of the environment.

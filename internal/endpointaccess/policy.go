@@ -70,12 +70,25 @@ func (s *Spec) Validate() error {
 	return nil
 }
 
+// Version is an object of a namespace in one generation.
+type Version struct {
+	Name, UID  string
+	Generation int64
+}
+
+// Version returns which object the policy is of, in which generation.
+func (p Policy) Version() Version { return Version{Name: p.Name, UID: p.UID, Generation: p.Generation} }
+
+// VanishedAt returns the policy as one of an object that vanished then.
+func (p Policy) VanishedAt(t time.Time) Policy { p.Vanished = t; return p }
+
 // Digest returns a text that identifies a namespace's policies in their generations, in any order.
 // Forwarders report it for the policies that they enforce.
-func Digest(policies []*Policy) string {
+func Digest[P interface{ Version() Version }](policies []P) string {
 	lines := make([]string, len(policies))
 	for i, p := range policies {
-		lines[i] = fmt.Sprintf("%s %s %d\n", p.Name, p.UID, p.Generation)
+		v := p.Version()
+		lines[i] = fmt.Sprintf("%s %s %d\n", v.Name, v.UID, v.Generation)
 	}
 	slices.Sort(lines)
 	h := sha256.New()
@@ -83,4 +96,21 @@ func Digest(policies []*Policy) string {
 		h.Write([]byte(line))
 	}
 	return hex.EncodeToString(h.Sum(nil)[:8])
+}
+
+// Listed has the namespaces whose objects are watched, and whether they were listed. Its key "" is
+// all namespaces.
+type Listed map[string]bool
+
+// Knows reports whether the objects of the namespace are known.
+func (l Listed) Knows(namespace string) bool { return l[""] || l[namespace] }
+
+// Complete reports whether the objects of all watched namespaces are known.
+func (l Listed) Complete() bool {
+	for _, listed := range l {
+		if !listed {
+			return false
+		}
+	}
+	return true
 }

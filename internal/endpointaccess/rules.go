@@ -182,7 +182,7 @@ func (r *Rules) selecting(t Target) []*rule {
 	}
 	selected = slices.DeleteFunc(slices.Clone(selected), func(r *rule) bool { return !r.hasPort(t.Port) })
 	for _, w := range n.wildcards {
-		if ok, err := path.Match(w.pattern, t.Endpoint); ok && err == nil && w.rule.hasPort(t.Port) {
+		if matches(w.pattern, t) && w.rule.hasPort(t.Port) {
 			selected = append(selected, w.rule)
 		}
 	}
@@ -207,6 +207,19 @@ func dropVanished(rules []*rule) []*rule {
 	return slices.DeleteFunc(rules, func(r *rule) bool { return !r.policy.Vanished.Equal(last) })
 }
 
-func (r *rule) hasPort(port int) bool {
-	return len(r.policy.Spec.Ports) == 0 || slices.Contains(r.policy.Spec.Ports, int32(port))
+func (r *rule) hasPort(port int) bool { return hasPort(r.policy.Spec.Ports, port) }
+
+func hasPort(ports []int32, port int) bool {
+	return len(ports) == 0 || slices.Contains(ports, int32(port))
+}
+
+// Selects reports whether endpoints and ports, as specs have them, select the target in its
+// namespace.
+func Selects(endpoints []string, ports []int32, t Target) bool {
+	return hasPort(ports, t.Port) && slices.ContainsFunc(endpoints, func(e string) bool { return matches(e, t) })
+}
+
+func matches(endpoint string, t Target) bool {
+	ok, err := path.Match(endpoint, t.Endpoint)
+	return ok && err == nil
 }

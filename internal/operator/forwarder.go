@@ -11,22 +11,25 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fairlead-dev/fairlead/internal/endpointtrust"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
 	"github.com/fairlead-dev/fairlead/internal/operator/forwarder"
 	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/accessrules"
 	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/clustersource"
 	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/podidentity"
+	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/trustrules"
 	"github.com/fairlead-dev/fairlead/internal/operator/options"
 )
 
 // +kubebuilder:rbac:groups=bindings.fairlead.dev,namespace=fairlead,resources=boundendpoints;kubernetesoperators,verbs=get;list;watch
-// +kubebuilder:rbac:groups=bindings.fairlead.dev,resources=endpointaccesses,verbs=list;watch
+// +kubebuilder:rbac:groups=bindings.fairlead.dev,resources=endpointaccesses;endpointtrusts,verbs=list;watch
 // +kubebuilder:rbac:groups=discovery.k8s.io,namespace=fairlead,resources=endpointslices,verbs=list
 // +kubebuilder:rbac:groups="",namespace=fairlead,resources=namespaces,resourceNames=fairlead,verbs=get
 // +kubebuilder:rbac:groups="",resources=namespaces,verbs=list;watch
 
-// accessGrace is how long the last EndpointAccess of an endpoint holds after it has been deleted.
-const accessGrace = 10 * time.Second
+// policyGrace is how long the last EndpointAccess or EndpointTrust of an endpoint holds after it has
+// been deleted.
+const policyGrace = 10 * time.Second
 
 // ForwarderOptions configure a forwarder. Flags are named as in `fairlead-operator forwarder
 // --help`.
@@ -36,23 +39,25 @@ type ForwarderOptions struct {
 	options.Credentials
 	options.Process
 	options.Access
+	options.Seal
 	PodIPs      string // PodIPs has one address for each family, comma-separated.
 	PodIdentity bool   // PodIdentity names the calling pod to the edge if it is known for certain.
 	// PodAnnotations are the annotations that are sent with the pod's name, for policies: names,
 	// and prefixes that end in "*".
 	PodAnnotations []string
-	// AllowNamespaces are the only namespaces whose EndpointAccess objects are read; empty: all.
+	// AllowNamespaces are the only namespaces whose EndpointAccess and EndpointTrust objects are
+	// read; empty: all.
 	AllowNamespaces []string
 }
 
 // Validate checks every option and returns all errors as one *account.Error.
 func (o *ForwarderOptions) Validate() error {
-	_, err := o.parse()
+	_, _, err := o.parse()
 	return err
 }
 
-// parse returns the pod's addresses.
-func (o *ForwarderOptions) parse() ([]netip.Addr, error) {
+// parse returns the pod's addresses, and what holds without an EndpointTrust.
+func (o *ForwarderOptions) parse() ([]netip.Addr, endpointtrust.Default, error) {
 	var c options.Checker
 	o.Session.CheckAddress(&c)
 	o.Credentials.Check(&c, "--authtoken-file")
@@ -71,12 +76,13 @@ func (o *ForwarderOptions) parse() ([]netip.Addr, error) {
 			"give --pod-identity, too: without it no pod is known")
 	}
 	o.Access.Check(&c)
-	return ips, c.Err()
+	seal := o.Seal.Parse(&c)
+	return ips, seal, c.Err()
 }
 
 // RunForwarder runs a forwarder until the context ends and its connections are drained.
 func RunForwarder(ctx context.Context, o ForwarderOptions) error {
-	ips, err := o.parse()
+	ips, seal, err := o.parse()
 	if err != nil {
 		return err
 	}
@@ -92,49 +98,79 @@ func RunForwarder(ctx context.Context, o ForwarderOptions) error {
 	if err != nil {
 		return fmt.Errorf("forwarder: %w", err)
 	}
-	pods, access, stop, err := callers(ctx, o)
+	running := newBackground(ctx)
+	defer running.stop()
+	pods, err := running.pods(o)
 	if err != nil {
 		return err
 	}
-	defer stop()
+	rules, err := running.rules(o, seal)
+	if err != nil {
+		return err
+	}
 	return forwarder.Run(ctx, forwarder.Options{
 		EdgeAddress: o.EdgeAddress, TLS: tls, Authorities: authorities, Dial: dial, AuthtokenFile: o.SecretFile,
 		ServiceAccountTokenFile: o.ServiceAccountTokenFile, InstanceID: o.PodName, Source: source, PodIPs: ips,
 		ListenOptions: forwarder.ListenOptions{HealthAddr: o.HealthAddr, MetricsAddr: o.MetricsAddr},
-		DrainTimeout:  o.DrainTimeout, Pods: pods, Access: access, NetworkPolicies: o.NetworkPolicies, Logger: o.Logger,
+		DrainTimeout:  o.DrainTimeout, Pods: pods, RuleOptions: rules, Logger: o.Logger,
 	})
 }
 
-// callers watches who may call which endpoints and, if enabled, the cluster's pods, until stop is
-// called: both continue while the forwarder drains.
-func callers(
-	ctx context.Context, o ForwarderOptions,
-) (pods forwarder.Pods, access forwarder.AccessRules, stop func(), err error) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	var running sync.WaitGroup
-	if o.PodIdentity {
-		known, err := podidentity.New(o.Kubernetes, o.PodAnnotations, o.Logger)
-		if err != nil {
-			cancel()
-			return nil, nil, nil, err
-		}
-		running.Go(func() { known.Run(ctx) })
-		pods = known
+// background runs watches, which continue while the forwarder drains, until stop.
+type background struct {
+	ctx     context.Context
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+}
+
+func newBackground(ctx context.Context) *background {
+	b := &background{}
+	b.ctx, b.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	return b
+}
+
+func (b *background) stop() {
+	b.cancel()
+	b.running.Wait()
+}
+
+// pods watches the cluster's pods, if enabled.
+func (b *background) pods(o ForwarderOptions) (forwarder.Pods, error) {
+	if !o.PodIdentity {
+		return nil, nil
 	}
-	stop = func() { cancel(); running.Wait() }
-	if o.DefaultAccess == "" {
-		return pods, nil, stop, nil
-	}
-	rules, err := accessrules.New(accessrules.Options{
-		Kubernetes: o.Kubernetes, Default: o.DefaultAccess, Namespaces: o.AllowNamespaces,
-		NamespaceLabels: o.PodIdentity, Grace: accessGrace, Logger: o.Logger,
-	})
+	known, err := podidentity.New(o.Kubernetes, o.PodAnnotations, o.Logger)
 	if err != nil {
-		stop()
-		return nil, nil, nil, err
+		return nil, err
 	}
-	running.Go(func() { rules.Run(ctx) })
-	return pods, rules, stop, nil
+	b.running.Go(func() { known.Run(b.ctx) })
+	return known, nil
+}
+
+// rules watches who may call which endpoints, and whose agents may answer for them.
+func (b *background) rules(o ForwarderOptions, seal endpointtrust.Default) (forwarder.RuleOptions, error) {
+	rules := forwarder.RuleOptions{NetworkPolicies: o.NetworkPolicies}
+	if o.DefaultAccess != "" {
+		access, err := accessrules.New(accessrules.Options{
+			Kubernetes: o.Kubernetes, Default: o.DefaultAccess, Namespaces: o.AllowNamespaces,
+			NamespaceLabels: o.PodIdentity, Grace: policyGrace, Logger: o.Logger,
+		})
+		if err != nil {
+			return rules, err
+		}
+		b.running.Go(func() { access.Run(b.ctx) })
+		rules.Access = access
+	}
+	if o.Sealed != "" {
+		trust, err := trustrules.New(trustrules.Options{Kubernetes: o.Kubernetes, Default: seal,
+			Namespaces: o.AllowNamespaces, Grace: policyGrace, Logger: o.Logger})
+		if err != nil {
+			return rules, err
+		}
+		b.running.Go(func() { trust.Run(b.ctx) })
+		rules.Trust = trust
+	}
+	return rules, nil
 }
 
 // parseIPs parses a comma-separated list of addresses; empty is none.

@@ -6,13 +6,13 @@ package operator
 import (
 	"fmt"
 	"net/http"
-	"regexp"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/endpointtrust"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/endpointsync"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/namespaces"
@@ -27,6 +27,7 @@ type ManagerOptions struct {
 	options.API
 	options.Process
 	options.Access
+	options.Seal
 	// KubernetesOperatorSpec is written to the installation's KubernetesOperator and registered.
 	v1alpha1.KubernetesOperatorSpec
 	ClusterName string // ClusterName is the cluster's display name in the account.
@@ -80,6 +81,7 @@ type settings struct {
 	domain     string
 	namespaces namespaces.Policy
 	metadata   installation.ServiceMetadata
+	seal       endpointtrust.Default
 }
 
 // Validate checks every option and returns all errors as one *account.Error.
@@ -103,6 +105,7 @@ func (o *ManagerOptions) parse() (settings, error) {
 			string(v1alpha1.ProjectionExternalName))
 	}
 	o.Access.Check(&c)
+	s.seal = o.Seal.Parse(&c)
 	if !o.Projection.Valid() {
 		c.Reject("--projection", string(o.Projection), fmt.Sprintf("give %s or %s",
 			v1alpha1.ProjectionExternalName, v1alpha1.ProjectionEndpointSlice))
@@ -112,7 +115,7 @@ func (o *ManagerOptions) parse() (settings, error) {
 	if o.RemovalDelay < 0 || o.RemovalDelay > 24*time.Hour {
 		c.Reject("--removal-delay", o.RemovalDelay.String(), "give a duration from 0s to 24h")
 	}
-	if !acceptAccountPattern.MatchString(o.AcceptAccount) {
+	if !options.IDPattern.MatchString(o.AcceptAccount) {
 		c.Reject("--accept-account", o.AcceptAccount, "give the id that the condition AccountChanged names, or nothing")
 	}
 	if o.TakeoverDelay < 0 || o.TakeoverDelay > 24*time.Hour {
@@ -143,6 +146,3 @@ func (o *ManagerOptions) checkRegistration(c *options.Checker) {
 			fmt.Sprintf("a cluster's name has at most %d bytes; shorten it", account.MaxShortText))
 	}
 }
-
-// acceptAccountPattern matches ids of accounts and stores, and the empty string.
-var acceptAccountPattern = regexp.MustCompile(`^([A-Za-z0-9][A-Za-z0-9_-]{0,127})?$`)

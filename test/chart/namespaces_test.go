@@ -22,10 +22,12 @@ func targetRights() []string {
 	}
 	for _, verb := range []string{"get", "list", "watch"} {
 		rights = append(rights, right{group: "bindings.fairlead.dev", resource: "endpointaccesses", verb: verb,
+			who: "manager"}.String(), right{group: "bindings.fairlead.dev", resource: "endpointtrusts", verb: verb,
 			who: "manager"}.String())
 	}
 	rights = append(rights, right{group: "bindings.fairlead.dev", resource: "endpointaccesses/status", verb: "update",
-		who: "manager"}.String())
+		who: "manager"}.String(), right{group: "bindings.fairlead.dev", resource: "endpointtrusts/status",
+		verb: "update", who: "manager"}.String())
 	for _, resource := range []string{"roles", "rolebindings"} {
 		rights = append(rights, right{group: rbacv1.GroupName, resource: resource,
 			name: namespace + "." + release + "-anchor", verb: "get", who: "manager"}.String())

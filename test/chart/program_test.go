@@ -146,7 +146,7 @@ func mountedFiles(t *testing.T) string {
 	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 	for name, content := range map[string]string{"credentials/api-key": "flk_x", "credentials/authtoken": "flt_x",
 		"credentials/exporter-api-key": "flk_y", "credentials/token": "e30.eyJleHAiOjF9.e30",
-		"ca/ca.crt": string(authority)} {
+		"ca/ca.crt": string(authority), "ca/seal.crt": string(authority)} {
 		file := filepath.Join(dir, name)
 		must.Succeed(t, os.MkdirAll(filepath.Dir(file), 0o700))
 		must.Succeed(t, os.WriteFile(file, []byte(content), 0o600))

@@ -58,6 +58,14 @@ func TestRefusals(t *testing.T) {
 		"CA with a private key": {set("api.caBundle",
 			"-----BEGIN CERTIFICATE-----\n-----BEGIN PRIVATE KEY-----\nflk_secret"),
 			"api.caBundle holds a private key"},
+		"sealed for no account": {set("binding.sealed", "require"),
+			"binding.sealAccount is required with binding.sealed=require"},
+		"sealed, no account's id": {set("binding.sealAccount", "ac 1"), `binding.sealAccount "ac 1" is no id`},
+		"authority of no account": {set("binding.sealAuthority", "-----BEGIN CERTIFICATE-----\n"),
+			"binding.sealAuthority has no effect without binding.sealAccount"},
+		"authority without certs": {set("binding.sealAccount", "ac-1").set("binding.sealAuthority", "ca.crt"),
+			"binding.sealAuthority holds no PEM certificate"},
+		"unknown mode": {set("binding.sealed", "on"), "/binding/sealed"},
 	})
 }
 

@@ -70,6 +70,22 @@ app.kubernetes.io/name: {{ index . 1 }}
 {{- end -}}
 {{- end -}}
 
+{{/* off, prefer or require; YAML 1.1 reads an off without quotes as false. */}}
+{{- define "fairlead-operator.sealed" -}}
+{{- .Values.binding.sealed | default "off" -}}
+{{- end -}}
+
+{{/* Whose agents may answer for endpoints, for manager and forwarders. */}}
+{{- define "fairlead-operator.sealFlags" -}}
+- --sealed={{ include "fairlead-operator.sealed" . }}
+{{- with .Values.binding.sealAccount }}
+- --seal-account={{ . }}
+{{- end }}
+{{- if .Values.binding.sealAuthority }}
+- --seal-authority-file=/etc/fairlead/ca/seal.crt
+{{- end }}
+{{- end -}}
+
 {{/* host:port of the edge. */}}
 {{- define "fairlead-operator.edgeAddress" -}}
 {{- if .Values.edge.address -}}
@@ -122,7 +138,7 @@ and $$ in both.
 {{/* What a forwarder reads of a namespace. */}}
 {{- define "fairlead-operator.accessRule" -}}
 - apiGroups: [bindings.fairlead.dev]
-  resources: [endpointaccesses]
+  resources: [endpointaccesses, endpointtrusts]
   verbs: [list, watch]
 {{- end -}}
 
@@ -132,12 +148,12 @@ and $$ in both.
 - apiGroups: [discovery.k8s.io]
   resources: [endpointslices]
   verbs: [get, list, watch, create, update, delete]
-# Who may call what, and whether that is enforced.
+# Who may call what, whose agents may answer, and whether that is enforced.
 - apiGroups: [bindings.fairlead.dev]
-  resources: [endpointaccesses]
+  resources: [endpointaccesses, endpointtrusts]
   verbs: [get, list, watch]
 - apiGroups: [bindings.fairlead.dev]
-  resources: [endpointaccesses/status]
+  resources: [endpointaccesses/status, endpointtrusts/status]
   verbs: [update]
 {{- if not .Values.binding.namespaces.allow }}{{/* without clusterset.enabled, too: to remove what there was */}}
 - apiGroups: [multicluster.x-k8s.io]

@@ -104,7 +104,7 @@ Not by toYaml, which changes U+0085 and drops what has control characters.
 {{- if not $root.Values.credentials.serviceAccount.enabled -}}
 {{- $_ := set $own "checksum/credential" (printf "%s/%s" $root.Values.credentials.existingSecret (index . 3) | sha256sum) -}}
 {{- end -}}
-{{- $_ := set $own "checksum/ca" ($root.Values.api.caBundle | sha256sum) -}}
+{{- $_ := set $own "checksum/ca" (print $root.Values.api.caBundle $root.Values.binding.sealAuthority | sha256sum) -}}
 {{- with $root.Values.proxy.httpsProxy -}}
 {{- $_ := set $own "checksum/proxy" (. | sha256sum) -}}
 {{- end -}}
@@ -153,7 +153,7 @@ volumes:
         - key: {{ index . 1 }}
           path: {{ index . 1 }}
     {{- end }}
-  {{- if $root.Values.api.caBundle }}
+  {{- if or $root.Values.api.caBundle $root.Values.binding.sealAuthority }}
   - name: ca
     configMap:
       name: "{{ include "fairlead-operator.fullname" $root }}-ca"
@@ -165,7 +165,7 @@ volumeMounts:
   - name: credentials
     mountPath: /etc/fairlead/credentials
     readOnly: true
-  {{- if .Values.api.caBundle }}
+  {{- if or .Values.api.caBundle .Values.binding.sealAuthority }}
   - name: ca
     mountPath: /etc/fairlead/ca
     readOnly: true

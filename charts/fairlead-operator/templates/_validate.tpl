@@ -4,6 +4,7 @@ What the schema cannot say in a sentence. Each message names the value and the r
 {{- define "fairlead-operator.validate" -}}
 {{- include "fairlead-operator.validateName" . -}}
 {{- include "fairlead-operator.validateAddresses" . -}}
+{{- include "fairlead-operator.validateSeal" . -}}
 {{- include "fairlead-operator.validateCredentials" . -}}
 {{- include "fairlead-operator.validateTexts" . -}}
 {{- include "fairlead-operator.validateImage" . -}}
@@ -56,13 +57,34 @@ What the schema cannot say in a sentence. Each message names the value and the r
 {{- if not (regexMatch "^[A-Za-z0-9_-]+$" .Values.api.versionHeader) -}}
 {{- fail (printf "api.versionHeader %q is no name of a header: use letters, digits, '-' and '_', as in Service-Version" .Values.api.versionHeader) -}}
 {{- end -}}
-{{- $ca := .Values.api.caBundle -}}
+{{- include "fairlead-operator.validateCertificates" (list "api.caBundle" .Values.api.caBundle) -}}
+{{- end -}}
+
+{{/* Certificates of authorities: call with (list NAME TEXT). */}}
+{{- define "fairlead-operator.validateCertificates" -}}
+{{- $name := index . 0 -}}
+{{- $ca := index . 1 -}}
 {{- if contains "PRIVATE KEY-----" $ca -}}
-{{- fail "api.caBundle holds a private key: give only the certificates of the authority, and consider that key as known to others" -}}
+{{- fail (printf "%s holds a private key: give only the certificates of the authority, and consider that key as known to others" $name) -}}
 {{- end -}}
 {{- if and $ca (not (contains "-----BEGIN CERTIFICATE-----" $ca)) -}}
-{{- fail "api.caBundle holds no PEM certificate: give the authority's certificates, for example --set-file api.caBundle=ca.crt" -}}
+{{- fail (printf "%s holds no PEM certificate: give the authority's certificates, for example --set-file %s=ca.crt" $name $name) -}}
 {{- end -}}
+{{- end -}}
+
+{{- define "fairlead-operator.validateSeal" -}}
+{{- $b := .Values.binding -}}
+{{- $sealed := include "fairlead-operator.sealed" . -}}
+{{- if and (ne $sealed "off") (not $b.sealAccount) -}}
+{{- fail (printf "binding.sealAccount is required with binding.sealed=%s: give the id (ac-…) of the account, which agents' certificates must name" $sealed) -}}
+{{- end -}}
+{{- if not (regexMatch "^([A-Za-z0-9][A-Za-z0-9_-]{0,127})?$" $b.sealAccount) -}}
+{{- fail (printf "binding.sealAccount %q is no id of an account: give the one (ac-…) that agents' certificates name" $b.sealAccount) -}}
+{{- end -}}
+{{- if and $b.sealAuthority (not $b.sealAccount) -}}
+{{- fail "binding.sealAuthority has no effect without binding.sealAccount: give the id (ac-…) of the account, too" -}}
+{{- end -}}
+{{- include "fairlead-operator.validateCertificates" (list "binding.sealAuthority" $b.sealAuthority) -}}
 {{- end -}}
 
 {{- define "fairlead-operator.validatePort" -}}

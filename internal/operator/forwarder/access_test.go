@@ -66,7 +66,7 @@ func snapshot(byDefault endpointaccess.Default, team string, specs ...endpointac
 func newSnapshot(
 	rules *endpointaccess.Rules, namespaces map[string]map[string]string, terminating ...string,
 ) *caller.Snapshot {
-	return &caller.Snapshot{Rules: rules, Listed: map[string]bool{caller.AllNamespaces: true},
+	return &caller.Snapshot{Rules: rules, Listed: map[string]bool{"": true},
 		NamespacesListed: namespaces != nil, Namespaces: fakeNamespaces{namespaces, terminating}}
 }
 

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/endpointtrust"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/internal/tunnel/forward"
 )
@@ -46,12 +47,8 @@ type Options struct {
 	// Pods are the pods of the cluster. Optional: without them, streams name no pod, and no caller
 	// is known to Access.
 	Pods Pods
-	// Access are the rules about who may call what. Optional: without them all calls are allowed.
-	Access AccessRules
-	// NetworkPolicies leaves the decision to NetworkPolicies where Objects.NetworkPolicies says that
-	// they are written for the rules as they are, if there are no Pods.
-	NetworkPolicies bool
 
+	RuleOptions
 	ListenOptions
 
 	// DrainTimeout is how long a stopping forwarder waits for its connections after pods have
@@ -61,6 +58,26 @@ type Options struct {
 	DrainTimeout time.Duration
 	// Logger is optional.
 	Logger *slog.Logger
+}
+
+// RuleOptions are what the owners of namespaces decide.
+type RuleOptions struct {
+	// Access are the rules about who may call what. Optional: without them all calls are allowed.
+	Access AccessRules
+	// NetworkPolicies leaves the decision to NetworkPolicies where Objects.NetworkPolicies says that
+	// they are written for the rules as they are, if there are no Pods.
+	NetworkPolicies bool
+	// Trust are the rules about whose agents may answer. Optional: without them nothing is sealed.
+	Trust TrustRules
+}
+
+// TrustRules are the rules about whose agents may answer for endpoints; *trustrules.Watcher
+// implements it.
+type TrustRules interface {
+	// Snapshot returns the current rules.
+	Snapshot() *endpointtrust.Rules
+	// Changed receives after the rules have changed.
+	Changed() <-chan struct{}
 }
 
 // ListenOptions say where a forwarder listens.

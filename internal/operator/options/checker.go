@@ -8,11 +8,15 @@ package options
 
 import (
 	"errors"
+	"regexp"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
+
+// IDPattern matches ids of accounts and stores, and the empty string.
+var IDPattern = regexp.MustCompile(`^([A-Za-z0-9][A-Za-z0-9_-]{0,127})?$`)
 
 // Checker collects errors of options, each with the flag, its value and what to give instead.
 type Checker struct{ fields []account.FieldError }

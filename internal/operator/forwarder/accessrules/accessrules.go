@@ -15,7 +15,6 @@
 package accessrules
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -36,8 +35,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/endpointaccess"
 	"github.com/fairlead-dev/fairlead/internal/operator/accesspolicy"
 	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/caller"
+	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/policywatch"
 	"github.com/fairlead-dev/fairlead/internal/operator/kube/informer"
-	"github.com/fairlead-dev/fairlead/internal/operator/kube/process"
 )
 
 // Options configure a Watcher.
@@ -60,47 +59,30 @@ type Options struct {
 // Watcher watches the rules of a cluster. Its methods are safe for concurrent use.
 type Watcher struct {
 	options    Options
-	log        *slog.Logger
-	sources    []*source
+	objects    *policywatch.Watch
 	labels     *informer.Set // labels of namespaces; nil: namespaces are not watched
 	namespaces cache.Store
 
 	namespacesListed atomic.Bool
 
-	mu       sync.Mutex              // mu serializes publish.
-	vanished []endpointaccess.Policy // deleted policies that still hold, in the order of their deletion
-	expiry   *time.Timer             // end of the first of vanished, which publishes; nil: none has vanished yet
+	mu       sync.Mutex // mu serializes publish.
+	vanished policywatch.Vanished[endpointaccess.Policy]
 	current  atomic.Pointer[caller.Snapshot]
 	changed  chan struct{}
 }
 
-// source is the watch of one namespace's objects, or of all.
-type source struct {
-	namespace string // watched namespace; metav1.NamespaceAll: all
-	set       *informer.Set
-	objects   cache.Store
-	complete  atomic.Bool
-}
+const resource = "endpointaccesses"
 
 // New returns a Watcher; Run makes it watch.
 func New(o Options) (*Watcher, error) {
-	bindings, err := process.NewBindingsClient(o.Kubernetes)
+	objects, err := policywatch.New(o.Kubernetes, policywatch.Kind{Name: "EndpointAccess", Resource: resource,
+		Object: &v1alpha1.EndpointAccess{}, List: &v1alpha1.EndpointAccessList{}}, o.Namespaces, o.Logger)
 	if err != nil {
 		return nil, err
 	}
-	w := &Watcher{options: o, log: o.Logger, changed: make(chan struct{}, 1)}
-	names := o.Namespaces
-	if len(names) == 0 {
-		names = []string{metav1.NamespaceAll}
-	}
-	for _, name := range names {
-		s := &source{namespace: name, set: informer.NewSet()}
-		lw := &optionalKind{ListWatch: cache.NewListWatchFromClient(bindings, resource, name, fields.Everything()),
-			client: bindings, log: o.Logger.With("namespace", cmp.Or(name, "all"))}
-		if s.objects, err = s.set.Add(lw, &v1alpha1.EndpointAccess{}, trimAccess); err != nil {
-			return nil, err
-		}
-		w.sources = append(w.sources, s)
+	w := &Watcher{options: o, objects: objects, changed: make(chan struct{}, 1)}
+	if o.Default == endpointaccess.Allow {
+		w.vanished.Grace = o.Grace
 	}
 	if o.NamespaceLabels || len(o.Namespaces) == 0 {
 		if err := w.addNamespaces(o.Kubernetes); err != nil {
@@ -122,14 +104,6 @@ func (w *Watcher) addNamespaces(config *rest.Config) error {
 	return err
 }
 
-// trimAccess drops what the rules do not need.
-func trimAccess(object any) (any, error) {
-	if o, ok := object.(*v1alpha1.EndpointAccess); ok {
-		o.ManagedFields, o.Annotations, o.Labels = nil, nil, nil
-	}
-	return object, nil
-}
-
 // trimNamespace reduces a namespace to its name, its labels and the time of its deletion.
 func trimNamespace(object any) (any, error) {
 	if o, ok := object.(*corev1.Namespace); ok {
@@ -143,20 +117,14 @@ func trimNamespace(object any) (any, error) {
 func (w *Watcher) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
-	for _, s := range w.sources {
-		running.Go(func() { s.set.Run(ctx, func() { w.update(s) }) })
-	}
+	running.Go(func() { w.objects.Run(ctx, w.update) })
 	if w.labels != nil {
 		running.Go(func() { w.labels.Run(ctx, w.updateNamespaces) })
 	}
 }
 
-// update publishes a source's objects.
-func (w *Watcher) update(s *source) {
-	if !s.complete.Swap(true) {
-		w.log.Info("EndpointAccess objects listed", "namespace", cmp.Or(s.namespace, "all"), "objects",
-			len(s.objects.List()))
-	}
+// update publishes the objects.
+func (w *Watcher) update() {
 	w.publish()
 	w.notify()
 }
@@ -173,55 +141,15 @@ func (w *Watcher) updateNamespaces() {
 func (w *Watcher) publish() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	next := &caller.Snapshot{Listed: map[string]bool{}, NamespacesNeeded: w.options.NamespaceLabels,
+	next := &caller.Snapshot{Listed: w.objects.Listed(), NamespacesNeeded: w.options.NamespaceLabels,
 		NamespacesListed: w.namespacesListed.Load()}
 	if w.labels != nil {
 		next.Namespaces = namespaces{w.namespaces}
 	}
-	var policies []endpointaccess.Policy
-	for _, s := range w.sources {
-		next.Listed[s.namespace] = s.complete.Load()
-		for _, object := range s.objects.List() {
-			policies = append(policies, accesspolicy.Of(object.(*v1alpha1.EndpointAccess)))
-		}
-	}
-	w.remember(policies, time.Now())
-	next.Policies = policies
-	next.Rules = endpointaccess.Compile(slices.Concat(policies, w.vanished), w.options.Default)
+	next.Policies = policywatch.Policies(w.objects, accesspolicy.Of)
+	vanished := w.vanished.Update(next.Policies, w.update)
+	next.Rules = endpointaccess.Compile(slices.Concat(next.Policies, vanished), w.options.Default)
 	w.current.Store(next)
-}
-
-// remember adds to vanished what is not among the policies any more, and removes what ceases to
-// hold. mu must be held.
-func (w *Watcher) remember(policies []endpointaccess.Policy, now time.Time) {
-	last := w.current.Load()
-	if w.options.Grace == 0 || w.options.Default != endpointaccess.Allow || last == nil {
-		return
-	}
-	type version struct {
-		uid        string
-		generation int64
-	}
-	current := make(map[version]struct{}, len(policies))
-	for i := range policies {
-		current[version{policies[i].UID, policies[i].Generation}] = struct{}{}
-	}
-	for _, p := range last.Policies {
-		if _, ok := current[version{p.UID, p.Generation}]; !ok {
-			p.Vanished = now
-			w.vanished = append(w.vanished, p)
-		}
-	}
-	w.vanished = slices.DeleteFunc(w.vanished, func(p endpointaccess.Policy) bool {
-		return now.Sub(p.Vanished) >= w.options.Grace
-	})
-	switch {
-	case len(w.vanished) == 0:
-	case w.expiry == nil:
-		w.expiry = time.AfterFunc(w.options.Grace, func() { w.publish(); w.notify() })
-	default:
-		w.expiry.Reset(w.vanished[0].Vanished.Add(w.options.Grace).Sub(now))
-	}
 }
 
 func (w *Watcher) notify() {

@@ -8,9 +8,6 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/endpointaccess"
 )
 
-// AllNamespaces is the key of Snapshot.Listed where the objects of all namespaces are watched.
-const AllNamespaces = ""
-
 // Namespaces are the namespaces of the cluster as they are now.
 type Namespaces interface {
 	// Namespace returns the labels of a namespace and whether it is being deleted.
@@ -24,7 +21,7 @@ type Snapshot struct {
 	// Policies are the objects that Rules were compiled from.
 	Policies []endpointaccess.Policy
 	// Listed has the namespaces that are watched, and whether their objects were listed.
-	Listed map[string]bool
+	Listed endpointaccess.Listed
 	// Namespaces is nil where no namespace is known.
 	Namespaces Namespaces
 	// NamespacesListed reports that Namespaces were listed, NamespacesNeeded that the rules are not
@@ -33,22 +30,13 @@ type Snapshot struct {
 }
 
 // Knows reports whether the namespace's rules are known.
-func (s *Snapshot) Knows(namespace string) bool {
-	return s.Listed[AllNamespaces] || s.Listed[namespace]
-}
+func (s *Snapshot) Knows(namespace string) bool { return s.Listed.Knows(namespace) }
 
 // KnowsNamespaces reports whether the labels of namespaces were listed, if they are needed.
 func (s *Snapshot) KnowsNamespaces() bool { return s.NamespacesListed || !s.NamespacesNeeded }
 
 // Complete reports whether the rules of all watched namespaces, and their labels, are known.
-func (s *Snapshot) Complete() bool {
-	for _, listed := range s.Listed {
-		if !listed {
-			return false
-		}
-	}
-	return s.KnowsNamespaces()
-}
+func (s *Snapshot) Complete() bool { return s.Listed.Complete() && s.KnowsNamespaces() }
 
 // NamespaceProblem returns why nothing is projected into a namespace now: NamespaceNotFound or
 // NamespaceTerminating of package v1alpha1; empty if it exists. It is not known where namespaces

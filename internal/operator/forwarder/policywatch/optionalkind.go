@@ -1,7 +1,7 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package accessrules
+package policywatch
 
 import (
 	"context"
@@ -18,12 +18,11 @@ import (
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 )
 
-const resource = "endpointaccesses"
-
-// optionalKind lists no EndpointAccess objects while the API server does not have their CRD. The
+// optionalKind lists no objects while the API server does not have their CRD. The
 // informer asks again with back-off, of 30 s at most. Its methods are called one at a time.
 type optionalKind struct {
 	*cache.ListWatch
+	kind   Kind
 	client rest.Interface
 	log    *slog.Logger
 	logged string // last error that was logged
@@ -38,14 +37,14 @@ func (k *optionalKind) List(o metav1.ListOptions) (runtime.Object, error) {
 func (k *optionalKind) ListWithContext(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 	list, err := k.ListWatch.ListWithContext(ctx, o)
 	if apierrors.IsNotFound(err) && k.missing(ctx) {
-		list, err = &v1alpha1.EndpointAccessList{}, nil
+		list, err = k.kind.List.DeepCopyObject(), nil
 	}
 	text := ""
 	if err != nil {
 		text = err.Error()
 	}
 	if text != "" && text != k.logged {
-		k.log.Warn("EndpointAccess objects cannot be listed", "error", err)
+		k.log.Warn(k.kind.Name+" objects cannot be listed", "error", err)
 	}
 	k.logged = text
 	return list, err
@@ -59,5 +58,6 @@ func (k *optionalKind) missing(ctx context.Context) bool {
 	if err != nil || json.Unmarshal(raw, &kinds) != nil || kinds.GroupVersion != v1alpha1.GroupVersion.String() {
 		return false
 	}
-	return !slices.ContainsFunc(kinds.APIResources, func(r metav1.APIResource) bool { return r.Name == resource })
+	return !slices.ContainsFunc(kinds.APIResources,
+		func(r metav1.APIResource) bool { return r.Name == k.kind.Resource })
 }

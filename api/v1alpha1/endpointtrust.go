@@ -1,0 +1,93 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// EndpointTrustSpec selects endpoints of the object's namespace and says whose agents may answer for
+// them.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.authorities) || !has(self.keys)",message="give authorities or keys, not both"
+type EndpointTrustSpec struct {
+	// Endpoints are the first labels of the hostnames that are selected, of those in this
+	// namespace: api selects http://api.NAMESPACE. A * stands for any characters.
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=63
+	// +kubebuilder:validation:items:XValidation:rule="self.matches('^[a-z0-9*]([-a-z0-9*]*[a-z0-9*])?$')",message="an endpoint is the first label of a hostname, such as api or api-*: neither a hostname nor a URL"
+	// +listType=set
+	Endpoints []string `json:"endpoints"`
+	// Ports are the ports of the URLs that are selected; all by default.
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:Minimum=1
+	// +kubebuilder:validation:items:Maximum=65535
+	// +listType=set
+	// +optional
+	Ports []int32 `json:"ports,omitempty"`
+	// Mode is Require where connections are sealed or refused, and Prefer where they may stay
+	// unsealed as long as the endpoint never was sealed. Where the chart requires it, Prefer counts
+	// as Require.
+	// +kubebuilder:validation:Enum=Require;Prefer
+	Mode string `json:"mode"`
+	// Authorities are PEM certificates of the authorities, one of which must have signed the agent's
+	// certificate; each text may have several. Without authorities and keys they are the chart's
+	// binding.sealAuthority or, without any, the first key that an agent shows is trusted.
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=8
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=16384
+	// +kubebuilder:validation:items:XValidation:rule="self.contains('-----BEGIN CERTIFICATE-----') && !self.contains('PRIVATE KEY-----')",message="an authority is the PEM text of its certificate, without its key"
+	// +listType=atomic
+	// +optional
+	Authorities []string `json:"authorities,omitempty"`
+	// Keys are fingerprints of agents' public keys, one of which the agent must have: sha256/BASE64,
+	// as the agent prints it.
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:items:MaxLength=51
+	// +kubebuilder:validation:items:XValidation:rule="self.matches('^sha256/[A-Za-z0-9+/]{43}=$')",message="a key is sha256/BASE64, as the agent prints it"
+	// +listType=set
+	// +optional
+	Keys []string `json:"keys,omitempty"`
+}
+
+// EndpointTrustStatus is what the manager observed. All fields can be rebuilt.
+type EndpointTrustStatus struct {
+	// Conditions: Accepted, ForwardersEnforce.
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// EndpointTrust seals endpoints of its namespace: forwarders connect only with agents that it
+// trusts, by TLS that ends at the agent. Of several objects that select one endpoint, all must trust
+// the same authorities or keys; else its connections are refused.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:shortName=ept,path=endpointtrusts,singular=endpointtrust
+// +kubebuilder:printcolumn:name="Endpoints",type=string,JSONPath=`.spec.endpoints`
+// +kubebuilder:printcolumn:name="Mode",type=string,JSONPath=`.spec.mode`
+// +kubebuilder:printcolumn:name="Accepted",type=string,JSONPath=`.status.conditions[?(@.type=="Accepted")].status`
+// +kubebuilder:printcolumn:name="Enforced",type=string,JSONPath=`.status.conditions[?(@.type=="ForwardersEnforce")].status`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type EndpointTrust struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   EndpointTrustSpec   `json:"spec"`
+	Status EndpointTrustStatus `json:"status,omitempty"`
+}
+
+// EndpointTrustList is a list of EndpointTrust objects.
+//
+// +kubebuilder:object:root=true
+type EndpointTrustList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []EndpointTrust `json:"items"`
+}

@@ -1,0 +1,123 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package endpointtrust decides which connections to endpoints are sealed, and whose agents may
+// answer them.
+//
+// Inputs: the EndpointTrust objects of a cluster as Policies, which namespaces' objects are known,
+// and the installation's Default. Output: for a URL a Decision. It watches nothing and knows no
+// Kubernetes client: forwarders carry the decisions out, the manager reports problems.
+//
+// Unlike policies about callers, policies of trust do not unite: a URL that two of them select which
+// trust different authorities or keys is refused, as is one whose policy cannot be read. Of equal
+// ones, and of a policy and the Default, the stricter mode counts. Policies of objects that were just
+// deleted can be among the others: they hold for URLs that no object selects any more.
+package endpointtrust
+
+import (
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/endpointaccess"
+	"github.com/fairlead-dev/fairlead/internal/sealed"
+	"github.com/fairlead-dev/fairlead/internal/trust"
+)
+
+// Policy is an EndpointTrust object.
+type Policy struct {
+	Namespace, Name string
+	UID             string
+	Generation      int64
+	Spec            Spec
+	// Vanished is when the object was deleted, or got another generation; zero: it is as it was.
+	Vanished time.Time
+}
+
+// Spec is the spec of an EndpointTrust object.
+type Spec struct {
+	Endpoints   []string // first labels of hostnames, in which * stands for any characters
+	Ports       []int32  // ports of URLs; empty selects all
+	Mode        sealed.Mode
+	Authorities []string // PEM texts
+	Keys        []string // as sealed.ParseKey reads them
+}
+
+// Version returns which object it is of, in which generation.
+func (p Policy) Version() endpointaccess.Version {
+	return endpointaccess.Version{Name: p.Name, UID: p.UID, Generation: p.Generation}
+}
+
+// VanishedAt returns the policy as one of an object that vanished then.
+func (p Policy) VanishedAt(t time.Time) Policy { p.Vanished = t; return p }
+
+// parse returns what the spec trusts: nothing, if it has neither authorities nor keys.
+func (s *Spec) parse() (authorities []*x509.Certificate, keys []trust.Pin, err error) {
+	for i, text := range s.Authorities {
+		all, err := ParseAuthorities(text)
+		if err != nil {
+			return nil, nil, fmt.Errorf("spec.authorities[%d]: %w", i, err)
+		}
+		authorities = append(authorities, all...)
+	}
+	for i, text := range s.Keys {
+		key, err := sealed.ParseKey(text)
+		if err != nil {
+			return nil, nil, fmt.Errorf("spec.keys[%d]: %w", i, err)
+		}
+		keys = append(keys, key)
+	}
+	if len(authorities) > 0 && len(keys) > 0 {
+		return nil, nil, errors.New("spec has authorities and keys: give one of them")
+	}
+	return authorities, keys, nil
+}
+
+// ParseAuthorities reads PEM with one or more certificates of authorities, and nothing else.
+func ParseAuthorities(text string) (all []*x509.Certificate, err error) {
+	rest := []byte(text)
+	for {
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block == nil {
+			break
+		}
+		if block.Type != "CERTIFICATE" {
+			return nil, fmt.Errorf("it has a PEM block %q: give certificates only", block.Type)
+		}
+		c, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, fmt.Errorf("certificate %d cannot be read: %w", len(all)+1, err)
+		}
+		if !c.IsCA {
+			return nil, fmt.Errorf("certificate %d, %s, is not one of an authority", len(all)+1, c.Subject)
+		}
+		all = append(all, c)
+	}
+	if len(all) == 0 || len(all) != strings.Count(text, "-----BEGIN ") {
+		return nil, errors.New("it is not the PEM text of certificates")
+	}
+	return all, nil
+}
+
+// digest returns a text that identifies what the options trust, in any order and in any mode.
+func digest(o *sealed.TrustOptions) string {
+	lines := []string{"account " + o.Account}
+	for _, c := range o.Authorities {
+		lines = append(lines, "authority "+string(c.Raw))
+	}
+	for _, key := range o.Keys {
+		lines = append(lines, "key "+sealed.FormatKey(key))
+	}
+	slices.Sort(lines)
+	h := sha256.New()
+	for _, line := range slices.Compact(lines) {
+		fmt.Fprintf(h, "%d %s", len(line), line)
+	}
+	return hex.EncodeToString(h.Sum(nil)[:16])
+}

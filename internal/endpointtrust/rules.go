@@ -1,0 +1,155 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package endpointtrust
+
+import (
+	"cmp"
+	"crypto/x509"
+	"fmt"
+	"slices"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/endpointaccess"
+	"github.com/fairlead-dev/fairlead/internal/sealed"
+)
+
+// Reason is why connections to an endpoint are refused.
+type Reason string
+
+// Reasons. They are label values of a metric.
+const (
+	ReasonConflict  Reason = "trust_conflict"   // policies that select the endpoint trust different agents
+	ReasonInvalid   Reason = "trust_invalid"    // the policy's authorities or keys cannot be read
+	ReasonNoAccount Reason = "trust_no_account" // a policy selects the endpoint, and the account is not configured
+	ReasonUnknown   Reason = "trust_unknown"    // the namespace's objects were never listed
+)
+
+// Default is what the installation says.
+type Default struct {
+	// Mode holds for endpoints that no policy selects. Policies may be stricter only.
+	Mode sealed.Mode
+	// Account is the id of the installation's account. Without it nothing can be sealed.
+	Account string
+	// Authorities are trusted where a policy has neither authorities nor keys.
+	Authorities []*x509.Certificate
+}
+
+// Decision is what holds for connections to an endpoint.
+type Decision struct {
+	// Refused is why none may be opened; empty: they are sealed as Trust says.
+	Refused Reason
+	// Trust says whose certificate may answer. With Mode Off connections are not sealed.
+	Trust sealed.TrustOptions
+	// Generation identifies Trust: it is the same for the same options, and another one for others.
+	Generation string
+	// Detail names the objects that Refused is about, for people who may read them.
+	Detail string
+}
+
+// Rules are compiled policies. They do not change, so their methods are safe for concurrent use.
+type Rules struct {
+	byDefault  Decision
+	unknown    Decision // of namespaces that are not listed
+	namespaces map[string][]*rule
+	listed     endpointaccess.Listed
+}
+
+// rule is a compiled policy.
+type rule struct {
+	policy   *Policy
+	decision Decision
+	trusts   string // digest of what it trusts
+}
+
+// Compile compiles policies, which must not be changed afterwards, of the namespaces whose objects
+// are listed. A policy that has vanished holds only for URLs that none of the others selects, and
+// only if it vanished last of those that did.
+func Compile(policies []Policy, byDefault Default, listed endpointaccess.Listed) *Rules {
+	trust := sealed.TrustOptions{Mode: byDefault.Mode, Account: byDefault.Account, Authorities: byDefault.Authorities}
+	r := &Rules{namespaces: map[string][]*rule{}, listed: listed,
+		byDefault: Decision{Trust: trust, Generation: generation(&trust)}}
+	if trust.Mode == sealed.Off {
+		r.byDefault = Decision{Trust: sealed.TrustOptions{Mode: sealed.Off}}
+	}
+	r.unknown = r.byDefault
+	if byDefault.Account != "" {
+		r.unknown = Decision{Refused: ReasonUnknown, Detail: "the EndpointTrust objects were never listed"}
+	}
+	for i := range policies {
+		p := &policies[i]
+		r.namespaces[p.Namespace] = append(r.namespaces[p.Namespace], compile(p, trust))
+	}
+	for _, rules := range r.namespaces {
+		slices.SortFunc(rules, func(a, b *rule) int {
+			return cmp.Or(cmpVanished(a, b), cmp.Compare(a.policy.Name, b.policy.Name))
+		})
+	}
+	return r
+}
+
+// cmpVanished orders what has not vanished first, then what vanished last.
+func cmpVanished(a, b *rule) int {
+	if gone := a.policy.Vanished.IsZero(); gone != b.policy.Vanished.IsZero() {
+		if gone {
+			return -1
+		}
+		return 1
+	}
+	return b.policy.Vanished.Compare(a.policy.Vanished)
+}
+
+// compile compiles a policy; trust is the installation's.
+func compile(p *Policy, trust sealed.TrustOptions) *rule {
+	name := "EndpointTrust " + p.Namespace + "/" + p.Name
+	authorities, keys, err := p.Spec.parse()
+	switch {
+	case trust.Account == "":
+		return &rule{policy: p, decision: Decision{Refused: ReasonNoAccount, Detail: name + " selects it, and " +
+			"binding.sealAccount of the chart is not set"}}
+	case err != nil:
+		return &rule{policy: p, trusts: name, decision: Decision{Refused: ReasonInvalid,
+			Detail: name + ": " + err.Error()}}
+	case len(authorities)+len(keys) > 0:
+		trust.Authorities, trust.Keys = authorities, keys
+	}
+	trust.Mode = stricter(trust.Mode, p.Spec.Mode)
+	return &rule{policy: p, trusts: digest(&trust), decision: Decision{Trust: trust, Generation: generation(&trust)}}
+}
+
+// stricter returns the stricter mode.
+func stricter(a, b sealed.Mode) sealed.Mode {
+	if a == sealed.Require || b == sealed.Off {
+		return a
+	}
+	return b
+}
+
+func generation(o *sealed.TrustOptions) string { return string(o.Mode) + "-" + digest(o) }
+
+// Decide decides about connections to the URL.
+func (r *Rules) Decide(u account.EndpointURL) Decision {
+	t := endpointaccess.TargetOf(u.Host, u.Port)
+	if !r.listed.Knows(t.Namespace) {
+		return r.unknown
+	}
+	var decided *rule
+	for _, candidate := range r.namespaces[t.Namespace] {
+		switch {
+		case !endpointaccess.Selects(candidate.policy.Spec.Endpoints, candidate.policy.Spec.Ports, t):
+		case decided == nil:
+			decided = candidate
+		case cmpVanished(decided, candidate) != 0: // only ones that hold no more follow
+			return decided.decision
+		case candidate.trusts != decided.trusts:
+			return Decision{Refused: ReasonConflict, Detail: fmt.Sprintf("EndpointTrust %s and %s of namespace %s "+
+				"select it and trust different agents", decided.policy.Name, candidate.policy.Name, t.Namespace)}
+		case candidate.decision.Trust.Mode == sealed.Require:
+			decided = candidate
+		}
+	}
+	if decided == nil {
+		return r.byDefault
+	}
+	return decided.decision
+}

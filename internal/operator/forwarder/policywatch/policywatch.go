@@ -1,0 +1,177 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package policywatch watches objects by which the owners of namespaces say what holds for the
+// endpoints there. Input: an API server and a kind of ours, which the API server may not have: then
+// there are no objects. Output: the objects, in which namespaces they are known, and a call after
+// each change. What was listed stays valid while the API server is away.
+//
+// The last objects that selected an endpoint can vanish although that is not meant: their namespace
+// is being deleted, or they are being replaced. Vanished keeps what they said for a while.
+package policywatch
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/fairlead-dev/fairlead/internal/endpointaccess"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/informer"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/process"
+)
+
+// Kind is the kind of the objects.
+type Kind struct {
+	Name, Resource string
+	Object, List   runtime.Object // Object and List are empty.
+}
+
+// Watch watches objects. Its methods are safe for concurrent use.
+type Watch struct {
+	kind    Kind
+	log     *slog.Logger
+	sources []*source
+}
+
+// source is the watch of one namespace's objects, or of all.
+type source struct {
+	namespace string // watched namespace; metav1.NamespaceAll: all
+	set       *informer.Set
+	objects   cache.Store
+	complete  atomic.Bool
+}
+
+// New returns a Watch of the objects of the namespaces, each by a watch of its own; without any, of
+// all, by one watch.
+func New(config *rest.Config, kind Kind, namespaces []string, log *slog.Logger) (*Watch, error) {
+	client, err := process.NewBindingsClient(config)
+	if err != nil {
+		return nil, err
+	}
+	w := &Watch{kind: kind, log: log}
+	if len(namespaces) == 0 {
+		namespaces = []string{metav1.NamespaceAll}
+	}
+	for _, name := range namespaces {
+		s := &source{namespace: name, set: informer.NewSet()}
+		lw := &optionalKind{ListWatch: cache.NewListWatchFromClient(client, kind.Resource, name, fields.Everything()),
+			kind: kind, client: client, log: log.With("namespace", cmp.Or(name, "all"))}
+		if s.objects, err = s.set.Add(lw, kind.Object, trim); err != nil {
+			return nil, err
+		}
+		w.sources = append(w.sources, s)
+	}
+	return w, nil
+}
+
+// trim drops what policies do not need.
+func trim(object any) (any, error) {
+	if o, err := meta.Accessor(object); err == nil {
+		o.SetManagedFields(nil)
+		o.SetAnnotations(nil)
+		o.SetLabels(nil)
+	}
+	return object, nil
+}
+
+// Run watches until ctx is done, and calls update after changes, for each source from another
+// goroutine. Failing lists and watches are retried with back-off.
+func (w *Watch) Run(ctx context.Context, update func()) {
+	var running sync.WaitGroup
+	defer running.Wait()
+	for _, s := range w.sources {
+		running.Go(func() {
+			s.set.Run(ctx, func() {
+				if !s.complete.Swap(true) {
+					w.log.Info(w.kind.Name+" objects listed", "namespace", cmp.Or(s.namespace, "all"), "objects",
+						len(s.objects.List()))
+				}
+				update()
+			})
+		})
+	}
+}
+
+// Listed returns the watched namespaces, and whether their objects were listed.
+func (w *Watch) Listed() endpointaccess.Listed {
+	listed := endpointaccess.Listed{}
+	for _, s := range w.sources {
+		listed[s.namespace] = s.complete.Load()
+	}
+	return listed
+}
+
+// Policies returns the policy of each object, which of makes.
+func Policies[T, P any](w *Watch, of func(T) P) []P {
+	var policies []P
+	for _, s := range w.sources {
+		for _, object := range s.objects.List() {
+			policies = append(policies, of(object.(T)))
+		}
+	}
+	return policies
+}
+
+// Policy is the policy of an object.
+type Policy[P any] interface {
+	Version() endpointaccess.Version
+	VanishedAt(t time.Time) P
+}
+
+// Vanished has the policies of objects that were deleted, or got another generation. It is not safe
+// for concurrent use.
+type Vanished[P Policy[P]] struct {
+	Grace  time.Duration // Grace is how long they hold; 0: not at all.
+	before []P
+	gone   []gone[P] // in the order in which they vanished
+	expiry *time.Timer
+}
+
+type gone[P any] struct {
+	policy P
+	at     time.Time
+}
+
+// Update returns the policies that have vanished and still hold, now that the present ones are
+// there. It calls again when the first of them ceases to hold.
+func (v *Vanished[P]) Update(present []P, again func()) []P {
+	if v.Grace == 0 {
+		return nil
+	}
+	now, versions := time.Now(), make(map[endpointaccess.Version]struct{}, len(present))
+	for _, p := range present {
+		versions[p.Version()] = struct{}{}
+	}
+	for _, p := range v.before {
+		if _, ok := versions[p.Version()]; !ok {
+			v.gone = append(v.gone, gone[P]{p.VanishedAt(now), now})
+		}
+	}
+	v.before = present
+	for len(v.gone) > 0 && now.Sub(v.gone[0].at) >= v.Grace {
+		v.gone = v.gone[1:]
+	}
+	if len(v.gone) == 0 {
+		return nil
+	}
+	if v.expiry == nil {
+		v.expiry = time.AfterFunc(v.Grace, again)
+	} else {
+		v.expiry.Reset(v.gone[0].at.Add(v.Grace).Sub(now))
+	}
+	policies := make([]P, len(v.gone))
+	for i, g := range v.gone {
+		policies[i] = g.policy
+	}
+	return policies
+}

@@ -1,0 +1,100 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package trustrules watches whose agents may answer for which endpoints: the cluster's
+// EndpointTrust objects, compiled by internal/endpointtrust. Forwarders ask it about each
+// connection and are told of changes; the manager reports problems of the objects.
+//
+// Of a namespace whose objects were never listed nothing is known: where the installation is set up
+// for sealing, its endpoints are refused. What was listed stays valid while the API server is away.
+// A cluster without the CRD has no objects. The last objects that selected an endpoint hold for
+// Grace after they have vanished, so that one that is replaced leaves no moment without.
+package trustrules
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/endpointtrust"
+	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/policywatch"
+	"github.com/fairlead-dev/fairlead/internal/sealed"
+)
+
+// Options configure a Watcher.
+type Options struct {
+	Kubernetes *rest.Config
+	Default    endpointtrust.Default
+	// Namespaces are the only ones whose EndpointTrust objects are read; empty: all.
+	Namespaces []string
+	// Grace is how long objects that have vanished hold for endpoints that no other one selects.
+	Grace  time.Duration
+	Logger *slog.Logger
+}
+
+// Watcher watches the rules of a cluster. Its methods are safe for concurrent use.
+type Watcher struct {
+	byDefault endpointtrust.Default
+	objects   *policywatch.Watch
+
+	mu       sync.Mutex // mu serializes publish.
+	vanished policywatch.Vanished[endpointtrust.Policy]
+	current  atomic.Pointer[endpointtrust.Rules]
+	changed  chan struct{}
+}
+
+const resource = "endpointtrusts"
+
+// New returns a Watcher; Run makes it watch.
+func New(o Options) (*Watcher, error) {
+	objects, err := policywatch.New(o.Kubernetes, policywatch.Kind{Name: "EndpointTrust", Resource: resource,
+		Object: &v1alpha1.EndpointTrust{}, List: &v1alpha1.EndpointTrustList{}}, o.Namespaces, o.Logger)
+	if err != nil {
+		return nil, err
+	}
+	w := &Watcher{byDefault: o.Default, objects: objects, changed: make(chan struct{}, 1),
+		vanished: policywatch.Vanished[endpointtrust.Policy]{Grace: o.Grace}}
+	w.publish()
+	return w, nil
+}
+
+// Run watches until ctx is done. Failing lists and watches are retried with back-off.
+func (w *Watcher) Run(ctx context.Context) { w.objects.Run(ctx, w.update) }
+
+func (w *Watcher) update() {
+	w.publish()
+	select {
+	case w.changed <- struct{}{}:
+	default:
+	}
+}
+
+// publish makes the objects the current rules.
+func (w *Watcher) publish() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	listed := w.objects.Listed() // before the objects, which may be listed meanwhile
+	policies := policywatch.Policies(w.objects, policyOf)
+	vanished := w.vanished.Update(policies, w.update)
+	w.current.Store(endpointtrust.Compile(slices.Concat(policies, vanished), w.byDefault, listed))
+}
+
+// Changed returns a channel that receives after the rules have changed: once for any number of
+// changes, for one receiver.
+func (w *Watcher) Changed() <-chan struct{} { return w.changed }
+
+// Snapshot returns the current rules.
+func (w *Watcher) Snapshot() *endpointtrust.Rules { return w.current.Load() }
+
+// policyOf returns the object's policy. It shares the object's slices.
+func policyOf(o *v1alpha1.EndpointTrust) endpointtrust.Policy {
+	return endpointtrust.Policy{Namespace: o.Namespace, Name: o.Name, UID: string(o.UID), Generation: o.Generation,
+		Spec: endpointtrust.Spec{Endpoints: o.Spec.Endpoints, Ports: o.Spec.Ports, Mode: sealed.Mode(o.Spec.Mode),
+			Authorities: o.Spec.Authorities, Keys: o.Spec.Keys}}
+}

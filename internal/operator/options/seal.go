@@ -1,0 +1,61 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package options
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/pflag"
+
+	"github.com/fairlead-dev/fairlead/internal/endpointtrust"
+	"github.com/fairlead-dev/fairlead/internal/sealed"
+)
+
+// Seal is whose agents may answer for endpoints that no EndpointTrust selects.
+type Seal struct {
+	// Sealed is off, prefer or require; empty: EndpointTrust objects are not read, and nothing is
+	// sealed.
+	Sealed      string
+	SealAccount string // SealAccount is the id of the account, which agents' certificates name.
+	// SealAuthorityFile has PEM certificates of the authorities that sign them; empty: none.
+	SealAuthorityFile string
+}
+
+// AddFlags adds the flags that manager and forwarder share.
+func (o *Seal) AddFlags(f *pflag.FlagSet) {
+	f.StringVar(&o.Sealed, "sealed", "",
+		"`MODE` of endpoints that no EndpointTrust selects: off, prefer or require, which no EndpointTrust loosens; "+
+			"default: EndpointTrust objects are not read")
+	f.StringVar(&o.SealAccount, "seal-account", "", "`ID` of the account, which agents' certificates must name")
+	f.StringVar(&o.SealAuthorityFile, "seal-authority-file", "",
+		"PEM `FILE` with certificates of the authorities that sign agents' certificates")
+}
+
+var sealModes = map[string]sealed.Mode{"": sealed.Off, "off": sealed.Off, "prefer": sealed.Prefer,
+	"require": sealed.Require}
+
+// Parse checks the flags and returns what they say.
+func (o *Seal) Parse(c *Checker) endpointtrust.Default {
+	mode, ok := sealModes[o.Sealed]
+	if !ok {
+		c.Reject("--sealed", o.Sealed, "give off, prefer or require")
+	}
+	if !IDPattern.MatchString(o.SealAccount) || ok && mode != sealed.Off && o.SealAccount == "" {
+		c.Reject("--seal-account", o.SealAccount, "give the id of the account (ac-…)")
+	}
+	d := endpointtrust.Default{Mode: mode, Account: o.SealAccount}
+	if o.SealAuthorityFile == "" {
+		return d
+	}
+	text, err := os.ReadFile(o.SealAuthorityFile)
+	if err == nil {
+		d.Authorities, err = endpointtrust.ParseAuthorities(string(text))
+	}
+	if err != nil {
+		c.Reject("--seal-authority-file", o.SealAuthorityFile,
+			fmt.Sprintf("name a PEM file with the certificates of authorities: %v", err))
+	}
+	return d
+}

@@ -88,7 +88,8 @@ func Of(err error) Class {
 	code := account.CodeOf(err)
 	switch code {
 	case account.CodeNoTarget, account.CodeNoChild, account.CodeNoInternal, account.CodeLoop, account.CodePolicyBroken,
-		account.CodeEndpointUnknown, account.CodeUnavailable, account.CodeDenied:
+		account.CodeEndpointUnknown, account.CodeUnavailable, account.CodeDenied, account.CodeEndpointSealed,
+		account.CodeNotSealed:
 		return classes[code]
 	}
 	switch {
@@ -143,6 +144,10 @@ func OfRefusal(refusal tunnel.RefuseCode) Class {
 		return classes[account.CodeEndpointUnknown]
 	case tunnel.RefusedForbidden:
 		return classes[account.CodeScope]
+	case tunnel.RefusedSealed:
+		return classes[account.CodeEndpointSealed]
+	case tunnel.RefusedNotSealed:
+		return classes[account.CodeNotSealed]
 	}
 	c := classes[account.CodeInternal]
 	c.message += ": " + refusal.String() + "."

@@ -158,6 +158,10 @@ func OfRefusal(refusal tunnel.RefuseCode) Class {
 // forwarders answer. Its message has no full stop: the reason follows.
 func AccessDenied() Class { return classes[account.CodeAccessDenied] }
 
+// Untrusted returns the class of calls that a forwarder ends because it does not trust the agent. Its
+// message has no full stop: the reason follows.
+func Untrusted() Class { return classes[account.CodeSealUntrusted] }
+
 // OfPage classifies the code of an error page by which the edge answered an http request. ok
 // reports whether the endpoint could not be reached.
 func OfPage(code account.Code) (c Class, ok bool) {

@@ -7,14 +7,7 @@ package sealed_test
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
-	"math/big"
 	"net"
-	"net/url"
 	"testing"
 	"time"
 
@@ -24,68 +17,18 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/internal/tunnel/forward"
 	"github.com/fairlead-dev/fairlead/test/support/must"
+	"github.com/fairlead-dev/fairlead/test/support/sealtest"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
 func TestMain(m *testing.M) { servicetest.Main(m) }
-
-// owner signs the certificates of an account's agents.
-type owner struct {
-	t       *testing.T
-	account string
-	root    *x509.Certificate
-	key     *ecdsa.PrivateKey
-}
-
-func newOwner(t *testing.T, accountID string) *owner {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must.Succeed(t, err)
-	o := &owner{t: t, account: accountID, key: key}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true,
-		BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
-	o.root = o.sign(template, template, &key.PublicKey)
-	return o
-}
-
-func (o *owner) sign(template, parent *x509.Certificate, key *ecdsa.PublicKey) *x509.Certificate {
-	o.t.Helper()
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, key, o.key)
-	must.Succeed(o.t, err)
-	c, err := x509.ParseCertificate(der)
-	must.Succeed(o.t, err)
-	return c
-}
-
-// identity returns an agent's identity, whose certificate names the endpoint.
-func (o *owner) identity(u account.EndpointURL) *sealed.Identity {
-	o.t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must.Succeed(o.t, err)
-	leaf := o.sign(&x509.Certificate{SerialNumber: big.NewInt(2), NotAfter: time.Now().Add(time.Hour),
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-		URIs: []*url.URL{sealed.Name(o.account, u)}}, o.root, &key.PublicKey)
-	pair := &tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: key, Leaf: leaf}
-	i, err := sealed.NewIdentity(sealed.IdentityOptions{Account: o.account,
-		Certificate: func() (*tls.Certificate, error) { return pair, nil }})
-	must.Succeed(o.t, err)
-	return i
-}
-
-// trust returns what a cluster trusts that has the owner's root.
-func (o *owner) trust() *sealed.Trust {
-	o.t.Helper()
-	t, err := sealed.NewTrust(sealed.TrustOptions{Mode: sealed.Require, Account: o.account,
-		Authorities: []*x509.Certificate{o.root}})
-	must.Succeed(o.t, err)
-	return t
-}
 
 // rig is a service with a forwarder's relay.
 type rig struct {
 	*servicetest.Server
 	t     *testing.T
 	relay *forward.Relay
-	owner *owner
+	owner *sealtest.Owner
 }
 
 func newRig(t *testing.T) *rig {
@@ -94,7 +37,7 @@ func newRig(t *testing.T) *rig {
 	f := s.StartForwarder()
 	session, err := f.Wait(servicetest.Context(t))
 	must.Succeed(t, err)
-	return &rig{Server: s, t: t, owner: newOwner(t, session.Welcome().AccountID),
+	return &rig{Server: s, t: t, owner: sealtest.NewOwner(t, session.Welcome().AccountID),
 		relay: &forward.Relay{Sessions: sessions{f.Client}, Timing: forward.DefaultTiming(), Context: t.Context()}}
 }
 

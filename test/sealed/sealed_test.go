@@ -13,6 +13,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/test/support/closedport"
 	"github.com/fairlead-dev/fairlead/test/support/must"
+	"github.com/fairlead-dev/fairlead/test/support/sealtest"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
@@ -50,8 +51,8 @@ func digest(prefix string) func(*net.TCPConn) {
 func TestSealed_HalfCloseBothWays(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	id := r.serve("in-a", r.endpoint(upstream(t, digest("got ")), r.owner.identity(databaseURL)))
-	trust := r.owner.trust()
+	id := r.serve("in-a", r.endpoint(upstream(t, digest("got ")), r.owner.Identity(databaseURL)))
+	trust := r.owner.Trust()
 	sent := bytes.Repeat([]byte("0123456789abcdef"), 100_000)
 	for range 3 { // the later ones resume the TLS session
 		c := r.call(id, trust)
@@ -82,14 +83,14 @@ func TestSealed_AbortIsNoEnd(t *testing.T) {
 		_, err := io.Copy(io.Discard, c)
 		result <- err
 	})
-	trust := r.owner.trust()
-	c := r.call(r.serve("in-a", r.endpoint(abort, r.owner.identity(databaseURL))), trust)
+	trust := r.owner.Trust()
+	c := r.call(r.serve("in-a", r.endpoint(abort, r.owner.Identity(databaseURL))), trust)
 	_, _ = io.WriteString(c, "go")
 	if got, err := io.ReadAll(c); err == nil {
 		t.Errorf("an abort of the upstream is an end after %q", got)
 	}
 	other := newRig(t)
-	c = other.call(other.serve("in-a", other.endpoint(read, other.owner.identity(databaseURL))), other.owner.trust())
+	c = other.call(other.serve("in-a", other.endpoint(read, other.owner.Identity(databaseURL))), other.owner.Trust())
 	if _, err := io.ReadFull(c, make([]byte, 4)); err != nil {
 		t.Fatal(err)
 	}
@@ -113,23 +114,23 @@ func TestSealed_Refusals(t *testing.T) {
 		text string
 	}{
 		"another owner's certificate": {func(t *testing.T, r *rig) call {
-			other := newOwner(t, r.owner.account)
-			return r.call(r.serve("in-a", r.endpoint(reached(t), other.identity(databaseURL))), r.owner.trust())
+			other := sealtest.NewOwner(t, r.owner.Account)
+			return r.call(r.serve("in-a", r.endpoint(reached(t), other.Identity(databaseURL))), r.owner.Trust())
 		}, account.CodeSealUntrusted, "no authority of the owner has signed"},
 		"a certificate of another endpoint": {func(t *testing.T, r *rig) call {
 			u := databaseURL
 			u.Host = "other.demo"
-			return r.call(r.serve("in-a", r.endpoint(reached(t), r.owner.identity(u))), r.owner.trust())
+			return r.call(r.serve("in-a", r.endpoint(reached(t), r.owner.Identity(u))), r.owner.Trust())
 		}, account.CodeSealUntrusted, "does not name it"},
 		"a plain agent": {func(t *testing.T, r *rig) call {
-			return r.call(r.serve("in-a", r.endpoint(reached(t), nil)), r.owner.trust())
+			return r.call(r.serve("in-a", r.endpoint(reached(t), nil)), r.owner.Trust())
 		}, account.CodeNotSealed, "start it with --sealed"},
 		"a plain call": {func(t *testing.T, r *rig) call {
-			return r.call(r.serve("in-a", r.endpoint(reached(t), r.owner.identity(databaseURL))), nil)
+			return r.call(r.serve("in-a", r.endpoint(reached(t), r.owner.Identity(databaseURL))), nil)
 		}, account.CodeEndpointSealed, "is sealed"},
 		"an upstream that is down": {func(t *testing.T, r *rig) call {
-			return r.call(r.serve("in-a", r.endpoint(closedport.Reserve(t), r.owner.identity(databaseURL))),
-				r.owner.trust())
+			return r.call(r.serve("in-a", r.endpoint(closedport.Reserve(t), r.owner.Identity(databaseURL))),
+				r.owner.Trust())
 		}, account.CodeUpstreamUnreachable, "refused"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -150,10 +151,10 @@ func TestSealed_Refusals(t *testing.T) {
 func TestSealed_TriesOtherMembers(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	id := r.serve("in-a", r.endpoint(closedport.Reserve(t), r.owner.identity(databaseURL)))
-	r.serve("in-b", r.endpoint(upstream(t, digest("b ")), r.owner.identity(databaseURL)))
-	r.serve("in-c", r.endpoint(upstream(t, digest("c ")), newOwner(t, r.owner.account).identity(databaseURL)))
-	trust := r.owner.trust()
+	id := r.serve("in-a", r.endpoint(closedport.Reserve(t), r.owner.Identity(databaseURL)))
+	r.serve("in-b", r.endpoint(upstream(t, digest("b ")), r.owner.Identity(databaseURL)))
+	r.serve("in-c", r.endpoint(upstream(t, digest("c ")), sealtest.NewOwner(t, r.owner.Account).Identity(databaseURL)))
+	trust := r.owner.Trust()
 	for range 10 {
 		c := r.call(id, trust)
 		_, _ = io.WriteString(c, "hello")

@@ -1,0 +1,219 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package sealed
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/trust"
+)
+
+// IdentityOptions configure an Identity. Account and Certificate are required.
+type IdentityOptions struct {
+	Account     string // id of the account, never what the service says
+	Certificate CertificateSource
+
+	CallerAuthorities *x509.CertPool // roots of callers' certificates; nil = callers are not asked for one
+	RequireCaller     bool           // RequireCaller refuses callers that have proven nothing.
+}
+
+// Identity is an agent's: it accepts sealed connections to the endpoints that its certificate names.
+// It is safe for concurrent use.
+type Identity struct {
+	options IdentityOptions
+
+	mu      sync.Mutex
+	current *credential
+}
+
+// credential is a certificate with what depends on it. Its TLS configuration has ticket keys of its
+// own: sessions that began with an earlier certificate are not resumed.
+type credential struct {
+	certificate *tls.Certificate
+	key         trust.Pin
+	names       []*url.URL
+	config      *tls.Config
+}
+
+// NewIdentity returns an Identity.
+func NewIdentity(o IdentityOptions) (*Identity, error) {
+	switch {
+	case o.Account == "":
+		return nil, errors.New("sealed endpoints: the account's id is missing")
+	case o.RequireCaller && o.CallerAuthorities == nil:
+		return nil, errors.New("sealed endpoints: callers cannot prove themselves without an authority of theirs")
+	}
+	i := &Identity{options: o}
+	if _, err := i.credential(); err != nil {
+		return nil, err
+	}
+	return i, nil
+}
+
+// Key returns the fingerprint of the public key.
+func (i *Identity) Key() trust.Pin {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.current.key
+}
+
+// credential returns what belongs to the certificate that the source returns now.
+func (i *Identity) credential() (*credential, error) {
+	cert, err := i.options.Certificate()
+	if err == nil && len(cert.Certificate) == 0 {
+		err = errors.New("there is none")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the agent's certificate: %w", err)
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.current != nil && sameCertificate(cert, i.current.certificate) {
+		return i.current, nil
+	}
+	leaf := cert.Leaf
+	if leaf == nil {
+		if leaf, err = x509.ParseCertificate(cert.Certificate[0]); err != nil {
+			return nil, fmt.Errorf("reading the agent's certificate: %w", err)
+		}
+	}
+	if !slices.ContainsFunc(leaf.URIs, func(u *url.URL) bool {
+		return u.Scheme == NameScheme && u.Host == i.options.Account
+	}) {
+		return nil, fmt.Errorf("the agent's certificate names no endpoint of account %s", i.options.Account)
+	}
+	cfg := &tls.Config{MinVersion: tls.VersionTLS13, NextProtos: []string{alpn}, Certificates: []tls.Certificate{*cert},
+		DynamicRecordSizingDisabled: true}
+	if i.options.CallerAuthorities != nil {
+		cfg.ClientAuth = tls.RequestClientCert // verifyCaller verifies it, also when a session is resumed
+	}
+	i.current = &credential{certificate: cert, key: keyOf(leaf), names: leaf.URIs, config: cfg}
+	return i.current, nil
+}
+
+// Incoming is a sealed connection whose header was read. Its owner must call Open or Refuse, or abort
+// the stream below.
+type Incoming struct {
+	Header Header
+
+	// Caller is the common name, or else the first URI, of the certificate with which the caller
+	// has proven itself; "" = it has not.
+	Caller string
+
+	conn *Conn
+}
+
+// Accept sends the session's id as the hint, runs the handshake and reads the header on a stream that
+// the agent has accepted. It refuses a URL that the certificate does not name. After an error the
+// stream is aborted.
+func (i *Identity) Accept(ctx context.Context, below Below, sessionID string) (*Incoming, error) {
+	in := &Incoming{}
+	err := run(ctx, below, func() error {
+		own, err := i.credential()
+		if err != nil {
+			return err
+		}
+		if err := writeHint(below, sessionID); err != nil {
+			return fmt.Errorf("sending the session's id: %w", err)
+		}
+		in.conn = newConn(below, tls.Server, own.config)
+		if err := in.conn.tls.HandshakeContext(ctx); err != nil {
+			return fmt.Errorf("sealing a connection: %w", err)
+		}
+		return in.receive(own, i.options)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return in, nil
+}
+
+// receive reads the header, and refuses what the agent must not serve.
+func (in *Incoming) receive(own *credential, o IdentityOptions) error {
+	state := in.conn.tls.ConnectionState()
+	if state.NegotiatedProtocol != alpn {
+		return fmt.Errorf("sealing a connection: the caller does not speak %s", alpn)
+	}
+	var frame headerFrame
+	err := readFrame(in.conn, &frame)
+	if err != nil {
+		return fmt.Errorf("reading the header of a sealed connection: %w", err)
+	}
+	if in.Header, err = frame.parse(); err != nil {
+		return in.refuse(CodeHeader, fmt.Errorf("the header of the connection: %w", err))
+	}
+	if !Covers(own.names, o.Account, in.Header.URL) {
+		return in.refuse(CodeWrongURL, fmt.Errorf("the agent's certificate does not name %s", in.Header.URL))
+	}
+	if len(state.PeerCertificates) > 0 {
+		in.conn.peer = keyOf(state.PeerCertificates[0])
+	}
+	in.Caller, err = verifyCaller(state.PeerCertificates, o.CallerAuthorities)
+	if err != nil && o.RequireCaller {
+		return in.refuse(CodeCallerNotProven, fmt.Errorf("the caller is not proven: %w", err))
+	}
+	return nil
+}
+
+// verifyCaller returns the name in a caller's certificate. One that is not made for clients proves
+// nothing: an agent's is not.
+func verifyCaller(chain []*x509.Certificate, roots *x509.CertPool) (string, error) {
+	if len(chain) == 0 || roots == nil {
+		return "", errors.New("it has no certificate")
+	}
+	leaf := chain[0]
+	if !slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageClientAuth) {
+		return "", errors.New("its certificate is not for clients")
+	}
+	if err := verifyChain(chain, roots, x509.ExtKeyUsageClientAuth); err != nil {
+		return "", err
+	}
+	name := leaf.Subject.CommonName
+	if name == "" && len(leaf.URIs) > 0 {
+		name = leaf.URIs[0].String()
+	}
+	return cmp.Or(name, FormatKey(keyOf(leaf))), nil
+}
+
+// Open tells the caller that the connection is open.
+func (in *Incoming) Open() (*Conn, error) {
+	if err := writeFrame(in.conn, answerFrame{Opened: true}); err != nil {
+		_ = in.conn.Abort()
+		return nil, fmt.Errorf("opening a sealed connection: %w", err)
+	}
+	return in.conn, nil
+}
+
+// refuseLinger is how long a caller has to read a refusal.
+const refuseLinger = time.Second
+
+// Refuse sends the caller a code and a sentence, of which 512 bytes are used, and ends the
+// connection. It waits for up to a second until the caller has ended it, too.
+func (in *Incoming) Refuse(code string, text string) error {
+	err := writeFrame(in.conn, answerFrame{Refused: code, Text: shorten(text)})
+	if err == nil {
+		err = in.conn.CloseWrite()
+	}
+	if err == nil && in.conn.SetDeadline(time.Now().Add(refuseLinger)) == nil {
+		_, _ = io.Copy(io.Discard, struct{ io.Reader }{in.conn})
+	}
+	_ = in.conn.Close()
+	return err
+}
+
+// refuse refuses with the reason, and returns it.
+func (in *Incoming) refuse(code string, reason error) error {
+	_ = in.Refuse(code, reason.Error())
+	return reason
+}

@@ -137,9 +137,9 @@ func (w *world) Unbind(context.Context, *tunnel.Session, string) error { return 
 func (w *world) Renew(context.Context, *tunnel.Session, string) (time.Time, error) {
 	return time.Time{}, nil
 }
-func (w *world) OnResponsiveness(*tunnel.Session)                   {}
+func (w *world) OnResponsiveness(*tunnel.Session)                  {}
 func (w *world) OnRequestLine(*tunnel.Session, tunnel.RequestLine) {}
-func (w *world) Down(*tunnel.Session, error)                        {}
+func (w *world) Down(*tunnel.Session, error)                       {}
 
 // Stream serves a call.
 func (w *world) Stream(ctx context.Context, _ *tunnel.Session, forwarder *tunnel.Stream) {

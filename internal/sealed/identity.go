@@ -202,10 +202,8 @@ const refuseLinger = time.Second
 // connection. It waits for up to a second until the caller has ended it, too.
 func (in *Incoming) Refuse(code string, text string) error {
 	err := writeFrame(in.conn, answerFrame{Refused: code, Text: shorten(text)})
-	if err == nil {
-		err = in.conn.CloseWrite()
-	}
-	if err == nil && in.conn.SetDeadline(time.Now().Add(refuseLinger)) == nil {
+	// The caller may end the connection as soon as it has read that.
+	if err == nil && in.conn.SetDeadline(time.Now().Add(refuseLinger)) == nil && in.conn.CloseWrite() == nil {
 		_, _ = io.Copy(io.Discard, struct{ io.Reader }{in.conn})
 	}
 	_ = in.conn.Close()

@@ -64,7 +64,7 @@ func cutAfter(n int64, cut *atomic.Bool) func(to, from *tunnel.Stream) error {
 			var b [1]byte
 			_, err = from.Read(b[:])
 			cut.Store(!errors.Is(err, io.EOF))
-			err = errors.Join(to.CloseWrite(), err)
+			_ = to.CloseWrite()
 		}
 		_, _ = io.Copy(io.Discard, struct{ io.Reader }{from})
 		return nil
@@ -156,12 +156,15 @@ func TestConn_ForgedRecordsAreNotRead(t *testing.T) {
 			record[4]--
 			return record[:len(record)-1]
 		},
-		"changes the type":      func(record []byte, _ int) []byte { record[0] = 21; return record },
-		"repeats":               func(record []byte, _ int) []byte { return append(record, record...) },
-		"replays":               func([]byte, int) []byte { return earlier },
-		"sends a plain alert":   func([]byte, int) []byte { return []byte{21, 3, 3, 0, 2, 1, 0} }, // close_notify
-		"sends plain bytes":     func([]byte, int) []byte { return append([]byte{23, 3, 3, 0, 5}, "plain"...) },
-		"joins two connections": func(record []byte, other int) []byte { crossed[other] <- record; return <-crossed[1-other] },
+		"changes the type":    func(record []byte, _ int) []byte { record[0] = 21; return record },
+		"repeats":             func(record []byte, _ int) []byte { return append(record, record...) },
+		"replays":             func([]byte, int) []byte { return earlier },
+		"sends a plain alert": func([]byte, int) []byte { return []byte{21, 3, 3, 0, 2, 1, 0} }, // close_notify
+		"sends plain bytes":   func([]byte, int) []byte { return append([]byte{23, 3, 3, 0, 5}, "plain"...) },
+		"joins two connections": func(record []byte, other int) []byte {
+			crossed[other] <- record
+			return <-crossed[1-other]
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -233,6 +236,7 @@ func TestConnect_RefusesOtherProtocols(t *testing.T) {
 		return func(st *tunnel.Stream) { _, _ = io.WriteString(st, text) }
 	}
 	protocols := []string{"fairlead-seal/1"}
+	record := "\x16\x03\x03\x40\x00" + strings.Repeat("\x02\x00\xff\xff", 4096) // a part of a message
 	for name, agent := range map[string]func(*tunnel.Stream){
 		"TLS 1.2":            serve(&tls.Config{NextProtos: protocols, MaxVersion: tls.VersionTLS12}),
 		"other protocol":     serve(&tls.Config{NextProtos: []string{"h2"}}),
@@ -241,7 +245,7 @@ func TestConnect_RefusesOtherProtocols(t *testing.T) {
 		"oversized hint":     send("\xff" + strings.Repeat("x", 255)),
 		"empty hint":         send("\x00"),
 		"plain after hint":   send(hint + "HTTP/1.1 400 Bad Request\r\n\r\n"),
-		"endless after hint": send(hint + strings.Repeat("\x16\x03\x03\x40\x00"+strings.Repeat("\x02\x00\xff\xff", 4096), 8)),
+		"endless after hint": send(hint + strings.Repeat(record, 8)),
 		"a caller's hello":   send(hint + "\x16\x03\x01\x00\x04\x01\x00\x00\x00"),
 		"plain alert":        send(hint + "\x15\x03\x03\x00\x02\x02\x28"),
 		"plain close_notify": send(hint + "\x15\x03\x03\x00\x02\x01\x00"),

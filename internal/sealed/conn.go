@@ -5,7 +5,9 @@ package sealed
 
 import (
 	"crypto/tls"
+	"errors"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,9 +32,9 @@ type Conn struct {
 	below *recordReader
 	peer  trust.Pin
 
-	buf      *plaintext // buf holds unread, and bytes that Next has returned; nil = none.
-	unread   []byte
-	notified bool // notified is set once close_notify was read.
+	buf     *plaintext // buf holds unread, and bytes that Next has returned; nil = none.
+	unread  []byte
+	readErr error // readErr is the last of crypto/tls: io.EOF after close_notify.
 
 	sawEOF, sentEOF atomic.Bool
 }
@@ -82,24 +84,26 @@ func (c *Conn) Next() ([]byte, error) {
 // fill reads one record with bytes into unread. It waits without a buffer until one begins.
 func (c *Conn) fill() error {
 	c.release()
-	if c.notified {
+	if c.readErr == nil {
+		if err := c.below.awaitRecord(); err != nil {
+			return err
+		}
+		c.buf = plaintexts.Get().(*plaintext)
+		n, err := c.tls.Read(c.buf[:])
+		if n > 0 { // crypto/tls keeps the error, if there is one
+			c.unread = c.buf[:n]
+			return nil
+		}
+		c.release()
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return err
+		}
+		c.readErr = err
+	}
+	if connread.IsEOF(c.readErr) { // after close_notify: recordReader never returns io.EOF
 		return c.awaitEOF()
 	}
-	if err := c.below.awaitRecord(); err != nil {
-		return err
-	}
-	c.buf = plaintexts.Get().(*plaintext)
-	n, err := c.tls.Read(c.buf[:])
-	if n > 0 { // crypto/tls keeps the error, if there is one
-		c.unread = c.buf[:n]
-		return nil
-	}
-	c.release()
-	if connread.IsEOF(err) { // close_notify: recordReader never returns io.EOF
-		c.notified = true
-		return c.awaitEOF()
-	}
-	return err
+	return c.readErr
 }
 
 // awaitEOF returns io.EOF when the stream below ends after close_notify, as the peer's CloseWrite

@@ -22,7 +22,8 @@ func ReadHint(ctx context.Context, below Below) (sessionID string, err error) {
 }
 
 // Connect runs the handshake and the first flight on a stream whose hint was read. An error is an
-// *UntrustedError, a *RefusedError, ctx's or one of the network; the stream is aborted then.
+// *UntrustedError, a *RefusedError, ctx's, or one of the network or the proof's source; the stream is
+// aborted then.
 func (t *Trust) Connect(ctx context.Context, below Below, h Header) (*Conn, error) {
 	var c *Conn
 	err := run(ctx, below, func() error {

@@ -92,7 +92,7 @@ func newWorld(t testing.TB) *world {
 	start := func(role tunnel.Role) *tunnel.Session {
 		client := tunnel.NewClient(tunnel.ClientConfig{Address: "server.test:443", DialContext: dial, Connections: 1,
 			TLS:   &tls.Config{RootCAs: authority.pool(), ServerName: "server.test", MinVersion: tls.VersionTLS13},
-			Hello: func() tunnel.Hello { return tunnel.Hello{Role: role, Token: "flt_x", ClientVersion: "v1", OS: "test"} },
+			Hello: func() tunnel.Hello { return tunnel.Hello{Role: role, Token: "x", ClientVersion: "v1", OS: "x"} },
 			OnStream: func(_ context.Context, _ *tunnel.Session, st *tunnel.Stream) {
 				c := w.call(st)
 				if st.Accept() == nil {

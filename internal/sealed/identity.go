@@ -34,7 +34,7 @@ type Identity struct {
 	options IdentityOptions
 
 	mu      sync.Mutex
-	current *credential
+	current *credential // never nil once NewIdentity has returned
 }
 
 // credential is a certificate with what depends on it. Its TLS configuration has ticket keys of its
@@ -55,38 +55,42 @@ func NewIdentity(o IdentityOptions) (*Identity, error) {
 		return nil, errors.New("sealed endpoints: callers cannot prove themselves without an authority of theirs")
 	}
 	i := &Identity{options: o}
-	if _, err := i.credential(); err != nil {
+	var err error
+	if i.current, err = i.readCredential(); err != nil {
 		return nil, err
 	}
 	return i, nil
 }
 
 // Key returns the fingerprint of the public key.
-func (i *Identity) Key() trust.Pin {
+func (i *Identity) Key() trust.Pin { return i.credential().key }
+
+// credential returns what belongs to the certificate that the source returns now, or to the one
+// before if that is of no use.
+func (i *Identity) credential() *credential {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	return i.current.key
+	if own, err := i.readCredential(); err == nil {
+		i.current = own
+	}
+	return i.current
 }
 
-// credential returns what belongs to the certificate that the source returns now.
-func (i *Identity) credential() (*credential, error) {
+// readCredential calls the source. mu must be held.
+func (i *Identity) readCredential() (*credential, error) {
 	cert, err := i.options.Certificate()
-	if err == nil && len(cert.Certificate) == 0 {
+	if err == nil && (cert == nil || len(cert.Certificate) == 0) {
 		err = errors.New("there is none")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading the agent's certificate: %w", err)
 	}
-	i.mu.Lock()
-	defer i.mu.Unlock()
 	if i.current != nil && sameCertificate(cert, i.current.certificate) {
 		return i.current, nil
 	}
-	leaf := cert.Leaf
-	if leaf == nil {
-		if leaf, err = x509.ParseCertificate(cert.Certificate[0]); err != nil {
-			return nil, fmt.Errorf("reading the agent's certificate: %w", err)
-		}
+	leaf, err := x509.ParseCertificate(cert.Certificate[0])
+	if err != nil {
+		return nil, fmt.Errorf("reading the agent's certificate: %w", err)
 	}
 	if !slices.ContainsFunc(leaf.URIs, func(u *url.URL) bool {
 		return u.Scheme == NameScheme && u.Host == i.options.Account
@@ -98,8 +102,7 @@ func (i *Identity) credential() (*credential, error) {
 	if i.options.CallerAuthorities != nil {
 		cfg.ClientAuth = tls.RequestClientCert // verifyCaller verifies it, also when a session is resumed
 	}
-	i.current = &credential{certificate: cert, key: keyOf(leaf), names: leaf.URIs, config: cfg}
-	return i.current, nil
+	return &credential{certificate: cert, key: keyOf(leaf), names: leaf.URIs, config: cfg}, nil
 }
 
 // Incoming is a sealed connection whose header was read. Its owner must call Open or Refuse, or abort
@@ -120,10 +123,7 @@ type Incoming struct {
 func (i *Identity) Accept(ctx context.Context, below Below, sessionID string) (*Incoming, error) {
 	in := &Incoming{}
 	err := run(ctx, below, func() error {
-		own, err := i.credential()
-		if err != nil {
-			return err
-		}
+		own := i.credential()
 		if err := writeHint(below, sessionID); err != nil {
 			return fmt.Errorf("sending the session's id: %w", err)
 		}

@@ -28,7 +28,8 @@ const (
 )
 
 // CertificateSource returns the certificate to present, with its chain and key. It is called for
-// every connection and must return at once; after a renewal it returns another one.
+// every connection and must return at once; after a renewal it returns another one. While it fails,
+// the one before remains in use.
 type CertificateSource func() (*tls.Certificate, error)
 
 // TrustOptions choose whose certificate may answer for an endpoint: one of the Authorities has signed
@@ -86,15 +87,16 @@ func (t *Trust) Mode() Mode { return t.options.Mode }
 // config returns the TLS configuration for connections to an endpoint. A session is resumed for the
 // same endpoint, and with the proof with which it began.
 func (t *Trust) config(u account.EndpointURL) (*tls.Config, error) {
-	var proof *tls.Certificate
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	proof := t.proof
 	if t.options.Proof != nil {
-		var err error
-		if proof, err = t.options.Proof(); err != nil {
+		if read, err := t.options.Proof(); err == nil {
+			proof = read
+		} else if proof == nil {
 			return nil, fmt.Errorf("reading the caller's certificate: %w", err)
 		}
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	if !sameCertificate(proof, t.proof) || len(t.configs) >= maxConfigs {
 		clear(t.configs)
 		t.proof = proof

@@ -80,7 +80,7 @@ func TestTrust_RefusesImpostors(t *testing.T) {
 		"first sight":                    {first, nil, ""},
 		"other authority":                {unknown, nil, sealed.KeyUnknown},
 		"other key":                      {swapped, nil, sealed.KeyChanged},
-		"other account":                  {known, names("fairlead://ac-1/tcp/x.demo:1", "fairlead://ac-2/tcp/db.demo:5432"), sealed.NameMismatch},
+		"other account":                  {known, names(own[:17]+"x.demo:1", "fairlead://ac-2/tcp/db.demo:5432"), sealed.NameMismatch},
 		"other name":                     {known, names("fairlead://ac-1/tcp/web.demo:5432"), sealed.NameMismatch},
 		"other port":                     {known, names("fairlead://ac-1/tcp/db.demo:5433"), sealed.NameMismatch},
 		"other scheme":                   {known, names("fairlead://ac-1/http/db.demo:5432"), sealed.NameMismatch},
@@ -156,6 +156,7 @@ func TestTrust_VerifiesResumedSessions(t *testing.T) {
 	w, owner := newWorld(t), newAuthority(t)
 	as, key := identity(t, owner.sign(t, nil))
 	web := account.EndpointURL{Scheme: "tcp", Host: "web.demo", Port: 5432}
+	same, others := []*x509.Certificate{owner.cert}, []*x509.Certificate{newAuthority(t).cert}
 	older := owner.trust(t)
 	w.mustConnect(t, older, as, honest)
 	for name, c := range map[string]struct {
@@ -163,8 +164,8 @@ func TestTrust_VerifiesResumedSessions(t *testing.T) {
 		url     account.EndpointURL
 		want    sealed.Reason
 	}{
-		"same authorities":  {sealed.TrustOptions{Authorities: []*x509.Certificate{owner.cert}}, endpoint, ""},
-		"other authorities": {sealed.TrustOptions{Authorities: []*x509.Certificate{newAuthority(t).cert}}, endpoint, sealed.KeyUnknown},
+		"same authorities":  {sealed.TrustOptions{Authorities: same}, endpoint, ""},
+		"other authorities": {sealed.TrustOptions{Authorities: others}, endpoint, sealed.KeyUnknown},
 		"other keys":        {sealed.TrustOptions{Keys: []trust.Pin{{1}}}, endpoint, sealed.KeyChanged},
 		"other endpoint":    {sealed.TrustOptions{Keys: []trust.Pin{key}}, web, sealed.NameMismatch},
 	} {
@@ -184,13 +185,14 @@ func TestIdentity_RenewedCertificateEndsTickets(t *testing.T) {
 	t.Parallel()
 	w, owner := newWorld(t), newAuthority(t)
 	var mu sync.Mutex
+	var failure error
 	cert := owner.sign(t, nil)
 	as, err := sealed.NewIdentity(sealed.IdentityOptions{Account: ownAccount,
 		Certificate: func() (*tls.Certificate, error) {
 			mu.Lock()
 			defer mu.Unlock()
 			read := cert // as one who reads a file each time
-			return &read, nil
+			return &read, failure
 		}})
 	must.Succeed(t, err)
 	before, to := as.Key(), owner.trust(t)
@@ -199,7 +201,13 @@ func TestIdentity_RenewedCertificateEndsTickets(t *testing.T) {
 		t.Error("the second connection was not resumed")
 	}
 	mu.Lock()
-	cert = owner.sign(t, nil)
+	failure = errors.New("the file is being written")
+	mu.Unlock()
+	if !w.mustConnect(t, to, as, honest).forwarder.Resumed() {
+		t.Error("while the certificate could not be read, the one before was not used")
+	}
+	mu.Lock()
+	cert, failure = owner.sign(t, nil), nil
 	mu.Unlock()
 	e := w.mustConnect(t, to, as, honest)
 	if e.forwarder.Resumed() || e.forwarder.Peer() == before || e.forwarder.Peer() != as.Key() {

@@ -181,7 +181,7 @@ func TestConn_ReadsAgainAfterTimeout(t *testing.T) {
 
 // What a pair holds after bulk, with the streams below it, is what many idle connections cost.
 func TestConn_IdlePairIsSmall(t *testing.T) { //nolint:paralleltest // it measures the heap
-	const pairs, limit = 64, 100_000
+	const pairs, limit = 32, 100_000
 	w, owner := newWorld(t), newAuthority(t)
 	as, _ := identity(t, owner.sign(t, nil))
 	to := owner.trust(t)

@@ -21,8 +21,8 @@ const (
 // RefusedError means that the agent refused the connection. It has not used any of the caller's
 // bytes, so they may be sent elsewhere.
 type RefusedError struct {
-	Code string
-	Text string // a sentence of the agent, at most 512 bytes
+	Code string `json:"refused,omitempty"`
+	Text string `json:"text,omitempty"` // a sentence of the agent, at most 512 bytes
 }
 
 // Error returns the agent's sentence.
@@ -90,8 +90,8 @@ func (c *Conn) open(h Header) error {
 	switch {
 	case err != nil:
 		return fmt.Errorf("opening a sealed connection: %w", err)
-	case answer.Refused != "":
-		return &RefusedError{Code: shorten(answer.Refused), Text: shorten(answer.Text)}
+	case answer.Code != "":
+		return &RefusedError{shorten(answer.Code), shorten(answer.Text)}
 	case !answer.Opened:
 		return errors.New("opening a sealed connection: the agent neither opened nor refused it")
 	}

@@ -4,6 +4,7 @@
 package sealed
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -48,9 +49,8 @@ type podFrame struct {
 
 // answerFrame is the agent's answer to a header.
 type answerFrame struct {
-	Opened  bool   `json:"opened,omitempty"`
-	Refused string `json:"refused,omitempty"` // code
-	Text    string `json:"text,omitempty"`
+	Opened bool `json:"opened,omitempty"`
+	RefusedError
 }
 
 func (h Header) frame() headerFrame {
@@ -115,15 +115,7 @@ func readFull(r io.Reader, b []byte) error {
 
 const hintLimit = 128
 
-// writeHint sends the agent's session id, preceded by its length in one byte.
-func writeHint(w io.Writer, sessionID string) error {
-	if !validHint(sessionID) {
-		return fmt.Errorf("session id %q: not between 1 and %d printable ASCII characters", sessionID, hintLimit)
-	}
-	_, err := w.Write(append([]byte{byte(len(sessionID))}, sessionID...))
-	return err
-}
-
+// readHint reads the agent's session id, which follows its length in one byte.
 func readHint(r io.Reader) (sessionID string, err error) {
 	var b [1 + hintLimit]byte
 	if err := readFull(r, b[:1]); err != nil {
@@ -133,13 +125,8 @@ func readHint(r io.Reader) (sessionID string, err error) {
 	if err := readFull(r, text); err != nil {
 		return "", err
 	}
-	if b[0] > hintLimit || !validHint(string(text)) {
+	if b[0] == 0 || b[0] > hintLimit || bytes.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
 		return "", &UntrustedError{Reason: NotSealed, Err: errors.New("it sent no session id")}
 	}
 	return string(text), nil
-}
-
-func validHint(text string) bool {
-	return text != "" && len(text) <= hintLimit &&
-		!strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r >= 0x7f })
 }

@@ -119,7 +119,8 @@ func (i *Identity) Accept(ctx context.Context, below Below, sessionID string) (*
 	own := i.credential()
 	in := &Incoming{conn: newConn(below, tls.Server, own.config)}
 	err := run(ctx, below, func() error {
-		if err := writeHint(below, sessionID); err != nil {
+		hint := sessionID[:min(len(sessionID), hintLimit)]
+		if _, err := below.Write(append([]byte{byte(len(hint))}, hint...)); err != nil {
 			return err
 		}
 		if err := in.conn.tls.HandshakeContext(ctx); err != nil {
@@ -189,7 +190,7 @@ func (in *Incoming) Open() (*Conn, error) {
 // Refuse sends the caller a code and a sentence, of which 512 bytes are used, and ends the
 // connection. It waits for up to a second until the caller has ended it, too.
 func (in *Incoming) Refuse(code string, text string) error {
-	err := writeFrame(in.conn, answerFrame{Refused: code, Text: shorten(text)})
+	err := writeFrame(in.conn, answerFrame{RefusedError: RefusedError{code, shorten(text)}})
 	// The caller may end the connection as soon as it has read that.
 	if err == nil && in.conn.SetDeadline(time.Now().Add(time.Second)) == nil && in.conn.CloseWrite() == nil {
 		_, _ = io.Copy(io.Discard, struct{ io.Reader }{in.conn})

@@ -120,6 +120,13 @@ var rules = []rule{
 		why: "information flows one way",
 	},
 	{
+		name: "sealed connections run over any stream", of: []string{"internal/sealed"},
+		forbid: []string{module + "/", "k8s.io/"},
+		allow: []string{module + "/internal/account", module + "/internal/trust", module + "/internal/tunnel",
+			module + "/internal/tunnel/connread"},
+		why: "forwarder, agent and SDK link it, and nothing in it believes the service",
+	},
+	{
 		name: "the relay reads connections as the tunnel does", of: []string{"internal/tunnel/relay"},
 		forbid: []string{module + "/"}, allow: []string{module + "/internal/tunnel/connread"},
 		why: "it relays any two connections, and polls sockets in one way",
@@ -233,7 +240,7 @@ var rules = []rule{
 			"internal/account", "internal/account/resource", "internal/apiclient", "internal/cli", "internal/cli/",
 			"internal/clusterset",
 			"internal/goruntime/",
-			"internal/printable", "internal/selector", "internal/statustoken", "internal/trafficpolicy",
+			"internal/printable", "internal/sealed", "internal/selector", "internal/statustoken", "internal/trafficpolicy",
 			"internal/trust",
 			"internal/tunnel", "internal/tunnel/", "internal/version", "internal/webpage",
 		},

@@ -100,7 +100,6 @@ func newTCP(c console) *cobra.Command {
 	cmd.Flags().StringVar(&e.spec.Sealed, "sealed", "",
 		"`FOLDER` with tls.crt and tls.key, as fairlead seal and cert-manager write them: connections are encrypted "+
 			"from the caller's cluster to this agent, which serves no others")
-	cli.CompleteFlag(cmd, "sealed", completeFolders)
 	cmd.Flags().StringVar(&e.spec.SealCallers, "seal-callers", "",
 		"PEM `FILE` of the authorities that have signed the certificates of clusters: callers without one are refused")
 	return cmd

@@ -27,8 +27,8 @@ func sealOf(s *agentconfig.EndpointSpec, u account.EndpointURL, broken *fieldErr
 		broken.add(agentconfig.FieldSealed, s.Sealed, "only tcp endpoints can be sealed: serve this one by fairlead tcp")
 		return nil
 	}
-	source := &authority.Source{CertFile: filepath.Join(s.Sealed, sealLeaf+".crt"),
-		KeyFile: filepath.Join(s.Sealed, sealLeaf+".key")}
+	source := &authority.Source{CertFile: filepath.Join(s.Sealed, "tls.crt"),
+		KeyFile: filepath.Join(s.Sealed, "tls.key")}
 	cert, err := source.Certificate()
 	if err == nil {
 		err = source.Problem()

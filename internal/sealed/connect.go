@@ -8,7 +8,30 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"strings"
 )
+
+// Codes with which Accept refuses a caller. An agent has more for Incoming.Refuse.
+const (
+	CodeHeader          = "HEADER"            // the header is unreadable
+	CodeWrongURL        = "WRONG_URL"         // the agent's certificate does not name the URL
+	CodeCallerNotProven = "CALLER_NOT_PROVEN" // the agent's owner requires a proof
+)
+
+// RefusedError means that the agent refused the connection. It has not used any of the caller's
+// bytes, so they may be sent elsewhere.
+type RefusedError struct {
+	Code string `json:"refused,omitempty"`
+	Text string `json:"text,omitempty"` // a sentence of the agent, at most 512 bytes
+}
+
+// Error returns the agent's sentence.
+func (e *RefusedError) Error() string {
+	return fmt.Sprintf("the agent refused (%s): %s", e.Code, e.Text)
+}
+
+// shorten cuts a text of a refusal at 512 bytes.
+func shorten(text string) string { return strings.ToValidUTF8(text[:min(len(text), 512)], "") }
 
 // ReadHint reads the agent's session id from a stream that is open: a hint, which nothing proves, by
 // which a forwarder names the members that it tried. An error is an *UntrustedError, ctx's or one of
@@ -22,19 +45,19 @@ func ReadHint(ctx context.Context, below Below) (sessionID string, err error) {
 }
 
 // Connect runs the handshake and the first flight on a stream whose hint was read. An error is an
-// *UntrustedError, a *RefusedError, ctx's or one of the network; the stream is aborted then.
+// *UntrustedError, a *RefusedError, ctx's, or one of the network or the proof's source; the stream is
+// aborted then.
 func (t *Trust) Connect(ctx context.Context, below Below, h Header) (*Conn, error) {
-	var c *Conn
-	err := run(ctx, below, func() error {
-		cfg, err := t.config(h.URL)
-		if err != nil {
+	cfg, err := t.config(h.URL)
+	if err != nil {
+		_ = below.Abort()
+		return nil, err
+	}
+	c := newConn(below, tls.Client, cfg)
+	err = run(ctx, below, func() error {
+		if err := c.handshake(ctx); err != nil {
 			return err
 		}
-		c = newConn(below, tls.Client, cfg)
-		if err := c.tls.HandshakeContext(ctx); err != nil {
-			return c.handshakeError(err)
-		}
-		c.peer = keyOf(c.tls.ConnectionState().PeerCertificates[0])
 		return c.open(h)
 	})
 	if err != nil {
@@ -43,30 +66,34 @@ func (t *Trust) Connect(ctx context.Context, below Below, h Header) (*Conn, erro
 	return c, nil
 }
 
-// handshakeError returns the reason why a handshake failed: unless the stream below did, or verify
-// has returned its own, the peer does not speak the protocol.
-func (c *Conn) handshakeError(err error) error {
+// handshake is the caller's. Unless verify or the stream below fails it, the peer does not speak the
+// protocol.
+func (c *Conn) handshake(ctx context.Context) error {
+	err := c.tls.HandshakeContext(ctx)
 	var untrusted *UntrustedError
-	if errors.As(err, &untrusted) || c.below.broken.Load() {
-		return err
+	switch {
+	case err == nil:
+		c.peer = keyOf(c.tls.ConnectionState().PeerCertificates[0])
+	case !errors.As(err, &untrusted) && !c.records.broken.Load():
+		return &UntrustedError{Reason: NotSealed, Err: err}
 	}
-	return &UntrustedError{Reason: NotSealed, Err: err}
+	return err
 }
 
 // open sends the header and reads the answer.
 func (c *Conn) open(h Header) error {
-	if err := writeFrame(c, h.frame()); err != nil {
-		return fmt.Errorf("sending the header of a sealed connection: %w", err)
-	}
 	var answer answerFrame
-	if err := readFrame(c, &answer); err != nil {
-		return fmt.Errorf("reading the answer to the header of a sealed connection: %w", err)
+	err := writeFrame(c, h.frame())
+	if err == nil {
+		err = readFrame(c, &answer)
 	}
 	switch {
-	case answer.Refused != "":
-		return &RefusedError{Code: shorten(answer.Refused), Text: shorten(answer.Text)}
+	case err != nil:
+		return fmt.Errorf("opening a sealed connection: %w", err)
+	case answer.Code != "":
+		return &RefusedError{shorten(answer.Code), shorten(answer.Text)}
 	case !answer.Opened:
-		return errors.New("the agent neither opened nor refused a sealed connection")
+		return errors.New("opening a sealed connection: the agent neither opened nor refused it")
 	}
 	return nil
 }

@@ -92,7 +92,7 @@ func newWorld(t testing.TB) *world {
 	start := func(role tunnel.Role) *tunnel.Session {
 		client := tunnel.NewClient(tunnel.ClientConfig{Address: "server.test:443", DialContext: dial, Connections: 1,
 			TLS:   &tls.Config{RootCAs: authority.pool(), ServerName: "server.test", MinVersion: tls.VersionTLS13},
-			Hello: func() tunnel.Hello { return tunnel.Hello{Role: role, Token: "flt_x", ClientVersion: "v1", OS: "test"} },
+			Hello: func() tunnel.Hello { return tunnel.Hello{Role: role, Token: "x", ClientVersion: "v1", OS: "x"} },
 			OnStream: func(_ context.Context, _ *tunnel.Session, st *tunnel.Stream) {
 				c := w.call(st)
 				if st.Accept() == nil {
@@ -137,9 +137,9 @@ func (w *world) Unbind(context.Context, *tunnel.Session, string) error { return 
 func (w *world) Renew(context.Context, *tunnel.Session, string) (time.Time, error) {
 	return time.Time{}, nil
 }
-func (w *world) OnResponsiveness(*tunnel.Session)                   {}
+func (w *world) OnResponsiveness(*tunnel.Session)                  {}
 func (w *world) OnRequestLine(*tunnel.Session, tunnel.RequestLine) {}
-func (w *world) Down(*tunnel.Session, error)                        {}
+func (w *world) Down(*tunnel.Session, error)                       {}
 
 // Stream serves a call.
 func (w *world) Stream(ctx context.Context, _ *tunnel.Session, forwarder *tunnel.Stream) {

@@ -34,7 +34,7 @@ type Identity struct {
 	options IdentityOptions
 
 	mu      sync.Mutex
-	current *credential
+	current *credential // never nil once NewIdentity has returned
 }
 
 // credential is a certificate with what depends on it. Its TLS configuration has ticket keys of its
@@ -55,38 +55,41 @@ func NewIdentity(o IdentityOptions) (*Identity, error) {
 		return nil, errors.New("sealed endpoints: callers cannot prove themselves without an authority of theirs")
 	}
 	i := &Identity{options: o}
-	if _, err := i.credential(); err != nil {
+	var err error
+	if i.current, err = i.readCredential(); err != nil {
 		return nil, err
 	}
 	return i, nil
 }
 
 // Key returns the fingerprint of the public key.
-func (i *Identity) Key() trust.Pin {
+func (i *Identity) Key() trust.Pin { return i.credential().key }
+
+// credential returns what belongs to the certificate that the source returns now, or to the one
+// before if that is of no use.
+func (i *Identity) credential() *credential {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	return i.current.key
+	if own, err := i.readCredential(); err == nil {
+		i.current = own
+	}
+	return i.current
 }
 
-// credential returns what belongs to the certificate that the source returns now.
-func (i *Identity) credential() (*credential, error) {
+// readCredential calls the source. mu must be held.
+func (i *Identity) readCredential() (*credential, error) {
 	cert, err := i.options.Certificate()
-	if err == nil && len(cert.Certificate) == 0 {
-		err = errors.New("there is none")
-	}
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, fmt.Errorf("reading the agent's certificate: %w", err)
-	}
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if i.current != nil && sameCertificate(cert, i.current.certificate) {
+	case cert == nil || len(cert.Certificate) == 0:
+		return nil, errors.New("the agent has no certificate")
+	case i.current != nil && sameCertificate(cert, i.current.certificate):
 		return i.current, nil
 	}
-	leaf := cert.Leaf
-	if leaf == nil {
-		if leaf, err = x509.ParseCertificate(cert.Certificate[0]); err != nil {
-			return nil, fmt.Errorf("reading the agent's certificate: %w", err)
-		}
+	leaf, err := x509.ParseCertificate(cert.Certificate[0])
+	if err != nil {
+		return nil, fmt.Errorf("reading the agent's certificate: %w", err)
 	}
 	if !slices.ContainsFunc(leaf.URIs, func(u *url.URL) bool {
 		return u.Scheme == NameScheme && u.Host == i.options.Account
@@ -98,43 +101,35 @@ func (i *Identity) credential() (*credential, error) {
 	if i.options.CallerAuthorities != nil {
 		cfg.ClientAuth = tls.RequestClientCert // verifyCaller verifies it, also when a session is resumed
 	}
-	i.current = &credential{certificate: cert, key: keyOf(leaf), names: leaf.URIs, config: cfg}
-	return i.current, nil
+	return &credential{certificate: cert, key: keyOf(leaf), names: leaf.URIs, config: cfg}, nil
 }
 
 // Incoming is a sealed connection whose header was read. Its owner must call Open or Refuse, or abort
 // the stream below.
 type Incoming struct {
 	Header Header
-
-	// Caller is the common name, or else the first URI, of the certificate with which the caller
-	// has proven itself; "" = it has not.
-	Caller string
-
-	conn *Conn
+	Caller string // common name in the certificate with which the caller has proven itself; "" = it has not
+	conn   *Conn
 }
 
 // Accept sends the session's id as the hint, runs the handshake and reads the header on a stream that
-// the agent has accepted. It refuses a URL that the certificate does not name. After an error the
-// stream is aborted.
+// the agent has accepted. It refuses a URL that the certificate does not name, and a caller that has
+// to prove itself. After an error the stream is aborted.
 func (i *Identity) Accept(ctx context.Context, below Below, sessionID string) (*Incoming, error) {
-	in := &Incoming{}
+	own := i.credential()
+	in := &Incoming{conn: newConn(below, tls.Server, own.config)}
 	err := run(ctx, below, func() error {
-		own, err := i.credential()
-		if err != nil {
+		hint := sessionID[:min(len(sessionID), hintLimit)]
+		if _, err := below.Write(append([]byte{byte(len(hint))}, hint...)); err != nil {
 			return err
 		}
-		if err := writeHint(below, sessionID); err != nil {
-			return fmt.Errorf("sending the session's id: %w", err)
-		}
-		in.conn = newConn(below, tls.Server, own.config)
 		if err := in.conn.tls.HandshakeContext(ctx); err != nil {
-			return fmt.Errorf("sealing a connection: %w", err)
+			return err
 		}
 		return in.receive(own, i.options)
 	})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("accepting a sealed connection: %w", err)
 	}
 	return in, nil
 }
@@ -143,47 +138,44 @@ func (i *Identity) Accept(ctx context.Context, below Below, sessionID string) (*
 func (in *Incoming) receive(own *credential, o IdentityOptions) error {
 	state := in.conn.tls.ConnectionState()
 	if state.NegotiatedProtocol != alpn {
-		return fmt.Errorf("sealing a connection: the caller does not speak %s", alpn)
+		return errors.New("the caller does not speak " + alpn)
 	}
 	var frame headerFrame
 	err := readFrame(in.conn, &frame)
 	if err != nil {
-		return fmt.Errorf("reading the header of a sealed connection: %w", err)
+		return fmt.Errorf("reading the header: %w", err)
 	}
+	var code string
 	if in.Header, err = frame.parse(); err != nil {
-		return in.refuse(CodeHeader, fmt.Errorf("the header of the connection: %w", err))
+		code, err = CodeHeader, fmt.Errorf("the header: %w", err)
+	} else if !Covers(own.names, o.Account, in.Header.URL) {
+		code, err = CodeWrongURL, fmt.Errorf("the agent's certificate does not name %s", in.Header.URL)
+	} else if err = in.verifyCaller(state.PeerCertificates, o.CallerAuthorities); err != nil && o.RequireCaller {
+		code, err = CodeCallerNotProven, fmt.Errorf("the caller is not proven: %w", err)
 	}
-	if !Covers(own.names, o.Account, in.Header.URL) {
-		return in.refuse(CodeWrongURL, fmt.Errorf("the agent's certificate does not name %s", in.Header.URL))
+	if code == "" {
+		return nil
 	}
-	if len(state.PeerCertificates) > 0 {
-		in.conn.peer = keyOf(state.PeerCertificates[0])
-	}
-	in.Caller, err = verifyCaller(state.PeerCertificates, o.CallerAuthorities)
-	if err != nil && o.RequireCaller {
-		return in.refuse(CodeCallerNotProven, fmt.Errorf("the caller is not proven: %w", err))
-	}
-	return nil
+	_ = in.Refuse(code, err.Error())
+	return err
 }
 
-// verifyCaller returns the name in a caller's certificate. One that is not made for clients proves
+// verifyCaller sets Caller if its certificate proves it. One that is not made for clients proves
 // nothing: an agent's is not.
-func verifyCaller(chain []*x509.Certificate, roots *x509.CertPool) (string, error) {
+func (in *Incoming) verifyCaller(chain []*x509.Certificate, roots *x509.CertPool) error {
 	if len(chain) == 0 || roots == nil {
-		return "", errors.New("it has no certificate")
+		return errors.New("it has no certificate")
 	}
 	leaf := chain[0]
+	in.conn.peer = keyOf(leaf)
 	if !slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageClientAuth) {
-		return "", errors.New("its certificate is not for clients")
+		return errors.New("its certificate is not for clients")
 	}
-	if err := verifyChain(chain, roots, x509.ExtKeyUsageClientAuth); err != nil {
-		return "", err
+	err := verifyChain(chain, roots, x509.ExtKeyUsageClientAuth)
+	if err == nil {
+		in.Caller = cmp.Or(leaf.Subject.CommonName, FormatKey(in.conn.peer))
 	}
-	name := leaf.Subject.CommonName
-	if name == "" && len(leaf.URIs) > 0 {
-		name = leaf.URIs[0].String()
-	}
-	return cmp.Or(name, FormatKey(keyOf(leaf))), nil
+	return err
 }
 
 // Open tells the caller that the connection is open.
@@ -195,25 +187,14 @@ func (in *Incoming) Open() (*Conn, error) {
 	return in.conn, nil
 }
 
-// refuseLinger is how long a caller has to read a refusal.
-const refuseLinger = time.Second
-
 // Refuse sends the caller a code and a sentence, of which 512 bytes are used, and ends the
 // connection. It waits for up to a second until the caller has ended it, too.
 func (in *Incoming) Refuse(code string, text string) error {
-	err := writeFrame(in.conn, answerFrame{Refused: code, Text: shorten(text)})
-	if err == nil {
-		err = in.conn.CloseWrite()
-	}
-	if err == nil && in.conn.SetDeadline(time.Now().Add(refuseLinger)) == nil {
+	err := writeFrame(in.conn, answerFrame{RefusedError: RefusedError{code, shorten(text)}})
+	// The caller may end the connection as soon as it has read that.
+	if err == nil && in.conn.SetDeadline(time.Now().Add(time.Second)) == nil && in.conn.CloseWrite() == nil {
 		_, _ = io.Copy(io.Discard, struct{ io.Reader }{in.conn})
 	}
 	_ = in.conn.Close()
 	return err
-}
-
-// refuse refuses with the reason, and returns it.
-func (in *Incoming) refuse(code string, reason error) error {
-	_ = in.Refuse(code, reason.Error())
-	return reason
 }

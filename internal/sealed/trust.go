@@ -5,11 +5,14 @@ package sealed
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -28,7 +31,8 @@ const (
 )
 
 // CertificateSource returns the certificate to present, with its chain and key. It is called for
-// every connection and must return at once; after a renewal it returns another one.
+// every connection and must return at once; after a renewal it returns another one. While it fails,
+// the one before remains in use.
 type CertificateSource func() (*tls.Certificate, error)
 
 // TrustOptions choose whose certificate may answer for an endpoint: one of the Authorities has signed
@@ -51,6 +55,41 @@ type Trust struct {
 	proof   *tls.Certificate                    // the proof in configs
 	configs map[account.EndpointURL]*tls.Config // one for each endpoint, with a ticket of its own
 }
+
+// Reason is why a Trust does not let a peer answer for an endpoint.
+type Reason string
+
+// The reasons.
+const (
+	KeyUnknown   Reason = "KeyUnknown"   // no authority of the owner has signed its certificate for a server
+	KeyChanged   Reason = "KeyChanged"   // its key is none of those that are pinned
+	NameMismatch Reason = "NameMismatch" // its certificate names another account or other endpoints
+	Expired      Reason = "Expired"      // its certificate has expired, or is not valid yet
+	NotSealed    Reason = "NotSealed"    // it does not speak the protocol
+)
+
+// UntrustedError means that a Trust does not let the peer answer for the endpoint. The peer has seen
+// nothing of the connection.
+type UntrustedError struct {
+	Reason Reason
+	Key    trust.Pin // the peer's public key; the zero value if NotSealed
+	Err    error     // more about the reason; may be nil
+}
+
+// Error returns reason, key and Err.
+func (e *UntrustedError) Error() string {
+	text := "the other end of a sealed connection is not trusted: " + string(e.Reason)
+	if e.Key != (trust.Pin{}) {
+		text += ", key " + FormatKey(e.Key)
+	}
+	if e.Err != nil {
+		text += ": " + e.Err.Error()
+	}
+	return text
+}
+
+// Unwrap returns Err.
+func (e *UntrustedError) Unwrap() error { return e.Err }
 
 const (
 	alpn = "fairlead-seal/1"
@@ -86,15 +125,16 @@ func (t *Trust) Mode() Mode { return t.options.Mode }
 // config returns the TLS configuration for connections to an endpoint. A session is resumed for the
 // same endpoint, and with the proof with which it began.
 func (t *Trust) config(u account.EndpointURL) (*tls.Config, error) {
-	var proof *tls.Certificate
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	proof := t.proof
 	if t.options.Proof != nil {
-		var err error
-		if proof, err = t.options.Proof(); err != nil {
+		if read, err := t.options.Proof(); err == nil {
+			proof = read
+		} else if proof == nil {
 			return nil, fmt.Errorf("reading the caller's certificate: %w", err)
 		}
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	if !sameCertificate(proof, t.proof) || len(t.configs) >= maxConfigs {
 		clear(t.configs)
 		t.proof = proof
@@ -125,25 +165,22 @@ func (t *Trust) verify(cs tls.ConnectionState, u account.EndpointURL) error {
 		return &UntrustedError{Reason: NotSealed}
 	}
 	leaf := cs.PeerCertificates[0]
-	refuse := &UntrustedError{Key: keyOf(leaf)}
-	switch {
-	case t.roots != nil:
-		refuse.Err = verifyChain(cs.PeerCertificates, t.roots, x509.ExtKeyUsageServerAuth)
-		if isExpired(refuse.Err) {
-			refuse.Reason = Expired
-		} else if refuse.Err != nil {
-			refuse.Reason = KeyUnknown
+	key := keyOf(leaf)
+	if t.roots != nil {
+		if err := verifyChain(cs.PeerCertificates, t.roots, x509.ExtKeyUsageServerAuth); isExpired(err) {
+			return &UntrustedError{Expired, key, err}
+		} else if err != nil {
+			return &UntrustedError{KeyUnknown, key, err}
 		}
-	case len(t.options.Keys) > 0 && !slices.Contains(t.options.Keys, refuse.Key):
-		refuse.Reason = KeyChanged
 	}
-	if refuse.Reason == "" && !Covers(leaf.URIs, t.options.Account, u) {
-		refuse.Reason = NameMismatch
+	if len(t.options.Keys) > 0 && !slices.Contains(t.options.Keys, key) {
+		return &UntrustedError{Reason: KeyChanged, Key: key}
 	}
-	if refuse.Reason == "" {
-		return nil
+	if !Covers(leaf.URIs, t.options.Account, u) {
+		return &UntrustedError{NameMismatch, key, fmt.Errorf("its certificate names %s, not %s", leaf.URIs,
+			Name(t.options.Account, u))}
 	}
-	return refuse
+	return nil
 }
 
 // verifyChain verifies that one of roots has signed the first certificate for the usage. Clocks may
@@ -160,15 +197,12 @@ func verifyChain(chain []*x509.Certificate, roots *x509.CertPool, usage x509.Ext
 	for _, c := range chain[1:] {
 		options.Intermediates.AddCert(c)
 	}
-	now := time.Now()
 	_, err := leaf.Verify(options)
 	for _, skew := range []time.Duration{-clockSkew, clockSkew} {
-		if !isExpired(err) {
-			break
-		}
-		options.CurrentTime = now.Add(skew)
-		if _, skewed := leaf.Verify(options); skewed == nil {
-			err = nil
+		if options.CurrentTime = time.Now().Add(skew); isExpired(err) {
+			if _, skewed := leaf.Verify(options); skewed == nil {
+				return nil
+			}
 		}
 	}
 	return err
@@ -183,3 +217,22 @@ func isExpired(err error) bool {
 func sameCertificate(a, b *tls.Certificate) bool {
 	return a == b || a != nil && b != nil && slices.EqualFunc(a.Certificate, b.Certificate, bytes.Equal)
 }
+
+const keyPrefix = "sha256/"
+
+// ParseKey reads the fingerprint of a public key: sha256/ and the base64 of the SHA-256 of its
+// SubjectPublicKeyInfo, as in RFC 7469.
+func ParseKey(text string) (trust.Pin, error) {
+	sum, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(text, keyPrefix))
+	if err != nil || len(sum) != sha256.Size || !strings.HasPrefix(text, keyPrefix) {
+		return trust.Pin{}, fmt.Errorf("%q is no key: it is %sBASE64, as the agent and fairlead seal status print it",
+			text, keyPrefix)
+	}
+	return trust.Pin(sum), nil
+}
+
+// FormatKey returns the text that ParseKey reads.
+func FormatKey(p trust.Pin) string { return keyPrefix + base64.StdEncoding.EncodeToString(p[:]) }
+
+// keyOf returns the fingerprint of a certificate's public key.
+func keyOf(c *x509.Certificate) trust.Pin { return sha256.Sum256(c.RawSubjectPublicKeyInfo) }

@@ -120,6 +120,13 @@ var rules = []rule{
 		why: "information flows one way",
 	},
 	{
+		name: "sealed connections run over any stream", of: []string{"internal/sealed"},
+		forbid: []string{module + "/", "k8s.io/"},
+		allow: []string{module + "/internal/account", module + "/internal/trust", module + "/internal/tunnel",
+			module + "/internal/tunnel/connread"},
+		why: "forwarder, agent and SDK link it, and nothing in it believes the service",
+	},
+	{
 		name: "the relay reads connections as the tunnel does", of: []string{"internal/tunnel/relay"},
 		forbid: []string{module + "/"}, allow: []string{module + "/internal/tunnel/connread"},
 		why: "it relays any two connections, and polls sockets in one way",

@@ -116,12 +116,12 @@ func TestSealed_Refusals(t *testing.T) {
 		"another owner's certificate": {func(t *testing.T, r *rig) call {
 			other := sealtest.NewOwner(t, r.owner.Account)
 			return r.call(r.serve("in-a", r.endpoint(reached(t), other.Identity(databaseURL))), r.owner.Trust())
-		}, account.CodeSealUntrusted, "no authority of the owner has signed"},
+		}, account.CodeSealUntrusted, "no authority that is trusted for it has signed"},
 		"a certificate of another endpoint": {func(t *testing.T, r *rig) call {
 			u := databaseURL
 			u.Host = "other.demo"
 			return r.call(r.serve("in-a", r.endpoint(reached(t), r.owner.Identity(u))), r.owner.Trust())
-		}, account.CodeSealUntrusted, "does not name it"},
+		}, account.CodeSealUntrusted, "is for another account or other endpoints"},
 		"a plain agent": {func(t *testing.T, r *rig) call {
 			return r.call(r.serve("in-a", r.endpoint(reached(t), nil)), r.owner.Trust())
 		}, account.CodeNotSealed, "start it with --sealed"},

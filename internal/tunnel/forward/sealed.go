@@ -14,6 +14,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/sealed"
 	"github.com/fairlead-dev/fairlead/internal/trafficerror"
+	"github.com/fairlead-dev/fairlead/internal/trust"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/internal/tunnel/relay"
 )
@@ -21,10 +22,10 @@ import (
 // maxSealedAttempts bounds the agents that are tried for one sealed connection.
 const maxSealedAttempts = 8
 
-// ServeSealed is Serve for an endpoint whose agents seal connections, by what t trusts. Nothing of the
+// ServeSealed is Serve for an endpoint whose agents seal connections, by what they trust. Nothing of the
 // client's is read before an agent has opened the connection, so that another one can be tried.
-func (r *Relay) ServeSealed(c *Conn, t *sealed.Trust) *Failure {
-	conn, failure := r.openSealed(c, t)
+func (r *Relay) ServeSealed(c *Conn, by *sealed.Trust) *Failure {
+	conn, failure := r.openSealed(c, by)
 	if failure != nil {
 		return failure
 	}
@@ -92,6 +93,14 @@ func (r *Relay) openSealedStream(ctx context.Context, c *Conn) (*tunnel.Stream, 
 	}
 }
 
+var untrustedTexts = map[sealed.Reason]string{
+	sealed.KeyUnknown:   "no authority that is trusted for it has signed its certificate.",
+	sealed.KeyChanged:   "its key is none of those that are pinned.",
+	sealed.NameMismatch: "its certificate is for another account or other endpoints.",
+	sealed.Expired:      "its certificate has expired, or is not valid yet.",
+	sealed.NotSealed:    "it does not speak the protocol of sealed endpoints.",
+}
+
 // classifySealed returns the failure for the error of an agent's, or of what pretended to be one.
 func classifySealed(c *Conn, err error) *Failure {
 	var untrusted *sealed.UntrustedError
@@ -99,7 +108,10 @@ func classifySealed(c *Conn, err error) *Failure {
 	switch {
 	case errors.As(err, &untrusted):
 		f := NewFailure(trafficerror.Untrusted(), c.URL)
-		f.Msg += ": " + untrusted.Error() + "."
+		f.Msg += ": " + untrustedTexts[untrusted.Reason]
+		if untrusted.Key != (trust.Pin{}) {
+			f.Msg += " Its key is " + sealed.FormatKey(untrusted.Key) + "."
+		}
 		return f
 	case errors.As(err, &refused):
 		f := NewFailure(trafficerror.OfRefusal(tunnel.RefusedUpstream), c.URL)

@@ -97,6 +97,11 @@ func newTCP(c console) *cobra.Command {
 		Long: tcpHelp, Example: tcpExamples,
 	}, "fairlead tcp 5432 --url tcp://postgres.demo:5432")
 	addProxyProtocol(cmd, &e.spec)
+	cmd.Flags().StringVar(&e.spec.Sealed, "sealed", "",
+		"`FOLDER` with tls.crt and tls.key, as fairlead seal and cert-manager write them: connections are encrypted "+
+			"from the caller's cluster to this agent, which serves no others")
+	cmd.Flags().StringVar(&e.spec.SealCallers, "seal-callers", "",
+		"PEM `FILE` of the authorities that have signed the certificates of clusters: callers without one are refused")
 	return cmd
 }
 
@@ -248,6 +253,7 @@ func validateSpec(s *agentconfig.EndpointSpec) (agent.Endpoint, fieldErrors) {
 	if _, err := account.ParseServiceLabels(s.ServiceLabels); err != nil {
 		broken.add("service_labels", s.ServiceLabels, err.Error())
 	}
+	e.Seal = sealOf(s, e.URL, &broken)
 	broken.checkText("traffic_policy", s.TrafficPolicy, account.MaxTrafficPolicy)
 	if s.ReplacePoolPolicy && !s.PoolingEnabled {
 		broken.add("replace_pool_policy", "true",

@@ -17,8 +17,9 @@ func TestReference_DescribesCommands(t *testing.T) {
 		command []string
 		apart   []string
 	}{
-		"fairlead":              {nil, []string{"api", "doctor"}},
+		"fairlead":              {nil, []string{"api", "doctor", "seal"}},
 		"fairlead-doctor":       {[]string{"doctor"}, nil},
+		"fairlead-seal":         {[]string{"seal"}, nil},
 		"fairlead-api":          {[]string{"api"}, []string{"backends"}},
 		"fairlead-api-backends": {[]string{"api", "backends"}, nil},
 	} {

@@ -62,7 +62,7 @@ func newRoot(c console) *cobra.Command {
 	}
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(newHTTP(c), newTCP(c), newTunnel(c), newStart(c), newConnect(c), newDoctor(c), newExplain(c),
-		newAPI(c), newPolicy(c), newConfig(c), newLogin(c), newLogout(c), newStatus(c))
+		newAPI(c), newPolicy(c), newConfig(c), newLogin(c), newLogout(c), newStatus(c), newSeal(c))
 	cli.Setup(root, cli.TerminalColumns(c.out, c.env))
 	if c.plugin {
 		describePlugin(root)

@@ -47,6 +47,8 @@ const (
 	CodeUpstreamBroken      Code = "ERR_FL_3005"
 	CodeAgentSilent         Code = "ERR_FL_3006"
 	CodeAccessDenied        Code = "ERR_FL_3007"
+	CodeEndpointSealed      Code = "ERR_FL_3008"
+	CodeNotSealed           Code = "ERR_FL_3009"
 	CodeDenied              Code = "ERR_FL_3010"
 	CodeLoginNeeded         Code = "ERR_FL_3011"
 	CodeRateLimited         Code = "ERR_FL_3012"
@@ -55,6 +57,7 @@ const (
 	CodeLoginFailed         Code = "ERR_FL_3015"
 	CodeProviderFailed      Code = "ERR_FL_3016"
 	CodePolicyCost          Code = "ERR_FL_3017"
+	CodeSealUntrusted       Code = "ERR_FL_3018"
 	CodeNoTarget            Code = "ERR_FL_3020"
 	CodeNoChild             Code = "ERR_FL_3021"
 	CodeNoInternal          Code = "ERR_FL_3022"
@@ -225,6 +228,14 @@ var codes = []CodeInfo{
 			"pod calls; the sentence tells.",
 		"Allow the pod in an EndpointAccess (docs/use/access.md#what-forwarders-decide), or call from one that is " +
 			"allowed; pods are known with `forwarder.podIdentity.enabled`."},
+	{CodeEndpointSealed, 503, "endpoint is sealed",
+		"The endpoint's agent serves sealed connections only, and the forwarder asked for a plain one.",
+		"Trust the endpoint's keys in this cluster (docs/secure/sealed.md), and upgrade its operator; or start the " +
+			"agent without --sealed."},
+	{CodeNotSealed, 503, "endpoint is not sealed",
+		"The cluster requires sealed connections with the endpoint, and no agent that serves it seals them.",
+		"Start the agent with --sealed (docs/secure/sealed.md); or let `binding.sealed` and EndpointTrust objects " +
+			"not require it."},
 	{CodeDenied, 403, "denied by the traffic policy",
 		"The endpoint's traffic policy (docs/use/traffic-policy/README.md) denies the request (`deny`, whose " +
 			"status may be another, or `restrict-ips`).",
@@ -257,6 +268,11 @@ var codes = []CodeInfo{
 			"long URL. The request is refused as a whole.",
 		"Send a shorter URL; or make the rule that the server's log names look at less: `startsWith` for a " +
 			"pattern, a condition on `size(req.url.path)` in a rule before it."},
+	{CodeSealUntrusted, 503, "agent is not trusted",
+		"An agent, or what pretends to be one, answered for a sealed endpoint with a key or a certificate that this " +
+			"cluster does not trust; the sentence tells why.",
+		"Compare both fingerprints by `fairlead doctor URL` and the agent's screen; then trust the authority or the " +
+			"key (docs/secure/sealed.md). If neither is known, the service may be in other hands."},
 	{CodeNoTarget, 503, "cloud endpoint without a target",
 		"A cloud endpoint has neither a backend nor a traffic policy that answers or forwards the request, or its " +
 			"backend is gone.",

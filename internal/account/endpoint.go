@@ -96,9 +96,15 @@ type EndpointSettings struct {
 	UpstreamProtocol string `json:"upstream_protocol"` // "http1", "http2" or "" for tcp
 	// ServiceLabels are labels for the Services of clusters that admit them: KEY=VALUE,KEY=VALUE.
 	ServiceLabels string `json:"service_labels"`
+	// SealKey is the fingerprint of the key by which the agent seals connections, as it says; "" =
+	// connections are not sealed. It is for people: forwarders believe no word of it.
+	SealKey string `json:"seal_key"`
 	// HostMode is what the edge does with Host: HostPassthrough, HostRewrite or a literal value.
 	HostMode string `json:"-"`
 }
+
+// Sealed reports whether the agent serves sealed connections only.
+func (s *EndpointSettings) Sealed() bool { return s.SealKey != "" }
 
 // HTTP2 reports whether the upstream speaks HTTP/2.
 func (s *EndpointSettings) HTTP2() bool { return s.UpstreamProtocol == "http2" }
@@ -112,6 +118,7 @@ func (s *EndpointSettings) validate(r *rules) {
 	if _, err := ParseServiceLabels(s.ServiceLabels); err != nil {
 		r.add("service_labels", s.ServiceLabels, err.Error())
 	}
+	r.text("seal_key", s.SealKey, MaxSealKey)
 	r.text("host_mode", s.HostMode, MaxHostMode)
 	if !slices.Contains([]string{"", "http1", "http2"}, s.UpstreamProtocol) {
 		r.add("upstream_protocol", s.UpstreamProtocol, "must be http1, http2 or empty")

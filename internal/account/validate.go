@@ -14,6 +14,7 @@ import (
 // Limits of further text fields, in bytes, and of lists.
 const (
 	MaxUpstreamURL = 2048
+	MaxSealKey     = 64
 	MaxHostMode    = 255
 	MaxRegion      = 64
 	MaxShortText   = 253 // names, versions, cluster uid, ingress endpoint

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/sealed"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
@@ -43,6 +44,9 @@ type Endpoint struct {
 	// one that is still open then is aborted. ctx ends with the stream's connection. nil = the
 	// upstream is dialed.
 	Serve func(ctx context.Context, st *tunnel.Stream)
+	// Seal makes the agent serve sealed connections only, by this certificate; nil = plain ones. The
+	// endpoint is a tcp endpoint that is dialed.
+	Seal *sealed.Identity
 }
 
 // upstreamURL returns where the agent forwards to, "" with Serve.
@@ -114,6 +118,9 @@ func (e *Endpoint) bindMessage() tunnel.Bind {
 		ReplacePoolPolicy: e.ReplacePoolPolicy, Owner: e.Owner}
 	if len(e.Labels) == 0 {
 		b.URL = e.URL.String()
+	}
+	if e.Seal != nil {
+		b.SealKey = sealed.FormatKey(e.Seal.Key())
 	}
 	return b
 }

@@ -39,18 +39,57 @@ func (v *streamServer) serve(ctx context.Context, session *tunnel.Session, st *t
 		_ = st.Refuse(code)
 		return
 	}
-	if s.Serve != nil {
+	switch {
+	case h.Sealed != (s.Seal != nil):
+		refusal := tunnel.RefusedSealed // a sealed endpoint serves no plain stream, whatever the service says
+		if h.Sealed {
+			refusal = tunnel.RefusedNotSealed
+		}
+		_ = st.Refuse(refusal)
+	case s.Serve != nil:
 		s.Serve(ctx, st)
-		return
+	case h.Sealed:
+		v.serveSealed(ctx, e, s, st, start)
+	default:
+		v.relayToUpstream(ctx, e, s, plainCaller{st, v.inspection, s}, start)
 	}
-	v.relayToUpstream(ctx, e, s, st, start)
 }
 
-// relayToUpstream dials the upstream, accepts the stream and joins both.
-func (v *streamServer) relayToUpstream(
-	ctx context.Context, e *endpoint, s *spec, st *tunnel.Stream, start time.Time,
-) {
-	h := st.Header()
+// caller is a connection that the agent answers once it has dialed the upstream.
+type caller interface {
+	// header describes the connection.
+	header() tunnel.OpenHeader
+	// accept opens the connection. end must be called with the relay's error.
+	accept(c Connection) (conn relay.HalfCloser, end func(error), err error)
+	// refuse refuses it, as the upstream cannot be reached.
+	refuse(c Connection, start time.Time)
+}
+
+// plainCaller is a caller's stream.
+type plainCaller struct {
+	*tunnel.Stream
+	inspection inspection
+	spec       *spec
+}
+
+func (p plainCaller) header() tunnel.OpenHeader { return p.Header() }
+
+func (p plainCaller) accept(c Connection) (relay.HalfCloser, func(error), error) {
+	if err := p.Accept(); err != nil { // the opener is gone
+		return nil, nil, err
+	}
+	stream, end := p.inspection.tap(p.spec, p.Stream, c)
+	return stream, end, nil
+}
+
+func (p plainCaller) refuse(c Connection, start time.Time) {
+	p.inspection.addUnreached(p.spec, p.Stream, c, start, c.Cause)
+	_ = p.Refuse(tunnel.RefusedUpstream)
+}
+
+// relayToUpstream dials the upstream, accepts the connection and joins both.
+func (v *streamServer) relayToUpstream(ctx context.Context, e *endpoint, s *spec, from caller, start time.Time) {
+	h := from.header()
 	timeout := upstreamTimeout
 	if h.Deadline > 0 {
 		timeout = min(timeout, h.Deadline*9/10) // later the opener has given up
@@ -62,18 +101,17 @@ func (v *streamServer) relayToUpstream(
 	}
 	v.upstreams.report(ctx, e, s, c.HTTP, err)
 	if err != nil {
-		v.inspection.addUnreached(s, st, c, start, s.upstreamCause(err))
-		_ = st.Refuse(tunnel.RefusedUpstream)
 		c.Ended, c.Refused, c.Duration, c.Cause = true, true, time.Since(start), s.upstreamCause(err)
+		from.refuse(c, start)
 		v.opt.Observer.Observe(c)
 		return
 	}
-	if err := st.Accept(); err != nil { // the opener is gone
+	stream, endInspection, err := from.accept(c)
+	if err != nil {
 		_ = conn.Close()
 		return
 	}
 	v.opt.Observer.Observe(c)
-	stream, endInspection := v.inspection.tap(s, st, c)
 	moved, err := relay.Join(ctx, stream, conn, relay.Options{})
 	endInspection(err)
 	c.Ended, c.BytesIn, c.BytesOut, c.Duration = true, moved.AToB, moved.BToA, time.Since(start)

@@ -46,8 +46,8 @@ func TestParsePattern_StarIsFirstLabel(t *testing.T) {
 		"http://*":         "", "http://a*.demo": "", "http://api.*": "", "tcp://*.demo": "", "http://*.*.demo": "",
 	} {
 		u, err := sealed.ParsePattern(text)
-		if got := ""; err == nil {
-			if got = sealed.Name("ac-1", u).String(); got != want {
+		if err == nil {
+			if got := sealed.Name("ac-1", u).String(); got != want {
 				t.Errorf("%s: %s", text, got)
 			}
 		} else if want != "" {

@@ -73,7 +73,7 @@ func (e *edgeServer) ServeStream(ctx context.Context, in tunnelserver.Incoming) 
 		OperatorID: in.OperatorID, Cluster: in.Cluster, CredentialID: in.CredentialID, ClientAddr: in.ClientAddr,
 		ClientIP: client.Addr().Unmap(), StatedPod: in.Pod, TraceID: h.TraceID, MaxWait: h.Deadline,
 		Draining: in.Draining, Forwarder: in.Forwarder, Locator: (*locator)(e.geo),
-		AppendForwarded: in.TrustsForwarding,
+		AppendForwarded: in.TrustsForwarding, Sealed: h.Sealed, Tried: h.Tried,
 	})
 }
 

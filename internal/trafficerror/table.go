@@ -81,6 +81,20 @@ var classes = byCode(
 		page: "The traffic policy of %s cannot be applied, so nothing passes. Set it again: the service says what is " +
 			"wrong with it.",
 	},
+	Class{
+		Code: account.CodeEndpointSealed, Refusal: tunnel.RefusedSealed, Reason: "sealed",
+		message: "The endpoint %s is sealed, and this cluster has no trust for its agent's key: set binding.sealed or " +
+			"an EndpointTrust.",
+		page: "The endpoint %s is sealed: its agent serves no connection that the service could read.",
+	},
+	Class{
+		Code: account.CodeNotSealed, Refusal: tunnel.RefusedNotSealed, Reason: "not_sealed",
+		message: "This cluster requires sealed connections with %s, and its agent does not seal: start it with --sealed.",
+	},
+	Class{
+		Code: account.CodeSealUntrusted, Reason: "seal_untrusted",
+		message: "The agent of %s is not trusted by this cluster",
+	},
 	Class{Code: account.CodeDenied, Refusal: tunnel.RefusedInternal},
 )
 

@@ -88,7 +88,8 @@ func Of(err error) Class {
 	code := account.CodeOf(err)
 	switch code {
 	case account.CodeNoTarget, account.CodeNoChild, account.CodeNoInternal, account.CodeLoop, account.CodePolicyBroken,
-		account.CodeEndpointUnknown, account.CodeUnavailable, account.CodeDenied:
+		account.CodeEndpointUnknown, account.CodeUnavailable, account.CodeDenied, account.CodeEndpointSealed,
+		account.CodeNotSealed:
 		return classes[code]
 	}
 	switch {
@@ -143,6 +144,10 @@ func OfRefusal(refusal tunnel.RefuseCode) Class {
 		return classes[account.CodeEndpointUnknown]
 	case tunnel.RefusedForbidden:
 		return classes[account.CodeScope]
+	case tunnel.RefusedSealed:
+		return classes[account.CodeEndpointSealed]
+	case tunnel.RefusedNotSealed:
+		return classes[account.CodeNotSealed]
 	}
 	c := classes[account.CodeInternal]
 	c.message += ": " + refusal.String() + "."
@@ -152,6 +157,10 @@ func OfRefusal(refusal tunnel.RefuseCode) Class {
 // AccessDenied returns the class of calls that EndpointAccess objects of the cluster deny, which
 // forwarders answer. Its message has no full stop: the reason follows.
 func AccessDenied() Class { return classes[account.CodeAccessDenied] }
+
+// Untrusted returns the class of calls that a forwarder ends because it does not trust the agent. Its
+// message has no full stop: the reason follows.
+func Untrusted() Class { return classes[account.CodeSealUntrusted] }
 
 // OfPage classifies the code of an error page by which the edge answered an http request. ok
 // reports whether the endpoint could not be reached.

@@ -83,6 +83,8 @@ const (
 	RefusedInternal                          // a fault of the receiver
 	RefusedHeader                            // the receiver could not read the stream's header
 	RefusedUnresponsive                      // the agent of another replica does not respond
+	RefusedSealed                            // the endpoint takes sealed connections only
+	RefusedNotSealed                         // the endpoint takes plain connections only
 )
 
 var refuseCodeTexts = [...]string{
@@ -96,6 +98,8 @@ var refuseCodeTexts = [...]string{
 	RefusedInternal:        "internal error",
 	RefusedHeader:          "unreadable stream header",
 	RefusedUnresponsive:    "the agent does not respond",
+	RefusedSealed:          "the endpoint is sealed",
+	RefusedNotSealed:       "the endpoint is not sealed",
 }
 
 // String returns the code in a few words.

@@ -31,6 +31,13 @@ type OpenHeader struct {
 	// headers of its client.
 	TrustsForwarding bool
 
+	// Sealed reports that the stream carries a connection which its opener seals; see
+	// FeatureSealed.
+	Sealed bool
+	// Tried are ids of endpoints whose agents were tried for the same connection, with commas between,
+	// at most 512 bytes. They serve again when no other does.
+	Tried string
+
 	// BytesFollow is not sent. It makes Open expect that the caller writes at once: the header is
 	// sent together with those bytes, or within 5 ms.
 	BytesFollow bool
@@ -59,10 +66,12 @@ const (
 	flagTruncated   = 0x01 // a name of the pod is truncated
 	flagAnnotations = 0x02 // the pod's annotations were too long and are not sent
 	flagForwarding  = 0x04 // TrustsForwarding
+	flagSealed      = 0x08 // Sealed
 	identityLimit   = 253
 	shortValueLimit = 128
 	hostLimit       = 255
 	schemeLimit     = 16
+	triedLimit      = 512
 )
 
 // The fields' tags. Unknown ones are skipped.
@@ -79,12 +88,13 @@ const (
 	tagScheme
 	tagPodAnnotations
 	tagRelayID
+	tagTried
 	tagEnd // one past the last that this version knows
 )
 
 // textTags are the tags of the string fields, in the order in which they are sent.
 var textTags = [...]byte{tagEndpointID, tagHost, tagClientAddr, tagTraceID, tagScheme, tagPodNamespace, tagPodName,
-	tagPodServiceAccount}
+	tagPodServiceAccount, tagTried}
 
 // textField is a string field of the header.
 type textField struct {
@@ -107,6 +117,8 @@ func (h *OpenHeader) textField(tag byte) textField {
 		return textField{"trace id", shortValueLimit, &h.TraceID}
 	case tagScheme:
 		return textField{"scheme", schemeLimit, &h.Scheme}
+	case tagTried:
+		return textField{"list of tried endpoints", triedLimit, &h.Tried}
 	}
 	if h.Pod == nil {
 		return textField{}
@@ -144,10 +156,13 @@ func (h OpenHeader) encode() ([]byte, error) {
 	if h.TrustsForwarding {
 		flags |= flagForwarding
 	}
+	if h.Sealed {
+		flags |= flagSealed
+	}
 	b := make([]byte, headerPrefix, 256)
 	for _, tag := range textTags {
 		f := h.textField(tag)
-		if f.value == nil {
+		if f.value == nil || tag == tagTried && *f.value == "" {
 			continue
 		}
 		if err := f.check(*f.value); err != nil {
@@ -244,7 +259,7 @@ func readHeader(r io.Reader, needs func(n int)) (OpenHeader, error) {
 }
 
 func parseFields(b []byte, flags byte) (OpenHeader, error) {
-	h := OpenHeader{TrustsForwarding: flags&flagForwarding != 0}
+	h := OpenHeader{TrustsForwarding: flags&flagForwarding != 0, Sealed: flags&flagSealed != 0}
 	var pod PodIdentity
 	h.Pod = &pod
 	known := 0 // bit set of the tags

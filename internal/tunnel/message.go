@@ -92,12 +92,13 @@ const (
 	// FeatureReplicaAddresses: clients that dial several servers at addresses of their own
 	FeatureReplicaAddresses Feature = "replica_addresses"
 	FeatureAuthorities      Feature = "authorities" // clients that learn the server's certificate authorities
+	FeatureSealed           Feature = "sealed"      // binds and streams of sealed endpoints
 )
 
 // serverFeatures returns what the welcome names.
 func serverFeatures() []Feature {
 	return []Feature{FeatureLabels, FeatureTrafficPolicy, FeatureConnections, FeatureReplicas, FeatureBindID,
-		FeatureOwner, FeatureClusterset, FeatureRenew}
+		FeatureOwner, FeatureClusterset, FeatureRenew, FeatureSealed}
 }
 
 // Bind asks for an endpoint or for a labelled tunnel. The latter has Labels, and no URL nor any
@@ -114,6 +115,9 @@ type Bind struct {
 	HostMode         string            `json:"host_mode,omitempty"`
 	// ServiceLabels are KEY=VALUE,KEY=VALUE for the Services of clusters that admit them.
 	ServiceLabels string `json:"service_labels,omitempty"`
+	// SealKey is the fingerprint of the key by which the agent seals connections, for people; "" =
+	// connections are not sealed.
+	SealKey string `json:"seal_key,omitempty"`
 	// ResumeSecret is the secret of this process's previous bind of the endpoint.
 	ResumeSecret   string `json:"resume_secret,omitempty"`
 	PoolingEnabled bool   `json:"pooling_enabled,omitempty"`
@@ -167,6 +171,9 @@ func (s serverSupport) missingFeature(b *Bind) error {
 
 // requiredFeatures returns the features that a server needs for this bind, the newest first.
 func (b *Bind) requiredFeatures() (needs []featureNeed) {
+	if b.SealKey != "" {
+		needs = append(needs, featureNeed{FeatureSealed, "sealed endpoints"})
+	}
 	if b.Binding == BindingClusterset {
 		needs = append(needs, featureNeed{FeatureClusterset, "exports of Services"})
 	}

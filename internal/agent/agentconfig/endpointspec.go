@@ -35,12 +35,21 @@ type EndpointSpec struct {
 	Trust      trust.Options // an https upstream's; without CAPEM
 	ServerName string        // an https upstream's; "" = its host
 
+	Sealed      string // folder of the certificate and key for sealed connections; "" = they are plain
+	SealCallers string // PEM file of the authorities that callers prove themselves by; "" = they need not
+
 	Errors []*SpecError // wrong types, unknown and duplicate fields in the config file
 
 	file  *file
 	place string         // such as endpoints[0]
 	lines map[string]int // by field
 }
+
+// Names of the settings of sealed endpoints, in the config file and in errors.
+const (
+	FieldSealed      = "sealed"
+	FieldSealCallers = "seal_callers"
+)
 
 // SpecError is a problem with one field of an item in the config file.
 type SpecError struct {
@@ -179,9 +188,9 @@ const EndpointsHelp = `  endpoints:
 
 Further fields of an endpoint: binding, description, metadata, upstream_protocol, upstream_ca_file,
 upstream_ca_sha256, upstream_server_name, proxy_protocol, host_header, service_labels,
-pooling_enabled, replace_pool_policy; of a tunnel: metadata, and those that begin with upstream. With
-pooling_enabled the service does not get the name: it tells the members of a pool apart by their
-machines.`
+sealed, seal_callers, pooling_enabled, replace_pool_policy; of a tunnel: metadata, and those that begin
+with upstream. Paths are relative to the config file. With pooling_enabled the service does not get the
+name: it tells the members of a pool apart by their machines.`
 
 // fieldNames returns the fields of an endpoint, or of a tunnel.
 func fieldNames(tunnel bool) []string {
@@ -192,7 +201,7 @@ func fieldNames(tunnel bool) []string {
 	return []string{
 		"name", "url", "upstream", "upstream_protocol", agent.FieldCAFile, agent.FieldCASHA256, agent.FieldServerName,
 		"binding", "description", "metadata", "host_header", agent.FieldProxyProtocol, "service_labels",
-		"pooling_enabled", "traffic_policy", "traffic_policy_file", "replace_pool_policy",
+		"pooling_enabled", "traffic_policy", "traffic_policy_file", "replace_pool_policy", FieldSealed, FieldSealCallers,
 	}
 }
 
@@ -217,15 +226,17 @@ func (e *EndpointSpec) parseField(field string, n *yaml.Node) {
 			e.addError(field, "%s must be a text", field)
 			return
 		}
-		*map[string]*string{
+		to := map[string]*string{
 			"url": &e.URLText, "binding": &e.Binding, "description": &e.Description,
 			"metadata": &e.Metadata, "upstream": &e.Target, "upstream_protocol": &e.Upstream.Protocol,
 			agent.FieldCAFile: &e.Trust.CAFile, agent.FieldCASHA256: &e.Trust.CASHA256,
 			agent.FieldServerName: &e.ServerName, "host_header": &e.HostMode,
 			agent.FieldProxyProtocol: &e.Upstream.ProxyProtocol, "service_labels": &e.ServiceLabels,
-		}[field] = scalarText(n)
-		if field == agent.FieldCAFile && e.Trust.CAFile != "" {
-			e.Trust.CAFile = e.file.resolvePath(e.Trust.CAFile)
+			FieldSealed: &e.Sealed, FieldSealCallers: &e.SealCallers,
+		}[field]
+		*to = scalarText(n)
+		if *to != "" && slices.Contains([]string{agent.FieldCAFile, FieldSealed, FieldSealCallers}, field) {
+			*to = e.file.resolvePath(*to)
 		}
 	}
 }

@@ -67,9 +67,22 @@ func (f *forwarder) relayConn(c forward.Connection, to *portAssignment, stats *p
 	cl := f.newClientConn(c, to, stats)
 	defer f.end(cl)
 	if cl.failure == nil {
-		cl.failure = f.relay.Serve(&cl.Conn)
+		cl.failure = f.serve(cl)
 	}
 	f.reportFailure(cl)
+}
+
+// serve relays the connection until it has ended, sealed if the rules of trust say so. It returns why
+// no stream opened, or nil.
+func (f *forwarder) serve(c *clientConn) *forward.Failure {
+	trust, failure := f.sealing.trustOf(f.connCtx, c.URL, c.SessionDeadline)
+	switch {
+	case failure != nil:
+		return failure
+	case trust != nil:
+		return f.relay.ServeSealed(&c.Conn, trust)
+	}
+	return f.relay.Serve(&c.Conn)
 }
 
 // end frees what a connection uses that is no longer served.

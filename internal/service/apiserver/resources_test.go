@@ -38,7 +38,7 @@ func TestEndpoints_HaveDocumentedShape(t *testing.T) {
 	fields := []string{"id", "uri", "url", "public_url", "proto", "scheme", "hostport", "host", "port", "type",
 		"bindings",
 		"name", "description", "metadata",
-		"pooling_enabled", "upstream_url", "upstream_protocol", "service_labels", "tunnel_session", "principal", "region",
+		"pooling_enabled", "upstream_url", "upstream_protocol", "service_labels", "seal_key", "tunnel_session", "principal", "region",
 		"created_at",
 		"updated_at", "status", "offline_since",
 		"projection_id", "backend_id", "service_export", "resource_version", "owner"}

@@ -59,6 +59,8 @@ type ClientInfo struct {
 	TraceID         string
 	// MaxWait bounds the wait for an agent that is reconnecting; 0 = no limit of the client's.
 	MaxWait  time.Duration
+	Sealed   bool                  // Sealed reports that the connection is to be relayed unread to an agent that seals.
+	Tried    string                // Tried are the ids of endpoints whose agents the forwarder tried, with commas between.
 	Draining <-chan struct{}       // Draining is closed when the forwarder is about to stop; nil = never.
 	Aborter  trafficpolicy.Aborter // Aborter is nil where the client's connection carries other requests too.
 	Locator  trafficpolicy.Locator // Locator finds ClientIP; nil = unknown.
@@ -205,7 +207,7 @@ func New(o Options) *Edge {
 func (e *Edge) Serve(ctx context.Context, c Client, ep *account.Endpoint, info ClientInfo) {
 	e.connStarted()
 	defer e.connEnded()
-	if ep.Scheme == "tcp" {
+	if ep.Scheme == "tcp" || info.Sealed {
 		e.serveTCP(ctx, c, ep, info)
 		return
 	}

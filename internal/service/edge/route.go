@@ -4,9 +4,12 @@
 package edge
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -35,7 +38,8 @@ func newRouter(o *Options) *router {
 		poolMembers: newPoolMembers(o.Endpoints)}
 }
 
-// chooseAgent chooses the agent that serves the endpoint. It waits at most ClientInfo.MaxWait.
+// chooseAgent chooses the agent that serves the endpoint: for a sealed connection one that seals, for
+// others one that does not, and none of ClientInfo.Tried. It waits at most ClientInfo.MaxWait.
 func (rt *router) chooseAgent(
 	ctx context.Context, ep *account.Endpoint, info *ClientInfo, tried []Agent,
 ) (Agent, error) {
@@ -44,7 +48,28 @@ func (rt *router) chooseAgent(
 		ctx, cancel = context.WithTimeout(ctx, info.MaxWait)
 		defer cancel()
 	}
-	return rt.agents.ChooseAgent(ctx, ep, tried)
+	var unfit error
+	for {
+		agent, err := rt.agents.ChooseAgent(ctx, ep, tried)
+		if err != nil {
+			return nil, cmp.Or(unfit, err)
+		}
+		switch latest := agent.Endpoint(); {
+		case info.Sealed && !latest.Sealed():
+			unfit = errNotSealed(latest)
+		case !info.Sealed && latest.Sealed():
+			unfit = account.Errorf(account.CodeEndpointSealed, "%s is sealed: its agent serves no plain connections",
+				latest.URL)
+		case !info.Sealed || !slices.Contains(strings.Split(info.Tried, ","), latest.ID):
+			return agent, nil
+		}
+		tried = append(slices.Clip(tried), agent)
+		agent.Release()
+	}
+}
+
+func errNotSealed(ep *account.Endpoint) error {
+	return account.Errorf(account.CodeNotSealed, "%s is not sealed: its agent serves plain connections", ep.URL)
 }
 
 // resolveEndpoint returns the current state of the endpoint, which may be newer than the

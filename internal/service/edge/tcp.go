@@ -262,7 +262,11 @@ func (p *pendingConn) SetWriteDeadline(time.Time) error { return errors.ErrUnsup
 func (e *Edge) serveTCP(ctx context.Context, c Client, ep *account.Endpoint, info ClientInfo) {
 	stack.Grow8KiB()
 	record := e.startConnRecord(ep, &info)
-	route, err := e.router.resolveTCP(ctx, ep, &info)
+	resolve := e.router.resolveTCP
+	if info.Sealed {
+		resolve = e.router.resolveSealed
+	}
+	route, err := resolve(ctx, ep, &info)
 	switch {
 	case account.CodeOf(err) == account.CodeDenied: // not a failure that the forwarder is to report
 		e.log.Debug("connection denied", "endpoint", ep.ID, "client", info.ClientAddr, "err", err)
@@ -275,8 +279,12 @@ func (e *Edge) serveTCP(ctx context.Context, c Client, ep *account.Endpoint, inf
 		e.refuse(c, trafficerror.Of(err).Refusal)
 		return
 	}
-	pending := e.newPendingConn(ctx, c, &route, tunnel.OpenHeader{Scheme: "tcp", ClientAddr: info.ClientAddr,
-		TraceID: info.TraceID, Pod: withoutAnnotations(info.StatedPod)}, record)
+	h := tunnel.OpenHeader{Scheme: ep.Scheme, Sealed: info.Sealed, ClientAddr: info.ClientAddr, TraceID: info.TraceID,
+		Pod: withoutAnnotations(info.StatedPod)}
+	if h.Sealed {
+		h.ClientAddr, h.Pod = "", nil // the agent believes what is sealed
+	}
+	pending := e.newPendingConn(ctx, c, &route, h, record)
 	defer pending.release()
 	moved, err := relay.Join(ctx, c, pending, relay.Options{})
 	e.finishConnRecord(record, pending.target.leaf.BackendID, pending.err)
@@ -324,6 +332,25 @@ func (rt *router) resolveTCP(ctx context.Context, ep *account.Endpoint, info *Cl
 		ep = next
 	}
 	return route{}, account.Errorf(account.CodeLoop, "%s: more than %d internal endpoints in a row", ep.URL, maxHops)
+}
+
+// resolveSealed returns the route of a sealed connection: to an agent that seals. Its bytes are not
+// read, so no policy applies.
+func (rt *router) resolveSealed(ctx context.Context, ep *account.Endpoint, info *ClientInfo) (route, error) {
+	if ep.Type == account.TypeCloud {
+		return route{}, errNotSealed(ep)
+	}
+	latest, agent, err := rt.resolveEndpoint(ctx, ep, info)
+	if err == nil && agent == nil {
+		err = errNotSealed(ep)
+	}
+	if err != nil {
+		if agent != nil {
+			agent.Release()
+		}
+		return route{}, err
+	}
+	return route{router: rt, info: info, endpoint: latest, preselected: agent}, nil
 }
 
 // evaluateConn evaluates the endpoint's policy for a connection; CodeDenied when it denies it.

@@ -17,7 +17,7 @@ import (
 
 const (
 	// schemaVersion is the number of the newest file in migrations.
-	schemaVersion = 22
+	schemaVersion = 23
 	// compatibleFrom is the oldest schema version whose programs can use this one.
 	compatibleFrom = 8
 	// foldedSearchVersion is the migration after which foldUsers rewrites the searched columns.

@@ -65,6 +65,7 @@ var endpoints = newTable(table[endpointRow]{
 			sqldb.Updatable("upstream_protocol", &e.UpstreamProtocol),
 			sqldb.Updatable("host_mode", &e.HostMode),
 			sqldb.Updatable("service_labels", &e.ServiceLabels),
+			sqldb.Updatable("seal_key", &e.SealKey),
 			sqldb.Updatable("region", &e.Region),
 			sqldb.Updatable("online", sqldb.Convert(r.online, r.setOnline)),
 			sqldb.Updatable("session_id", refField(&e.TunnelSession)),

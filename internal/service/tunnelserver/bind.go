@@ -133,7 +133,7 @@ func bindRequest(t *session, b tunnel.Bind) (account.BindRequest, error) {
 	r.AccountID, r.Owner = t.accountID, owner
 	r.EndpointSettings = account.EndpointSettings{Name: b.Name, Description: b.Description, Metadata: b.Metadata,
 		PoolingEnabled: b.PoolingEnabled, UpstreamURL: b.UpstreamURL, UpstreamProtocol: b.UpstreamProtocol,
-		ServiceLabels: b.ServiceLabels, HostMode: cmp.Or(b.HostMode, account.HostPassthrough)}
+		ServiceLabels: b.ServiceLabels, SealKey: b.SealKey, HostMode: cmp.Or(b.HostMode, account.HostPassthrough)}
 	broken := account.FieldsOf(err)
 	for _, f := range account.FieldsOf(r.Validate()) {
 		if f.Field != "url" && (f.Field != "binding" || len(broken) == 0) { // reported by the parser already
@@ -141,12 +141,26 @@ func bindRequest(t *session, b tunnel.Bind) (account.BindRequest, error) {
 		}
 	}
 	broken = append(broken, account.FieldsOf(checkUpstream(b.UpstreamURL))...)
+	broken = append(broken, account.FieldsOf(checkSealed(binding, b))...)
 	broken = append(broken,
 		account.FieldsOf(account.ValidateHTTPOptions(r.Scheme, r.UpstreamProtocol, r.HostMode))...)
 	if len(broken) > 0 {
 		return account.BindRequest{}, account.InvalidAll(broken)
 	}
 	return r, nil
+}
+
+// checkSealed refuses what the service cannot do for a sealed endpoint, as it reads none of its bytes.
+func checkSealed(binding string, b tunnel.Bind) error {
+	switch {
+	case b.SealKey == "":
+	case binding != account.BindingKubernetes:
+		return account.Invalid("binding", binding, "a sealed endpoint has the binding kubernetes: only forwarders seal")
+	case b.TrafficPolicy != "" || b.ReplacePoolPolicy:
+		return account.Invalid("traffic_policy", account.NotShown, "the service cannot apply a policy to a sealed "+
+			"endpoint, whose bytes it does not read: leave out the policy, or --sealed")
+	}
+	return nil
 }
 
 func checkUpstream(raw string) error {
@@ -166,6 +180,7 @@ func tunnelRequest(t *session, b tunnel.Bind) (account.LabelledTunnel, error) {
 		{Field: "url", Value: b.URL}, {Field: "binding", Value: b.Binding}, {Field: "name", Value: b.Name},
 		{Field: "description", Value: b.Description},
 		{Field: "host_mode", Value: b.HostMode}, {Field: "traffic_policy", Value: b.TrafficPolicy},
+		{Field: "seal_key", Value: b.SealKey},
 	} {
 		if f.Value != "" {
 			f.Value, f.Rule = account.Shorten(f.Value), "a labelled tunnel has none; leave it out"

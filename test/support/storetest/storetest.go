@@ -159,7 +159,7 @@ func (f *Fixture) RequestIn(binding, session, url string) account.BindRequest {
 	Must(f.T, err)
 	r := account.BindRequest{Endpoint: account.NewEndpoint(binding, u), CredentialID: f.TokenID, SessionID: session}
 	r.AccountID, r.EndpointSettings = f.AccountID, account.EndpointSettings{UpstreamURL: "http://localhost:8080",
-		UpstreamProtocol: "http1", ServiceLabels: "a=b", HostMode: account.HostPassthrough}
+		UpstreamProtocol: "http1", ServiceLabels: "a=b", SealKey: "sha256/x", HostMode: account.HostPassthrough}
 	return r
 }
 

@@ -1,0 +1,86 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package authority
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+)
+
+// The modes of files: private keys are their owner's alone.
+const (
+	Secret fs.FileMode = 0o600
+	Public fs.FileMode = 0o644
+)
+
+// File is a file to be written.
+type File struct {
+	Name string
+	Data []byte
+	Mode fs.FileMode // Mode is Secret or Public.
+}
+
+// WriteFiles writes files into a folder that only its owner may enter, and makes the folder. Without
+// replace, none is written if one exists.
+func WriteFiles(dir string, replace bool, files ...File) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	if info, err := os.Stat(dir); err != nil {
+		return err
+	} else if mode := info.Mode().Perm(); runtime.GOOS != "windows" && mode&0o077 != 0 {
+		return fmt.Errorf("%s has the mode %#o, and private keys belong where only you can enter: choose a folder that "+
+			"does not exist yet, or run `chmod 700 %[1]s`", dir, mode)
+	}
+	for i := range files {
+		files[i].Name = filepath.Join(dir, files[i].Name)
+		if _, err := os.Lstat(files[i].Name); err == nil && !replace {
+			return fmt.Errorf("%s exists: choose another folder, or give --force to replace it", files[i].Name)
+		}
+	}
+	for _, f := range files {
+		if err := f.Write(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Write writes or replaces the file in one step: readers find the old content or the new, whole, also
+// after a crash.
+func (f File) Write() (err error) {
+	tmp, err := os.CreateTemp(filepath.Dir(f.Name), "."+filepath.Base(f.Name)+"-*")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(tmp.Name()) }() // unless it was renamed
+	if err = restrict(tmp.Name(), f.Mode); err == nil {
+		_, err = tmp.Write(f.Data)
+	}
+	if err = errors.Join(err, tmp.Sync(), tmp.Close()); err != nil {
+		return fmt.Errorf("writing %s: %w", f.Name, err)
+	}
+	return os.Rename(tmp.Name(), f.Name)
+}
+
+const maxFile = 64 << 10
+
+// ReadFile reads a file of at most 64 KiB.
+func ReadFile(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err == nil && len(text) > maxFile {
+		err = errors.New("the file has more than 64 KiB")
+	}
+	return text, err
+}

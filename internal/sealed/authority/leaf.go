@@ -1,0 +1,142 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package authority
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// LoadLeaf reads the certificate of an agent or a caller, perhaps with a chain, and its private key.
+// The certificate has to be in force, and to have names of sealed endpoints or of a caller.
+func LoadLeaf(certFile, keyFile string) (*tls.Certificate, error) {
+	pair, err := loadPair(certFile, keyFile)
+	if err != nil {
+		return nil, err
+	}
+	if err := CheckLeaf(pair.Leaf, time.Now()); err != nil {
+		return nil, fmt.Errorf("%s: %w", certFile, err)
+	}
+	return pair, nil
+}
+
+func loadPair(certFile, keyFile string) (*tls.Certificate, error) {
+	cert, err := ReadFile(certFile)
+	if err != nil {
+		return nil, fmt.Errorf("reading the certificate %s: %w", certFile, err)
+	}
+	key, err := ReadFile(keyFile)
+	if err != nil {
+		return nil, fmt.Errorf("reading the private key %s: %w", keyFile, err)
+	}
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		return nil, fmt.Errorf("%s and %s are not a certificate and its private key, both PEM: %s", certFile, keyFile,
+			strings.TrimPrefix(err.Error(), "tls: "))
+	}
+	return &pair, nil
+}
+
+// CheckLeaf returns why a certificate is of no use to an agent or a caller; nil when it is good.
+func CheckLeaf(c *x509.Certificate, now time.Time) error {
+	names, err := ParseNames(c.URIs)
+	usage := x509.ExtKeyUsageServerAuth
+	if names.Caller != "" {
+		usage = x509.ExtKeyUsageClientAuth
+	}
+	switch {
+	case err != nil:
+		return err
+	case names.Account == "":
+		return errors.New("the certificate has no name of a sealed endpoint, such as fairlead://ac-…/http/api.demo:80")
+	case len(c.ExtKeyUsage) > 0 && !slices.Contains(c.ExtKeyUsage, usage):
+		return errors.New("the certificate lacks an extended key usage: server auth for endpoints, " +
+			"client auth for callers")
+	}
+	return CheckDates(c, now)
+}
+
+// CheckDates returns an error unless a certificate is in force.
+func CheckDates(c *x509.Certificate, now time.Time) error {
+	switch {
+	case now.After(c.NotAfter):
+		return fmt.Errorf("the certificate has ended at %s", c.NotAfter.UTC().Format(time.RFC3339))
+	case now.Before(c.NotBefore):
+		return fmt.Errorf("the certificate begins at %s: is the clock right?", c.NotBefore.UTC().Format(time.RFC3339))
+	}
+	return nil
+}
+
+// Source has the certificate of two files, and reads them again when they change: at most every
+// 10 seconds, when it is asked. Its Certificate is a sealed.CertificateSource. It is safe for
+// concurrent use.
+type Source struct {
+	CertFile, KeyFile string
+
+	mu      sync.Mutex
+	pair    *tls.Certificate
+	files   [2]os.FileInfo // files are those that pair was read from.
+	err     error          // err is why what is in the files now cannot be used.
+	checked time.Time
+}
+
+const checkInterval = 10 * time.Second
+
+// Certificate returns the last good certificate of the files, also after its end: peers name that in
+// their refusal. It returns an error as long as there has been no good one.
+func (s *Source) Certificate() (*tls.Certificate, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reload()
+	if s.pair != nil {
+		return s.pair, nil
+	}
+	return nil, s.err
+}
+
+// Problem returns why the files have no better certificate than the one that Certificate returns, or
+// that this one has ended; nil when all is well.
+func (s *Source) Problem() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reload()
+	if s.err != nil {
+		return s.err
+	}
+	return CheckDates(s.pair.Leaf, time.Now())
+}
+
+// reload reads the files, if that is due, unless they are those of pair. What they are is taken first:
+// files that are replaced meanwhile are read again.
+func (s *Source) reload() {
+	now := time.Now()
+	if !s.checked.IsZero() && now.Sub(s.checked) < checkInterval {
+		return
+	}
+	s.checked = now
+	var files [2]os.FileInfo
+	for i, file := range []string{s.CertFile, s.KeyFile} {
+		if files[i], s.err = os.Stat(file); s.err != nil {
+			return
+		}
+	}
+	if s.pair != nil && same(files[0], s.files[0]) && same(files[1], s.files[1]) {
+		return
+	}
+	var pair *tls.Certificate
+	if pair, s.err = LoadLeaf(s.CertFile, s.KeyFile); s.err == nil {
+		s.pair, s.files = pair, files
+	}
+}
+
+func same(a, b os.FileInfo) bool {
+	return os.SameFile(a, b) && a.ModTime().Equal(b.ModTime()) && a.Size() == b.Size()
+}

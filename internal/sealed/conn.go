@@ -1,0 +1,223 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package sealed
+
+import (
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/trust"
+	"github.com/fairlead-dev/fairlead/internal/tunnel/connread"
+)
+
+// Below is what a sealed connection runs over: a *tunnel.Stream.
+type Below interface {
+	net.Conn
+	CloseWrite() error
+	Abort() error
+}
+
+// stream keeps Below out of Conn's exported fields.
+type stream interface{ Below }
+
+// Conn is one end of a sealed connection: a relay.HalfCloser with Next, and with Abort, which makes
+// the peer's reads and writes fail. Its owner must call Close or Abort in the end. One goroutine may
+// read while another writes and a third one closes. While it waits for bytes it holds no buffer of
+// its own. A read that has timed out can be repeated, a write cannot.
+type Conn struct {
+	stream  // addresses, deadlines, Abort
+	tls     *tls.Conn
+	records *records
+	peer    trust.Pin
+
+	buf     *plaintext // buf holds unread, and bytes that Next has returned; nil = none.
+	unread  []byte
+	readErr error // readErr is the last of crypto/tls: io.EOF after close_notify.
+
+	sawEOF, sentEOF atomic.Bool
+}
+
+// plaintext has room for what one record holds.
+type plaintext [16 << 10]byte
+
+var plaintexts = sync.Pool{New: func() any { return new(plaintext) }}
+
+// newConn returns the end of a connection that tls.Client or tls.Server makes.
+func newConn(below Below, end func(net.Conn, *tls.Config) *tls.Conn, cfg *tls.Config) *Conn {
+	r := &records{Below: below}
+	return &Conn{stream: below, tls: end(r, cfg), records: r}
+}
+
+// Peer returns the public key of the other end; the zero value is that of a caller without a
+// certificate.
+func (c *Conn) Peer() trust.Pin { return c.peer }
+
+// Read reads what the peer sent. io.EOF means that the peer called CloseWrite; every other end,
+// also one that the service or the network caused, is another error.
+func (c *Conn) Read(p []byte) (int, error) {
+	if err := c.fill(); err != nil {
+		return 0, err
+	}
+	n := copy(p, c.unread)
+	c.unread = c.unread[n:]
+	return n, nil
+}
+
+// Next is Read without a copy: it returns bytes that are valid until the next call of Next or Read.
+func (c *Conn) Next() ([]byte, error) {
+	if err := c.fill(); err != nil {
+		return nil, err
+	}
+	p := c.unread
+	c.unread = nil
+	return p, nil
+}
+
+// fill reads a record with bytes into unread unless that has some. It waits without a buffer until
+// a record begins.
+func (c *Conn) fill() error {
+	if len(c.unread) > 0 {
+		return nil
+	}
+	c.release()
+	if c.readErr == nil {
+		if err := c.records.await(); err != nil {
+			return err
+		}
+		c.buf = plaintexts.Get().(*plaintext)
+		n, err := c.tls.Read(c.buf[:])
+		if n > 0 { // crypto/tls keeps the error, if there is one
+			c.unread = c.buf[:n]
+			return nil
+		}
+		c.release()
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return err
+		}
+		c.readErr = err
+	}
+	if connread.IsEOF(c.readErr) { // close_notify: records never return io.EOF
+		return c.awaitEOF()
+	}
+	return c.readErr
+}
+
+func (c *Conn) release() {
+	if c.buf != nil {
+		plaintexts.Put(c.buf)
+		c.buf = nil
+	}
+}
+
+// awaitEOF returns io.EOF when the stream below ends after close_notify, as the peer's CloseWrite
+// ends it.
+func (c *Conn) awaitEOF() error {
+	n, err := c.stream.Read(make([]byte, 1))
+	switch {
+	case n > 0 || err == nil:
+		return errors.New("the stream below a sealed connection goes on after close_notify")
+	case connread.IsEOF(err):
+		c.sawEOF.Store(true)
+	}
+	return err
+}
+
+// Write sends p.
+func (c *Conn) Write(p []byte) (int, error) { return c.tls.Write(p) }
+
+// CloseWrite ends the direction towards the peer, which reads io.EOF: it ends both layers.
+func (c *Conn) CloseWrite() error {
+	err := c.tls.CloseWrite()
+	if err == nil {
+		err = c.stream.CloseWrite()
+	}
+	c.sentEOF.Store(err == nil)
+	return err
+}
+
+// Close ends the connection: cleanly when both directions have ended (CloseWrite, and a Read that
+// returned io.EOF), else with an abort.
+func (c *Conn) Close() error {
+	if c.sawEOF.Load() && c.sentEOF.Load() {
+		return c.stream.Close()
+	}
+	return c.Abort()
+}
+
+// records is the stream below as crypto/tls sees it. It returns no byte beyond the record that is
+// being read: crypto/tls then keeps a buffer of one record at most, and Conn can wait for the next
+// record without one.
+type records struct {
+	Below
+	header [5]byte
+	filled int         // bytes of header that have arrived
+	taken  int         // bytes of header that crypto/tls has read
+	left   int         // bytes that follow the last header and were not read
+	broken atomic.Bool // broken is set once the stream below has failed.
+}
+
+// errCut must not be io.ErrUnexpectedEOF itself, which crypto/tls takes for a clean end when it
+// comes between two records.
+var errCut = fmt.Errorf("the stream below a sealed connection ended without close_notify: %w", io.ErrUnexpectedEOF)
+
+// await waits until a record's header has arrived, or a part of a record.
+func (r *records) await() error {
+	for r.left == 0 && r.filled < len(r.header) {
+		n, err := r.Below.Read(r.header[r.filled:])
+		if r.filled += n; err != nil && r.filled < len(r.header) {
+			return r.readError(err)
+		}
+	}
+	return nil
+}
+
+// Read reads the rest of a header, or of what follows it.
+func (r *records) Read(p []byte) (int, error) {
+	if err := r.await(); err != nil {
+		return 0, err
+	}
+	if r.left > 0 {
+		n, err := r.Below.Read(p[:min(len(p), r.left)])
+		r.left -= n
+		return n, r.readError(err)
+	}
+	n := copy(p, r.header[r.taken:])
+	if r.taken += n; r.taken == len(r.header) {
+		r.filled, r.taken, r.left = 0, 0, int(binary.BigEndian.Uint16(r.header[3:]))
+	}
+	return n, nil
+}
+
+func (r *records) readError(err error) error {
+	if err != nil {
+		r.broken.Store(true)
+	}
+	if connread.IsEOF(err) {
+		return errCut
+	}
+	return err
+}
+
+func (r *records) Write(p []byte) (int, error) {
+	n, err := r.Below.Write(p)
+	if err != nil {
+		r.broken.Store(true)
+	}
+	return n, err
+}
+
+// Close is called by crypto/tls when the context of a handshake ends.
+func (r *records) Close() error { return r.Abort() }
+
+// SetWriteDeadline keeps crypto/tls from giving up close_notify after 5 s, while the peer reads what
+// was written before.
+func (r *records) SetWriteDeadline(time.Time) error { return nil }

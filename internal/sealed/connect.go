@@ -1,0 +1,113 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package sealed
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Codes with which Accept refuses a caller. An agent has more for Incoming.Refuse.
+const (
+	CodeHeader          = "HEADER"            // the header is unreadable
+	CodeWrongURL        = "WRONG_URL"         // the agent's certificate does not name the URL
+	CodeCallerNotProven = "CALLER_NOT_PROVEN" // the agent's owner requires a proof
+)
+
+// RefusedError means that the agent refused the connection. It has not used any of the caller's
+// bytes, so they may be sent elsewhere.
+type RefusedError struct {
+	Code string `json:"refused,omitempty"`
+	Text string `json:"text,omitempty"` // a sentence of the agent, at most 512 bytes
+}
+
+// Error returns the agent's sentence.
+func (e *RefusedError) Error() string {
+	return fmt.Sprintf("the agent refused (%s): %s", e.Code, e.Text)
+}
+
+// shorten cuts a text of a refusal at 512 bytes.
+func shorten(text string) string { return strings.ToValidUTF8(text[:min(len(text), 512)], "") }
+
+// ReadHint reads the agent's session id from a stream that is open: a hint, which nothing proves, by
+// which a forwarder names the members that it tried. An error is an *UntrustedError, ctx's or one of
+// the network; the stream is aborted then.
+func ReadHint(ctx context.Context, below Below) (sessionID string, err error) {
+	err = run(ctx, below, func() error {
+		sessionID, err = readHint(below)
+		return err
+	})
+	return sessionID, err
+}
+
+// Connect runs the handshake and the first flight on a stream whose hint was read. An error is an
+// *UntrustedError, a *RefusedError, ctx's, or one of the network or the proof's source; the stream is
+// aborted then.
+func (t *Trust) Connect(ctx context.Context, below Below, h Header) (*Conn, error) {
+	cfg, err := t.config(h.URL)
+	if err != nil {
+		_ = below.Abort()
+		return nil, err
+	}
+	c := newConn(below, tls.Client, cfg)
+	err = run(ctx, below, func() error {
+		if err := c.handshake(ctx); err != nil {
+			return err
+		}
+		return c.open(h)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// handshake is the caller's. Unless verify or the stream below fails it, the peer does not speak the
+// protocol.
+func (c *Conn) handshake(ctx context.Context) error {
+	err := c.tls.HandshakeContext(ctx)
+	var untrusted *UntrustedError
+	switch {
+	case err == nil:
+		c.peer = keyOf(c.tls.ConnectionState().PeerCertificates[0])
+	case !errors.As(err, &untrusted) && !c.records.broken.Load():
+		return &UntrustedError{Reason: NotSealed, Err: err}
+	}
+	return err
+}
+
+// open sends the header and reads the answer.
+func (c *Conn) open(h Header) error {
+	var answer answerFrame
+	err := writeFrame(c, h.frame())
+	if err == nil {
+		err = readFrame(c, &answer)
+	}
+	switch {
+	case err != nil:
+		return fmt.Errorf("opening a sealed connection: %w", err)
+	case answer.Code != "":
+		return &RefusedError{shorten(answer.Code), shorten(answer.Text)}
+	case !answer.Opened:
+		return errors.New("opening a sealed connection: the agent neither opened nor refused it")
+	}
+	return nil
+}
+
+// run runs a step of a connection's beginning. It aborts the stream below when that fails or when
+// ctx ends, which ends the step.
+func run(ctx context.Context, below Below, step func() error) error {
+	stop := context.AfterFunc(ctx, func() { _ = below.Abort() })
+	err := step()
+	if !stop() {
+		return ctx.Err()
+	}
+	if err != nil {
+		_ = below.Abort()
+	}
+	return err
+}

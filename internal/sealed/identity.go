@@ -1,0 +1,200 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package sealed
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/trust"
+)
+
+// IdentityOptions configure an Identity. Account and Certificate are required.
+type IdentityOptions struct {
+	Account     string // id of the account, never what the service says
+	Certificate CertificateSource
+
+	CallerAuthorities *x509.CertPool // roots of callers' certificates; nil = callers are not asked for one
+	RequireCaller     bool           // RequireCaller refuses callers that have proven nothing.
+}
+
+// Identity is an agent's: it accepts sealed connections to the endpoints that its certificate names.
+// It is safe for concurrent use.
+type Identity struct {
+	options IdentityOptions
+
+	mu      sync.Mutex
+	current *credential // never nil once NewIdentity has returned
+}
+
+// credential is a certificate with what depends on it. Its TLS configuration has ticket keys of its
+// own: sessions that began with an earlier certificate are not resumed.
+type credential struct {
+	certificate *tls.Certificate
+	key         trust.Pin
+	names       []*url.URL
+	config      *tls.Config
+}
+
+// NewIdentity returns an Identity.
+func NewIdentity(o IdentityOptions) (*Identity, error) {
+	switch {
+	case o.Account == "":
+		return nil, errors.New("sealed endpoints: the account's id is missing")
+	case o.RequireCaller && o.CallerAuthorities == nil:
+		return nil, errors.New("sealed endpoints: callers cannot prove themselves without an authority of theirs")
+	}
+	i := &Identity{options: o}
+	var err error
+	if i.current, err = i.readCredential(); err != nil {
+		return nil, err
+	}
+	return i, nil
+}
+
+// Key returns the fingerprint of the public key.
+func (i *Identity) Key() trust.Pin { return i.credential().key }
+
+// credential returns what belongs to the certificate that the source returns now, or to the one
+// before if that is of no use.
+func (i *Identity) credential() *credential {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if own, err := i.readCredential(); err == nil {
+		i.current = own
+	}
+	return i.current
+}
+
+// readCredential calls the source. mu must be held.
+func (i *Identity) readCredential() (*credential, error) {
+	cert, err := i.options.Certificate()
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("reading the agent's certificate: %w", err)
+	case cert == nil || len(cert.Certificate) == 0:
+		return nil, errors.New("the agent has no certificate")
+	case i.current != nil && sameCertificate(cert, i.current.certificate):
+		return i.current, nil
+	}
+	leaf, err := x509.ParseCertificate(cert.Certificate[0])
+	if err != nil {
+		return nil, fmt.Errorf("reading the agent's certificate: %w", err)
+	}
+	if !slices.ContainsFunc(leaf.URIs, func(u *url.URL) bool {
+		return u.Scheme == NameScheme && u.Host == i.options.Account
+	}) {
+		return nil, fmt.Errorf("the agent's certificate names no endpoint of account %s", i.options.Account)
+	}
+	cfg := &tls.Config{MinVersion: tls.VersionTLS13, NextProtos: []string{alpn}, Certificates: []tls.Certificate{*cert},
+		DynamicRecordSizingDisabled: true}
+	if i.options.CallerAuthorities != nil {
+		cfg.ClientAuth = tls.RequestClientCert // verifyCaller verifies it, also when a session is resumed
+	}
+	return &credential{certificate: cert, key: keyOf(leaf), names: leaf.URIs, config: cfg}, nil
+}
+
+// Incoming is a sealed connection whose header was read. Its owner must call Open or Refuse, or abort
+// the stream below.
+type Incoming struct {
+	Header Header
+	Caller string // common name in the certificate with which the caller has proven itself; "" = it has not
+	conn   *Conn
+}
+
+// Accept sends the session's id as the hint, runs the handshake and reads the header on a stream that
+// the agent has accepted. It refuses a URL that the certificate does not name, and a caller that has
+// to prove itself. After an error the stream is aborted.
+func (i *Identity) Accept(ctx context.Context, below Below, sessionID string) (*Incoming, error) {
+	own := i.credential()
+	in := &Incoming{conn: newConn(below, tls.Server, own.config)}
+	err := run(ctx, below, func() error {
+		hint := sessionID[:min(len(sessionID), hintLimit)]
+		if _, err := below.Write(append([]byte{byte(len(hint))}, hint...)); err != nil {
+			return err
+		}
+		if err := in.conn.tls.HandshakeContext(ctx); err != nil {
+			return err
+		}
+		return in.receive(own, i.options)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("accepting a sealed connection: %w", err)
+	}
+	return in, nil
+}
+
+// receive reads the header, and refuses what the agent must not serve.
+func (in *Incoming) receive(own *credential, o IdentityOptions) error {
+	state := in.conn.tls.ConnectionState()
+	if state.NegotiatedProtocol != alpn {
+		return errors.New("the caller does not speak " + alpn)
+	}
+	var frame headerFrame
+	err := readFrame(in.conn, &frame)
+	if err != nil {
+		return fmt.Errorf("reading the header: %w", err)
+	}
+	var code string
+	if in.Header, err = frame.parse(); err != nil {
+		code, err = CodeHeader, fmt.Errorf("the header: %w", err)
+	} else if !Covers(own.names, o.Account, in.Header.URL) {
+		code, err = CodeWrongURL, fmt.Errorf("the agent's certificate does not name %s", in.Header.URL)
+	} else if err = in.verifyCaller(state.PeerCertificates, o.CallerAuthorities); err != nil && o.RequireCaller {
+		code, err = CodeCallerNotProven, fmt.Errorf("the caller is not proven: %w", err)
+	}
+	if code == "" {
+		return nil
+	}
+	_ = in.Refuse(code, err.Error())
+	return err
+}
+
+// verifyCaller sets Caller if its certificate proves it. One that is not made for clients proves
+// nothing: an agent's is not.
+func (in *Incoming) verifyCaller(chain []*x509.Certificate, roots *x509.CertPool) error {
+	if len(chain) == 0 || roots == nil {
+		return errors.New("it has no certificate")
+	}
+	leaf := chain[0]
+	in.conn.peer = keyOf(leaf)
+	if !slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageClientAuth) {
+		return errors.New("its certificate is not for clients")
+	}
+	err := verifyChain(chain, roots, x509.ExtKeyUsageClientAuth)
+	if err == nil {
+		in.Caller = cmp.Or(leaf.Subject.CommonName, FormatKey(in.conn.peer))
+	}
+	return err
+}
+
+// Open tells the caller that the connection is open.
+func (in *Incoming) Open() (*Conn, error) {
+	if err := writeFrame(in.conn, answerFrame{Opened: true}); err != nil {
+		_ = in.conn.Abort()
+		return nil, fmt.Errorf("opening a sealed connection: %w", err)
+	}
+	return in.conn, nil
+}
+
+// Refuse sends the caller a code and a sentence, of which 512 bytes are used, and ends the
+// connection. It waits for up to a second until the caller has ended it, too.
+func (in *Incoming) Refuse(code string, text string) error {
+	err := writeFrame(in.conn, answerFrame{RefusedError: RefusedError{code, shorten(text)}})
+	// The caller may end the connection as soon as it has read that.
+	if err == nil && in.conn.SetDeadline(time.Now().Add(time.Second)) == nil && in.conn.CloseWrite() == nil {
+		_, _ = io.Copy(io.Discard, struct{ io.Reader }{in.conn})
+	}
+	_ = in.conn.Close()
+	return err
+}

@@ -1,0 +1,210 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package sealed_test
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/sealed"
+	"github.com/fairlead-dev/fairlead/internal/trust"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/must"
+	"github.com/fairlead-dev/fairlead/test/support/wait"
+)
+
+func TestIncoming_HasHeaderAndRefuses(t *testing.T) {
+	t.Parallel()
+	w, owner := newWorld(t), newAuthority(t)
+	as, _ := identity(t, owner.sign(t, nil))
+	h := sealed.Header{URL: endpoint, ClientAddr: "10.0.0.1:4711", TraceID: "tr_1", Deadline: 1500 * time.Millisecond,
+		Pod: &tunnel.PodIdentity{Namespace: "shop", Name: "web-1", ServiceAccount: "web"}}
+	forwarder, agent := w.open(t, honest)
+	refused := make(chan error, 1)
+	go func() {
+		in, err := as.Accept(timeoutContext(t), agent, sessionID)
+		if err == nil {
+			if got := in.Header; got.URL != h.URL || got.ClientAddr != h.ClientAddr || got.TraceID != h.TraceID ||
+				got.Deadline != h.Deadline || got.Pod.Namespace != "shop" || got.Pod.Name != "web-1" ||
+				got.Pod.ServiceAccount != "web" || in.Caller != "" {
+				t.Errorf("got %+v", got)
+			}
+			err = in.Refuse("UPSTREAM", "it is down: "+strings.Repeat("é", 600))
+		}
+		refused <- err
+	}()
+	id, err := sealed.ReadHint(timeoutContext(t), forwarder)
+	if id != sessionID || err != nil {
+		t.Errorf("hint %q, %v", id, err)
+	}
+	_, err = owner.trust(t).Connect(timeoutContext(t), forwarder, h)
+	var answer *sealed.RefusedError
+	if !errors.As(err, &answer) || answer.Code != "UPSTREAM" || !strings.HasPrefix(answer.Text, "it is down: éé") ||
+		len(answer.Text) > 512 {
+		t.Errorf("refused with %v", err)
+	}
+	must.Succeed(t, wait.Receive(t, "Refuse", refused))
+}
+
+// rawCaller returns a TLS connection with the agent as a caller that checks and respects nothing:
+// with another protocol, with none or plain.
+func rawCaller(t testing.TB, below sealed.Below, protocol string) net.Conn {
+	t.Helper()
+	_, err := sealed.ReadHint(timeoutContext(t), below)
+	must.Succeed(t, err)
+	cfg := &tls.Config{InsecureSkipVerify: true}
+	switch protocol {
+	case "plain":
+		return below
+	case "none":
+	default:
+		cfg.NextProtos = []string{protocol}
+	}
+	c := tls.Client(below, cfg)
+	_ = c.HandshakeContext(timeoutContext(t)) // the agent may refuse the protocol
+	return c
+}
+
+func frame(text string) string {
+	return string(binary.BigEndian.AppendUint16(nil, uint16(len(text)))) + text
+}
+
+func TestIdentity_RefusesHeaders(t *testing.T) {
+	t.Parallel()
+	w, owner := newWorld(t), newAuthority(t)
+	as, _ := identity(t, owner.sign(t, nil))
+	for name, c := range map[string]struct{ sent, code, protocol string }{
+		"another name":      {frame(`{"url":"tcp://web.demo:5432"}`), sealed.CodeWrongURL, ""},
+		"another port":      {frame(`{"url":"tcp://db.demo:5433"}`), sealed.CodeWrongURL, ""},
+		"another scheme":    {frame(`{"url":"http://db.demo:5432"}`), sealed.CodeWrongURL, ""},
+		"the wildcard":      {frame(`{"url":"tcp://*.demo:5432"}`), sealed.CodeHeader, ""},
+		"no URL":            {frame(`{}`), sealed.CodeHeader, ""},
+		"control character": {frame(`{"url":"tcp://db.demo:5432","pod":{"name":"a\nb"}}`), sealed.CodeHeader, ""},
+		"no JSON":           {frame(`url`), "", ""},
+		"oversized":         {"\xff\xff" + strings.Repeat(" ", 0xffff), "", ""},
+		"another protocol":  {frame(`{"url":"tcp://db.demo:5432"}`), "", "h2"},
+		"no TLS":            {"GET / HTTP/1.1\r\nHost: db.demo\r\n\r\n", "", "plain"},
+		"no protocol":       {frame(`{"url":"tcp://db.demo:5432"}`), "", "none"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			forwarder, agent := w.open(t, honest)
+			accepted := make(chan error, 1)
+			go func() {
+				_, err := as.Accept(timeoutContext(t), agent, sessionID)
+				accepted <- err
+			}()
+			caller := rawCaller(t, forwarder, cmp.Or(c.protocol, "fairlead-seal/1"))
+			_, _ = io.WriteString(caller, c.sent)
+			answer, err := io.ReadAll(caller)
+			if c.code != "" && !strings.Contains(string(answer), `"refused":"`+c.code+`"`) ||
+				c.code == "" && (err == nil || strings.Contains(string(answer), "opened")) {
+				t.Errorf("answered %q, %v", answer, err)
+			}
+			_ = forwarder.Abort()
+			if err := wait.Receive(t, "Accept", accepted); err == nil {
+				t.Error("the agent accepted the header")
+			}
+		})
+	}
+}
+
+func TestIdentity_KnowsProvenCallers(t *testing.T) {
+	t.Parallel()
+	w, owner, other := newWorld(t), newAuthority(t), newAuthority(t)
+	server := static(owner.sign(t, nil))
+	client := func(name string, change func(*x509.Certificate)) func(*x509.Certificate) {
+		return func(c *x509.Certificate) {
+			c.Subject.CommonName, c.URIs = name, nil
+			c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
+			if change != nil {
+				change(c)
+			}
+		}
+	}
+	proof := func(by *authority, change func(*x509.Certificate)) sealed.CertificateSource {
+		return static(by.sign(t, change))
+	}
+	unnamed := proof(owner, client("", nil))
+	for name, c := range map[string]struct {
+		proof  sealed.CertificateSource
+		caller string // "" = not proven
+	}{
+		"proven":          {proof(owner, client("cluster-1", nil)), "cluster-1"},
+		"no name":         {unnamed, sealed.FormatKey(keyOf(t, unnamed))},
+		"no proof":        {nil, ""},
+		"other authority": {proof(other, client("cluster-1", nil)), ""},
+		"expired":         {proof(owner, client("cluster-1", dates(-2*time.Hour, -time.Hour))), ""},
+		"an agent's":      {server, ""},
+		"for any usage":   {proof(owner, func(c *x509.Certificate) { c.ExtKeyUsage = nil }), ""},
+		"authority's":     {static(tls.Certificate{Certificate: [][]byte{owner.cert.Raw}, PrivateKey: owner.key}), ""},
+	} {
+		for _, required := range []bool{false, true} {
+			as, err := sealed.NewIdentity(sealed.IdentityOptions{Account: ownAccount, Certificate: server,
+				CallerAuthorities: owner.pool(), RequireCaller: required})
+			must.Succeed(t, err)
+			to := newTrust(t, sealed.TrustOptions{Authorities: []*x509.Certificate{owner.cert}, Proof: c.proof})
+			for range 2 { // the second is resumed
+				e := w.connect(t, to, as, honest)
+				var refused *sealed.RefusedError
+				switch {
+				case required && c.caller == "":
+					if !errors.As(e.forwarderErr, &refused) || refused.Code != sealed.CodeCallerNotProven ||
+						e.agentErr == nil {
+						t.Errorf("%s, required: %v, %v", name, e.forwarderErr, e.agentErr)
+					}
+				case e.forwarderErr != nil || e.agentErr != nil || e.incoming.Caller != c.caller:
+					t.Errorf("%s: %v, %v, %+v", name, e.forwarderErr, e.agentErr, e.incoming)
+				}
+			}
+		}
+	}
+}
+
+func keyOf(t testing.TB, source sealed.CertificateSource) trust.Pin {
+	t.Helper()
+	cert, err := source()
+	must.Succeed(t, err)
+	leaf, err := x509.ParseCertificate(cert.Certificate[0])
+	must.Succeed(t, err)
+	return sha256.Sum256(leaf.RawSubjectPublicKeyInfo)
+}
+
+// A caller that gets a certificate must not go on resuming sessions without one.
+func TestTrust_RenewedProofEndsTickets(t *testing.T) {
+	t.Parallel()
+	w, owner := newWorld(t), newAuthority(t)
+	as, err := sealed.NewIdentity(sealed.IdentityOptions{Account: ownAccount, Certificate: static(owner.sign(t, nil)),
+		CallerAuthorities: owner.pool()})
+	must.Succeed(t, err)
+	var current tls.Certificate
+	to := newTrust(t, sealed.TrustOptions{Authorities: []*x509.Certificate{owner.cert},
+		Proof: func() (*tls.Certificate, error) {
+			if current.Certificate == nil {
+				return nil, nil //nolint:nilnil // there is no certificate yet
+			}
+			read := current
+			return &read, nil
+		}})
+	for i, name := range []string{"", "", "cluster-1", "cluster-1", "cluster-2"} {
+		if i > 0 && name != "" && i != 3 {
+			current = owner.sign(t, func(c *x509.Certificate) {
+				c.Subject.CommonName, c.ExtKeyUsage = name, []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
+			})
+		}
+		e := w.mustConnect(t, to, as, honest)
+		if resumed := i == 1 || i == 3; e.incoming.Caller != name || e.forwarder.Resumed() != resumed {
+			t.Errorf("connection %d: caller %q, resumed %t", i, e.incoming.Caller, e.forwarder.Resumed())
+		}
+	}
+}

@@ -1,0 +1,57 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package sealed
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"math/big"
+	"net"
+	"testing"
+
+	"github.com/fairlead-dev/fairlead/test/support/must"
+)
+
+// tcp is a TCP connection as what is below a sealed one.
+type tcp struct{ *net.TCPConn }
+
+func (c tcp) Abort() error { return errors.Join(c.SetLinger(0), c.Close()) }
+
+// crypto/tls reads on after a session ticket. A cut there must not look like an end either.
+func TestRecords_CutAfterTicketIsNoEnd(t *testing.T) {
+	t.Parallel()
+	public, key, err := ed25519.GenerateKey(rand.Reader)
+	must.Succeed(t, err)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, public, key)
+	must.Succeed(t, err)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must.Succeed(t, err)
+	served := make(chan error, 1)
+	go func() {
+		raw, err := l.Accept()
+		if err == nil {
+			defer func() { _ = raw.Close() }()
+			err = tls.Server(raw, &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der},
+				PrivateKey: key}}}).HandshakeContext(context.Background()) // sends a ticket
+			err = errors.Join(err, raw.(*net.TCPConn).CloseWrite())
+		}
+		served <- err
+	}()
+	raw, err := net.Dial("tcp", l.Addr().String())
+	must.Succeed(t, err)
+	c := newConn(tcp{raw.(*net.TCPConn)}, tls.Client, &tls.Config{InsecureSkipVerify: true,
+		ClientSessionCache: tls.NewLRUClientSessionCache(1)})
+	must.Succeed(t, c.tls.HandshakeContext(t.Context()))
+	must.Succeed(t, <-served)
+	if b, err := c.Next(); len(b) > 0 || !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("read %q, %v", b, err)
+	}
+	must.Succeed(t, errors.Join(c.Abort(), l.Close()))
+}

@@ -1,0 +1,133 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package sealed_test runs sealed endpoints through a service: the agent's library, the relay of
+// forwarders, and the edge between them.
+package sealed_test
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/agent"
+	"github.com/fairlead-dev/fairlead/internal/sealed"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/internal/tunnel/forward"
+	"github.com/fairlead-dev/fairlead/test/support/must"
+	"github.com/fairlead-dev/fairlead/test/support/sealtest"
+	"github.com/fairlead-dev/fairlead/test/support/servicetest"
+)
+
+func TestMain(m *testing.M) { servicetest.Main(m) }
+
+// rig is a service with a forwarder's relay.
+type rig struct {
+	*servicetest.Server
+	t     *testing.T
+	relay *forward.Relay
+	owner *sealtest.Owner
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	s := servicetest.Start(t)
+	f := s.StartForwarder()
+	session, err := f.Wait(servicetest.Context(t))
+	must.Succeed(t, err)
+	return &rig{Server: s, t: t, owner: sealtest.NewOwner(t, session.Welcome().AccountID),
+		relay: &forward.Relay{Sessions: sessions{f.Client}, Timing: forward.DefaultTiming(), Context: t.Context()}}
+}
+
+type sessions struct{ *tunnel.Client }
+
+func (s sessions) Session(ctx context.Context) (*tunnel.Session, error) { return s.Wait(ctx) }
+func (s sessions) Live() *tunnel.Session                                { return s.Client.Session() }
+
+// endpoint returns tcp://db.demo:5432 with this upstream.
+func (r *rig) endpoint(upstream string, seal *sealed.Identity) agent.Endpoint {
+	r.t.Helper()
+	to, err := agent.ParseUpstream("tcp", upstream)
+	must.Succeed(r.t, err)
+	return agent.Endpoint{Key: "db", URL: databaseURL, Binding: account.BindingKubernetes, Upstream: to, Seal: seal,
+		PoolingEnabled: true, Dial: new(net.Dialer).DialContext}
+}
+
+var databaseURL = account.EndpointURL{Scheme: "tcp", Host: "db.demo", Port: 5432}
+
+// serve runs an agent and returns the id of its endpoint.
+func (r *rig) serve(instance string, e agent.Endpoint) string {
+	r.t.Helper()
+	online := make(chan agent.Online, 100)
+	a := agent.New(agent.Options{
+		ServerOptions: agent.ServerOptions{Server: "https://" + r.Addrs.Service.String(),
+			Address: r.Addrs.Service.String(), TLS: r.ClientTLS(), Token: func() string { return r.Authtoken },
+			MaxBackoff: 100 * time.Millisecond},
+		ShutdownOptions: agent.ShutdownOptions{UnbindTimeout: 20 * time.Second},
+		InstanceID:      instance, KeepRunning: true, RebindDelay: 50 * time.Millisecond,
+		Observer: observer(online), Endpoints: []agent.Endpoint{e}})
+	ctx, cancel := context.WithCancel(context.WithoutCancel(r.t.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- a.Run(ctx) }()
+	r.t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			r.t.Errorf("the agent ended: %v", err)
+		}
+	})
+	return servicetest.Receive(r.t, online, "bind").EndpointID
+}
+
+type observer chan agent.Online
+
+func (o observer) Observe(e agent.Event) {
+	if e, ok := e.(agent.Online); ok {
+		o <- e
+	}
+}
+
+// call is a pod's connection through the forwarder.
+type call struct {
+	*net.TCPConn
+	failure chan *forward.Failure
+}
+
+// call connects to the endpoint; trust nil = not sealed.
+func (r *rig) call(endpointID string, trust *sealed.Trust) call {
+	r.t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	must.Succeed(r.t, err)
+	defer func() { _ = ln.Close() }()
+	pod, err := net.Dial("tcp", ln.Addr().String())
+	must.Succeed(r.t, err)
+	accepted, err := ln.Accept()
+	must.Succeed(r.t, err)
+	c := call{pod.(*net.TCPConn), make(chan *forward.Failure, 1)}
+	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	conn := &forward.Conn{Stats: noStats{}, Header: tunnel.OpenHeader{EndpointID: endpointID, Scheme: "tcp",
+		Host: databaseURL.Host, Port: databaseURL.Port, ClientAddr: servicetest.PodAddr}}
+	r.relay.Init(conn, accepted.(*net.TCPConn), databaseURL)
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		defer conn.Release()
+		serve := func() *forward.Failure { return r.relay.Serve(conn) }
+		if trust != nil {
+			serve = func() *forward.Failure { return r.relay.ServeSealed(conn, trust) }
+		}
+		failure := serve()
+		if failure != nil {
+			_ = accepted.Close()
+		}
+		c.failure <- failure
+	}()
+	r.t.Cleanup(func() { _ = pod.Close(); <-served })
+	return c
+}
+
+type noStats struct{}
+
+func (noStats) Opened(time.Time)         {}
+func (noStats) Moved(int64, int64, bool) {}

@@ -1,0 +1,166 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package sealed_test
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/test/support/closedport"
+	"github.com/fairlead-dev/fairlead/test/support/must"
+	"github.com/fairlead-dev/fairlead/test/support/sealtest"
+	"github.com/fairlead-dev/fairlead/test/support/servicetest"
+)
+
+// upstream serves TCP by serve.
+func upstream(t *testing.T, serve func(*net.TCPConn)) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	must.Succeed(t, err)
+	t.Cleanup(func() { _ = ln.Close() })
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer func() { _ = c.Close() }()
+				serve(c.(*net.TCPConn))
+			}()
+		}
+	}()
+	return ln.Addr().String()
+}
+
+// digest answers, once the caller has sent everything, with a prefix and what it was sent.
+func digest(prefix string) func(*net.TCPConn) {
+	return func(c *net.TCPConn) {
+		text, err := io.ReadAll(c)
+		if err == nil {
+			_, _ = c.Write(append([]byte(prefix), text...))
+		}
+	}
+}
+
+func TestSealed_HalfCloseBothWays(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	id := r.serve("in-a", r.endpoint(upstream(t, digest("got ")), r.owner.Identity(databaseURL)))
+	trust := r.owner.Trust()
+	sent := bytes.Repeat([]byte("0123456789abcdef"), 100_000)
+	for range 3 { // the later ones resume the TLS session
+		c := r.call(id, trust)
+		_, err := c.Write(sent)
+		must.Succeed(t, err)
+		must.Succeed(t, c.CloseWrite())
+		got, err := io.ReadAll(c)
+		if err != nil || !bytes.Equal(got, append([]byte("got "), sent...)) {
+			t.Errorf("%d bytes, %v", len(got), err)
+		}
+		if f := servicetest.Receive(t, c.failure, "end"); f != nil {
+			t.Errorf("%+v", f)
+		}
+	}
+}
+
+func TestSealed_AbortIsNoEnd(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	result := make(chan error, 1)
+	abort := upstream(t, func(c *net.TCPConn) {
+		_, _ = io.WriteString(c, "half")
+		_, _ = io.ReadFull(c, make([]byte, 2))
+		_ = c.SetLinger(0)
+	})
+	read := upstream(t, func(c *net.TCPConn) {
+		_, _ = io.WriteString(c, "half")
+		_, err := io.Copy(io.Discard, c)
+		result <- err
+	})
+	trust := r.owner.Trust()
+	c := r.call(r.serve("in-a", r.endpoint(abort, r.owner.Identity(databaseURL))), trust)
+	_, _ = io.WriteString(c, "go")
+	if got, err := io.ReadAll(c); err == nil {
+		t.Errorf("an abort of the upstream is an end after %q", got)
+	}
+	other := newRig(t)
+	c = other.call(other.serve("in-a", other.endpoint(read, other.owner.Identity(databaseURL))), other.owner.Trust())
+	if _, err := io.ReadFull(c, make([]byte, 4)); err != nil {
+		t.Fatal(err)
+	}
+	_ = c.SetLinger(0)
+	_ = c.Close()
+	if err := servicetest.Receive(t, result, "end at the upstream"); err == nil {
+		t.Error("an abort of the caller is an end at the upstream")
+	}
+}
+
+// TestSealed_Refusals holds that a call which may not be served ends with its code, and reaches no
+// upstream.
+func TestSealed_Refusals(t *testing.T) {
+	t.Parallel()
+	reached := func(t *testing.T) string {
+		return upstream(t, func(*net.TCPConn) { t.Error("the upstream was reached") })
+	}
+	for name, c := range map[string]struct {
+		call func(*testing.T, *rig) call
+		code account.Code
+		text string
+	}{
+		"another owner's certificate": {func(t *testing.T, r *rig) call {
+			other := sealtest.NewOwner(t, r.owner.Account)
+			return r.call(r.serve("in-a", r.endpoint(reached(t), other.Identity(databaseURL))), r.owner.Trust())
+		}, account.CodeSealUntrusted, "no authority that is trusted for it has signed"},
+		"a certificate of another endpoint": {func(t *testing.T, r *rig) call {
+			u := databaseURL
+			u.Host = "other.demo"
+			return r.call(r.serve("in-a", r.endpoint(reached(t), r.owner.Identity(u))), r.owner.Trust())
+		}, account.CodeSealUntrusted, "is for another account or other endpoints"},
+		"a plain agent": {func(t *testing.T, r *rig) call {
+			return r.call(r.serve("in-a", r.endpoint(reached(t), nil)), r.owner.Trust())
+		}, account.CodeNotSealed, "start it with --sealed"},
+		"a plain call": {func(t *testing.T, r *rig) call {
+			return r.call(r.serve("in-a", r.endpoint(reached(t), r.owner.Identity(databaseURL))), nil)
+		}, account.CodeEndpointSealed, "is sealed"},
+		"an upstream that is down": {func(t *testing.T, r *rig) call {
+			return r.call(r.serve("in-a", r.endpoint(closedport.Reserve(t), r.owner.Identity(databaseURL))),
+				r.owner.Trust())
+		}, account.CodeUpstreamUnreachable, "refused"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			made := c.call(t, r)
+			_, _ = io.WriteString(made, "secret")
+			f := servicetest.Receive(t, made.failure, "failure")
+			if f == nil || f.Code != c.code || !strings.Contains(f.Msg, c.text) {
+				t.Errorf("%+v", f)
+			}
+		})
+	}
+}
+
+// TestSealed_TriesOtherMembers holds that a member of the pool whose upstream is down, or that the
+// cluster does not trust, is passed over.
+func TestSealed_TriesOtherMembers(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	id := r.serve("in-a", r.endpoint(closedport.Reserve(t), r.owner.Identity(databaseURL)))
+	r.serve("in-b", r.endpoint(upstream(t, digest("b ")), r.owner.Identity(databaseURL)))
+	r.serve("in-c", r.endpoint(upstream(t, digest("c ")), sealtest.NewOwner(t, r.owner.Account).Identity(databaseURL)))
+	trust := r.owner.Trust()
+	for range 10 {
+		c := r.call(id, trust)
+		_, _ = io.WriteString(c, "hello")
+		_ = c.CloseWrite()
+		if got, err := io.ReadAll(c); err != nil || string(got) != "b hello" {
+			t.Errorf("%q, %v, %+v", got, err, <-c.failure)
+		}
+	}
+}

@@ -5,8 +5,8 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// EndpointAccessSpec selects endpoints of the object's namespace and lists who may call them.
-type EndpointAccessSpec struct {
+// EndpointSelection selects endpoints of the object's namespace.
+type EndpointSelection struct {
 	// Endpoints are the first labels of the hostnames that are selected, of those in this
 	// namespace: api selects http://api.NAMESPACE. A * stands for any characters.
 	// +kubebuilder:validation:MinItems=1
@@ -24,6 +24,11 @@ type EndpointAccessSpec struct {
 	// +listType=set
 	// +optional
 	Ports []int32 `json:"ports,omitempty"`
+}
+
+// EndpointAccessSpec selects endpoints of the object's namespace and lists who may call them.
+type EndpointAccessSpec struct {
+	EndpointSelection `json:",inline"`
 	// From lists who may call what is selected: a pod that one of the peers selects, of this object
 	// or of another one that selects the same endpoint. Missing or empty allows no pod.
 	// +kubebuilder:validation:MaxItems=64

@@ -10,23 +10,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.authorities) || !has(self.keys)",message="give authorities or keys, not both"
 type EndpointTrustSpec struct {
-	// Endpoints are the first labels of the hostnames that are selected, of those in this
-	// namespace: api selects http://api.NAMESPACE. A * stands for any characters.
-	// +kubebuilder:validation:MinItems=1
-	// +kubebuilder:validation:MaxItems=64
-	// +kubebuilder:validation:items:MinLength=1
-	// +kubebuilder:validation:items:MaxLength=63
-	// +kubebuilder:validation:items:XValidation:rule="self.matches('^[a-z0-9*]([-a-z0-9*]*[a-z0-9*])?$')",message="an endpoint is the first label of a hostname, such as api or api-*: neither a hostname nor a URL"
-	// +listType=set
-	Endpoints []string `json:"endpoints"`
-	// Ports are the ports of the URLs that are selected; all by default.
-	// +kubebuilder:validation:MinItems=1
-	// +kubebuilder:validation:MaxItems=64
-	// +kubebuilder:validation:items:Minimum=1
-	// +kubebuilder:validation:items:Maximum=65535
-	// +listType=set
-	// +optional
-	Ports []int32 `json:"ports,omitempty"`
+	EndpointSelection `json:",inline"`
 	// Mode is Require where connections are sealed or refused, and Prefer where they may stay
 	// unsealed as long as the endpoint never was sealed. Where the chart requires it, Prefer counts
 	// as Require.

@@ -74,10 +74,11 @@ func (s *Spec) Validate() error {
 type Version struct {
 	Name, UID  string
 	Generation int64
+	Vanished   time.Time // zero: it is as it was
 }
 
 // Version returns which object the policy is of, in which generation.
-func (p Policy) Version() Version { return Version{Name: p.Name, UID: p.UID, Generation: p.Generation} }
+func (p Policy) Version() Version { return Version{p.Name, p.UID, p.Generation, p.Vanished} }
 
 // VanishedAt returns the policy as one of an object that vanished then.
 func (p Policy) VanishedAt(t time.Time) Policy { p.Vanished = t; return p }

@@ -6,8 +6,6 @@ package endpointtrust
 import (
 	"slices"
 	"strings"
-
-	"github.com/fairlead-dev/fairlead/internal/endpointaccess"
 )
 
 // Examine returns the policy of an object that has not vanished, nil if there is none, and what
@@ -47,24 +45,15 @@ func overlap(a, b *Spec) bool {
 
 // patternsOverlap reports whether there is a label that both patterns match.
 func patternsOverlap(a, b string) bool {
-	if !strings.Contains(a, "*") {
-		return endpointaccess.Selects([]string{b}, nil, endpointaccess.Target{Endpoint: a})
-	}
+	star := func(pattern string, n int) bool { return n > 0 && pattern[n-1] == '*' }
 	// row[j] reports whether there is a text that the first i characters of a and the first j of b match.
 	row := make([]bool, len(b)+1)
 	for i := range len(a) + 1 {
 		before := slices.Clone(row) // the row of i-1
 		for j := range row {
-			switch {
-			case i == 0 && j == 0:
-				row[j] = true
-			case i > 0 && a[i-1] == '*':
-				row[j] = before[j] || j > 0 && row[j-1]
-			case j > 0 && b[j-1] == '*':
-				row[j] = row[j-1] || i > 0 && before[j]
-			default:
-				row[j] = i > 0 && j > 0 && a[i-1] == b[j-1] && before[j-1]
-			}
+			skip := star(a, i) || star(b, j)
+			row[j] = i+j == 0 || i > 0 && before[j] && skip || j > 0 && row[j-1] && skip ||
+				i > 0 && j > 0 && before[j-1] && a[i-1] == b[j-1]
 		}
 	}
 	return row[len(b)]

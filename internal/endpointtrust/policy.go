@@ -51,7 +51,7 @@ type Spec struct {
 
 // Version returns which object it is of, in which generation.
 func (p Policy) Version() endpointaccess.Version {
-	return endpointaccess.Version{Name: p.Name, UID: p.UID, Generation: p.Generation}
+	return endpointaccess.Version{Name: p.Name, UID: p.UID, Generation: p.Generation, Vanished: p.Vanished}
 }
 
 // VanishedAt returns the policy as one of an object that vanished then.
@@ -73,20 +73,12 @@ func (s *Spec) parse() (authorities []*x509.Certificate, keys []trust.Pin, err e
 		}
 		keys = append(keys, key)
 	}
-	if len(authorities) > 0 && len(keys) > 0 {
-		return nil, nil, errors.New("spec has authorities and keys: give one of them")
-	}
 	return authorities, keys, nil
 }
 
 // ParseAuthorities reads PEM with one or more certificates of authorities, and nothing else.
 func ParseAuthorities(text string) (all []*x509.Certificate, err error) {
-	rest := []byte(text)
-	for {
-		var block *pem.Block
-		if block, rest = pem.Decode(rest); block == nil {
-			break
-		}
+	for block, rest := pem.Decode([]byte(text)); block != nil; block, rest = pem.Decode(rest) {
 		if block.Type != "CERTIFICATE" {
 			return nil, fmt.Errorf("it has a PEM block %q: give certificates only", block.Type)
 		}

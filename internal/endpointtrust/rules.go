@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"crypto/x509"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -49,6 +50,10 @@ type Decision struct {
 
 // Rules are compiled policies. They do not change, so their methods are safe for concurrent use.
 type Rules struct {
+	// Digests has the endpointaccess.Digest of each namespace's policies that have not vanished, of
+	// namespaces that have some.
+	Digests map[string]string
+
 	byDefault  Decision
 	unknown    Decision // unknown holds for namespaces that are not listed.
 	namespaces map[string][]*rule
@@ -67,7 +72,7 @@ type rule struct {
 // only if it vanished last of those that did.
 func Compile(policies []Policy, byDefault Default, listed endpointaccess.Listed) *Rules {
 	trust := sealed.TrustOptions{Mode: byDefault.Mode, Account: byDefault.Account, Authorities: byDefault.Authorities}
-	r := &Rules{namespaces: map[string][]*rule{}, listed: listed,
+	r := &Rules{Digests: map[string]string{}, namespaces: map[string][]*rule{}, listed: listed,
 		byDefault: Decision{Trust: trust, Generation: generation(&trust)}}
 	if trust.Mode == sealed.Off {
 		r.byDefault = Decision{Trust: sealed.TrustOptions{Mode: sealed.Off}}
@@ -80,23 +85,29 @@ func Compile(policies []Policy, byDefault Default, listed endpointaccess.Listed)
 		p := &policies[i]
 		r.namespaces[p.Namespace] = append(r.namespaces[p.Namespace], compile(p, trust))
 	}
-	for _, rules := range r.namespaces {
+	for namespace, rules := range r.namespaces {
 		slices.SortFunc(rules, func(a, b *rule) int {
-			return cmp.Or(cmpVanished(a, b), cmp.Compare(a.policy.Name, b.policy.Name))
+			return cmp.Or(cmp.Compare(b.held(), a.held()), cmp.Compare(a.policy.Name, b.policy.Name))
 		})
+		var current []*Policy
+		for _, o := range rules {
+			if o.policy.Vanished.IsZero() {
+				current = append(current, o.policy)
+			}
+		}
+		if len(current) > 0 {
+			r.Digests[namespace] = endpointaccess.Digest(current)
+		}
 	}
 	return r
 }
 
-// cmpVanished orders what has not vanished first, then what vanished last.
-func cmpVanished(a, b *rule) int {
-	if gone := a.policy.Vanished.IsZero(); gone != b.policy.Vanished.IsZero() {
-		if gone {
-			return -1
-		}
-		return 1
+// held returns until when the object was there; it is the same for all that are.
+func (r *rule) held() int64 {
+	if r.policy.Vanished.IsZero() {
+		return math.MaxInt64
 	}
-	return b.policy.Vanished.Compare(a.policy.Vanished)
+	return r.policy.Vanished.UnixNano()
 }
 
 // compile compiles a policy; trust is the installation's.
@@ -113,16 +124,10 @@ func compile(p *Policy, trust sealed.TrustOptions) *rule {
 	case len(authorities)+len(keys) > 0:
 		trust.Authorities, trust.Keys = authorities, keys
 	}
-	trust.Mode = stricter(trust.Mode, p.Spec.Mode)
-	return &rule{policy: p, trusts: digest(&trust), decision: Decision{Trust: trust, Generation: generation(&trust)}}
-}
-
-// stricter returns the stricter mode.
-func stricter(a, b sealed.Mode) sealed.Mode {
-	if a == sealed.Require || b == sealed.Off {
-		return a
+	if trust.Mode != sealed.Require {
+		trust.Mode = p.Spec.Mode
 	}
-	return b
+	return &rule{policy: p, trusts: digest(&trust), decision: Decision{Trust: trust, Generation: generation(&trust)}}
 }
 
 func generation(o *sealed.TrustOptions) string { return string(o.Mode) + "-" + digest(o) }
@@ -134,32 +139,6 @@ func (r *Rules) Knows(namespace string) bool {
 
 // Complete reports whether the objects of all watched namespaces were listed.
 func (r *Rules) Complete() bool { return r.listed.Complete() }
-
-// Digest returns the endpointaccess.Digest of a namespace's policies that have not vanished; empty
-// if it has none.
-func (r *Rules) Digest(namespace string) string {
-	var policies []*Policy
-	for _, o := range r.namespaces[namespace] {
-		if o.policy.Vanished.IsZero() {
-			policies = append(policies, o.policy)
-		}
-	}
-	if len(policies) == 0 {
-		return ""
-	}
-	return endpointaccess.Digest(policies)
-}
-
-// Digests returns the Digest of each namespace that has one.
-func (r *Rules) Digests() map[string]string {
-	digests := map[string]string{}
-	for namespace := range r.namespaces {
-		if d := r.Digest(namespace); d != "" {
-			digests[namespace] = d
-		}
-	}
-	return digests
-}
 
 // Decide decides about connections to the URL.
 func (r *Rules) Decide(u account.EndpointURL) Decision {
@@ -173,7 +152,7 @@ func (r *Rules) Decide(u account.EndpointURL) Decision {
 		case !endpointaccess.Selects(candidate.policy.Spec.Endpoints, candidate.policy.Spec.Ports, t):
 		case decided == nil:
 			decided = candidate
-		case cmpVanished(decided, candidate) != 0: // only ones that hold no more follow
+		case decided.held() != candidate.held(): // only ones that hold no more follow
 			return decided.decision
 		case candidate.trusts != decided.trusts:
 			return Decision{Refused: ReasonConflict, Detail: fmt.Sprintf("EndpointTrust %s and %s of namespace %s "+

@@ -141,6 +141,17 @@ func TestRules_Decide(t *testing.T) {
 	}
 }
 
+// TestRules_DecideAllocatesNothing checks what every connection costs.
+func TestRules_DecideAllocatesNothing(t *testing.T) { //nolint:paralleltest // AllocsPerRun counts all goroutines'
+	policies := []endpointtrust.Policy{policy("p", preferA, "w", "a*"), policy("q", requireA, "api")}
+	rules := endpointtrust.Compile(policies,
+		endpointtrust.Default{Mode: sealed.Off, Account: "ac-1"}, endpointaccess.Listed{"": true})
+	u := account.EndpointURL{Scheme: "http", Host: "api.demo", Port: 80}
+	if n := testing.AllocsPerRun(100, func() { rules.Decide(u) }); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
 // TestRules_UnknownNamespace checks that endpoints of a namespace whose objects were never listed are
 // refused where something can be sealed.
 func TestRules_UnknownNamespace(t *testing.T) {
@@ -204,7 +215,8 @@ func TestRules_ExamineNamesOverlaps(t *testing.T) {
 	} {
 		for _, p := range [][2]string{{tt.a, tt.b}, {tt.b, tt.a}} {
 			rules := endpointtrust.Compile([]endpointtrust.Policy{policy("p", requireA, p[0]),
-				policy("q", requireB, p[1]), policy("r", requireA, p[0]), policy("gone", requireB, "*").VanishedAt(time.Unix(1, 0))},
+				policy("q", requireB, p[1]), policy("r", requireA, p[0]),
+				policy("gone", requireB, "*").VanishedAt(time.Unix(1, 0))},
 				endpointtrust.Default{Mode: sealed.Off, Account: "ac-1"}, endpointaccess.Listed{"": true})
 			found, d := rules.Examine("demo", "q")
 			if found == nil || (d.Refused == endpointtrust.ReasonConflict) != tt.overlap ||
@@ -228,7 +240,8 @@ func TestParseAuthorities_CertificatesOnly(t *testing.T) {
 		"no authority":   {leaf, "CN=leaf, is not one of an authority"},
 		"a broken one":   {strings.Replace(root, "-----END CERTIFICATE-----", "", 1) + root, "not the PEM text"},
 		"no certificate": {"-----BEGIN CERTIFICATE-----\neA==\n-----END CERTIFICATE-----\n", "cannot be read"},
-		"a key":          {root + "-----BEGIN PRIVATE KEY-----\n-----END PRIVATE KEY-----\n", `PEM block "PRIVATE KEY"`},
+		"a key": {root + "-----BEGIN PRIVATE KEY-----\n-----END PRIVATE KEY-----\n",
+			`PEM block "PRIVATE KEY"`},
 	} {
 		_, err := endpointtrust.ParseAuthorities(tt.text)
 		if (err == nil) != (tt.refused == "") || err != nil && !strings.Contains(err.Error(), tt.refused) {

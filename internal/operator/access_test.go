@@ -66,8 +66,9 @@ func (r *release) policy(ctx context.Context, name string) func() (string, error
 func (r *release) restrict(ctx context.Context) *v1alpha1.EndpointAccess {
 	GinkgoHelper()
 	o := &v1alpha1.EndpointAccess{ObjectMeta: metav1.ObjectMeta{Namespace: r.target, Name: "api"}}
-	o.Spec = v1alpha1.EndpointAccessSpec{Endpoints: []string{"api"}, From: []v1alpha1.EndpointAccessPeer{
-		{NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"team": "shop"}}}}}
+	o.Spec.Endpoints = []string{"api"}
+	o.Spec.From = []v1alpha1.EndpointAccessPeer{
+		{NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"team": "shop"}}}}
 	Expect(kube.Create(ctx, o)).To(Succeed())
 	return o
 }
@@ -184,7 +185,8 @@ var _ = Describe("the manager with NetworkPolicies", func() {
 		f.set("")
 		// an event of another object starts the next pass, which would be due in 30 s
 		other := &v1alpha1.EndpointAccess{ObjectMeta: metav1.ObjectMeta{Namespace: r.second, Name: "other"},
-			Spec: v1alpha1.EndpointAccessSpec{Endpoints: []string{"other"}}}
+			Spec: v1alpha1.EndpointAccessSpec{
+				EndpointSelection: v1alpha1.EndpointSelection{Endpoints: []string{"other"}}}}
 		Expect(kube.Create(ctx, other)).To(Succeed())
 		Eventually(service(ctx, r.target, "api")).ShouldNot(BeNil())
 		order := f.writes()

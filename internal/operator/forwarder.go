@@ -98,16 +98,11 @@ func RunForwarder(ctx context.Context, o ForwarderOptions) error {
 	if err != nil {
 		return fmt.Errorf("forwarder: %w", err)
 	}
-	running := newBackground(ctx)
-	defer running.stop()
-	pods, err := running.pods(o)
+	pods, rules, stop, err := callers(ctx, o, seal)
 	if err != nil {
 		return err
 	}
-	rules, err := running.rules(o, seal)
-	if err != nil {
-		return err
-	}
+	defer stop()
 	return forwarder.Run(ctx, forwarder.Options{
 		EdgeAddress: o.EdgeAddress, TLS: tls, Authorities: authorities, Dial: dial, AuthtokenFile: o.SecretFile,
 		ServiceAccountTokenFile: o.ServiceAccountTokenFile, InstanceID: o.PodName, Source: source, PodIPs: ips,
@@ -116,61 +111,49 @@ func RunForwarder(ctx context.Context, o ForwarderOptions) error {
 	})
 }
 
-// background runs watches, which continue while the forwarder drains, until stop.
-type background struct {
-	ctx     context.Context
-	cancel  context.CancelFunc
-	running sync.WaitGroup
-}
-
-func newBackground(ctx context.Context) *background {
-	b := &background{}
-	b.ctx, b.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	return b
-}
-
-func (b *background) stop() {
-	b.cancel()
-	b.running.Wait()
-}
-
-// pods watches the cluster's pods, if enabled.
-func (b *background) pods(o ForwarderOptions) (forwarder.Pods, error) {
-	if !o.PodIdentity {
-		return nil, nil
+// callers watches who may call which endpoints, whose agents may answer for them and, if enabled, the
+// cluster's pods, until stop is called: all continue while the forwarder drains.
+func callers(
+	ctx context.Context, o ForwarderOptions, seal endpointtrust.Default,
+) (pods forwarder.Pods, rules forwarder.RuleOptions, stop func(), err error) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var running sync.WaitGroup
+	stop = func() { cancel(); running.Wait() }
+	defer func() {
+		if err != nil {
+			stop()
+		}
+	}()
+	rules.NetworkPolicies = o.NetworkPolicies
+	if o.PodIdentity {
+		known, err := podidentity.New(o.Kubernetes, o.PodAnnotations, o.Logger)
+		if err != nil {
+			return nil, rules, nil, err
+		}
+		running.Go(func() { known.Run(ctx) })
+		pods = known
 	}
-	known, err := podidentity.New(o.Kubernetes, o.PodAnnotations, o.Logger)
-	if err != nil {
-		return nil, err
-	}
-	b.running.Go(func() { known.Run(b.ctx) })
-	return known, nil
-}
-
-// rules watches who may call which endpoints, and whose agents may answer for them.
-func (b *background) rules(o ForwarderOptions, seal endpointtrust.Default) (forwarder.RuleOptions, error) {
-	rules := forwarder.RuleOptions{NetworkPolicies: o.NetworkPolicies}
 	if o.DefaultAccess != "" {
 		access, err := accessrules.New(accessrules.Options{
 			Kubernetes: o.Kubernetes, Default: o.DefaultAccess, Namespaces: o.AllowNamespaces,
 			NamespaceLabels: o.PodIdentity, Grace: policyGrace, Logger: o.Logger,
 		})
 		if err != nil {
-			return rules, err
+			return nil, rules, nil, err
 		}
-		b.running.Go(func() { access.Run(b.ctx) })
+		running.Go(func() { access.Run(ctx) })
 		rules.Access = access
 	}
 	if o.Sealed != "" {
 		trust, err := trustrules.New(trustrules.Options{Kubernetes: o.Kubernetes, Default: seal,
 			Namespaces: o.AllowNamespaces, Grace: policyGrace, Logger: o.Logger})
 		if err != nil {
-			return rules, err
+			return nil, rules, nil, err
 		}
-		b.running.Go(func() { trust.Run(b.ctx) })
+		running.Go(func() { trust.Run(ctx) })
 		rules.Trust = trust
 	}
-	return rules, nil
+	return pods, rules, stop, nil
 }
 
 // parseIPs parses a comma-separated list of addresses; empty is none.

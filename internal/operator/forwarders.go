@@ -27,7 +27,6 @@ type Forwarders interface {
 	manager.Runnable
 	boundendpoint.Forwarders
 	accessstatus.Forwarders
-	accessstatus.TrustForwarders
 	registration.Forwarders
 	networkpolicy.Forwarders
 }

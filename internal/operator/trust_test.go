@@ -26,7 +26,9 @@ var _ = Describe("EndpointTrust objects", func() {
 			run(o)
 			trust := func(name, key string) *v1alpha1.EndpointTrust {
 				t := &v1alpha1.EndpointTrust{ObjectMeta: metav1.ObjectMeta{Namespace: r.target, Name: name},
-					Spec: v1alpha1.EndpointTrustSpec{Endpoints: []string{"a*"}, Mode: "Require", Keys: []string{key}}}
+					Spec: v1alpha1.EndpointTrustSpec{
+						EndpointSelection: v1alpha1.EndpointSelection{Endpoints: []string{"a*"}},
+						Mode:              "Require", Keys: []string{key}}}
 				Expect(kube.Create(ctx, t)).To(Succeed())
 				return t
 			}

@@ -36,5 +36,5 @@ func (s *sealing) status() *TrustStatus {
 		return nil
 	}
 	rules := s.rules.Snapshot()
-	return &TrustStatus{Complete: rules.Complete(), Policies: rules.Digests()}
+	return &TrustStatus{Complete: rules.Complete(), Policies: rules.Digests}
 }

@@ -41,8 +41,10 @@ const (
 
 // Forwarders is what forwarders report; *forwarderstatus.Reader implements it.
 type Forwarders interface {
-	// Enforcement returns the forwarders' state for a namespace whose objects have the digest.
+	// Enforcement and TrustEnforcement return the forwarders' state for a namespace whose
+	// EndpointAccess or EndpointTrust objects have the digest.
 	Enforcement(namespace, digest string) forwarderstatus.Enforcement
+	TrustEnforcement(namespace, digest string) forwarderstatus.Enforcement
 	// Denied returns what they denied at the hostnames of a namespace, the latest first.
 	Denied(namespace string) []forwarderstatus.DeniedCalls
 }

@@ -60,7 +60,8 @@ func newHarness(t *testing.T) *harness {
 	must.Succeed(t, v1alpha1.AddToScheme(scheme))
 	o := &v1alpha1.EndpointAccess{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "demo", Name: "api", UID: "1", Generation: 1},
-		Spec:       v1alpha1.EndpointAccessSpec{Endpoints: []string{"api"}, Ports: []int32{80}},
+		Spec: v1alpha1.EndpointAccessSpec{
+			EndpointSelection: v1alpha1.EndpointSelection{Endpoints: []string{"api"}, Ports: []int32{80}}},
 	}
 	h := &harness{t: t, clock: clocktesting.NewFakePassiveClock(time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)),
 		policies:   &fakePolicies{applied: true},

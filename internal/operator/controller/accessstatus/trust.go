@@ -16,7 +16,6 @@ import (
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/endpointtrust"
-	"github.com/fairlead-dev/fairlead/internal/operator/controller/forwarderstatus"
 	"github.com/fairlead-dev/fairlead/internal/operator/kube/status"
 )
 
@@ -31,17 +30,11 @@ type TrustObjects interface {
 	Snapshot() *endpointtrust.Rules
 }
 
-// TrustForwarders is what forwarders report; *forwarderstatus.Reader implements it.
-type TrustForwarders interface {
-	// TrustEnforcement returns the forwarders' state for a namespace whose objects have the digest.
-	TrustEnforcement(namespace, digest string) forwarderstatus.Enforcement
-}
-
 // TrustReconciler writes the status of EndpointTrust objects. Only the leader runs it.
 type TrustReconciler struct {
 	Client     client.Client // Client writes the statuses.
 	Objects    TrustObjects
-	Forwarders TrustForwarders
+	Forwarders Forwarders
 	Clock      clock.PassiveClock
 
 	states objectStates
@@ -62,7 +55,7 @@ func (r *TrustReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl
 	}
 	next, now, result := o.DeepCopy(), r.Clock.Now(), ctrl.Result{}
 	conditions := []metav1.Condition{trustCondition(policy, decision)}
-	e := r.Forwarders.TrustEnforcement(o.Namespace, rules.Digest(o.Namespace))
+	e := r.Forwarders.TrustEnforcement(o.Namespace, rules.Digests[o.Namespace])
 	if now.Sub(r.states.load(o, now).since) < settleTime && (!e.Known || e.Behind != "") {
 		result.RequeueAfter = settleTime
 	} else {

@@ -36,7 +36,9 @@ const (
 func trustObject(name, endpoint string, keys ...string) *v1alpha1.EndpointTrust {
 	return &v1alpha1.EndpointTrust{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "demo", Name: name, UID: types.UID(name), Generation: 1},
-		Spec:       v1alpha1.EndpointTrustSpec{Endpoints: []string{endpoint}, Mode: "Prefer", Keys: keys}}
+		Spec: v1alpha1.EndpointTrustSpec{
+			EndpointSelection: v1alpha1.EndpointSelection{Endpoints: []string{endpoint}},
+			Mode:              "Prefer", Keys: keys}}
 }
 
 // fakeTrustObjects read the objects from the API server, and their rules from them.

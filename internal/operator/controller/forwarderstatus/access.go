@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// accessLine is which EndpointAccess objects a forwarder enforces, or EndpointTrust objects, for
-// which it needs neither pod identity nor NetworkPolicies.
+// accessLine is which EndpointAccess or EndpointTrust objects a forwarder enforces.
 type accessLine struct {
 	PodIdentity     bool `json:"pod_identity"`
 	NetworkPolicies bool `json:"network_policies"` // it leaves the decision to NetworkPolicies
@@ -29,8 +28,7 @@ type DeniedCalls struct {
 	LastTime time.Time `json:"last_time"`
 }
 
-// Enforcement is how many forwarders enforce the EndpointAccess or EndpointTrust objects of a
-// namespace.
+// Enforcement is how many forwarders enforce the objects of a kind in a namespace.
 type Enforcement struct {
 	// Known is false until every forwarder has reported once.
 	Known bool
@@ -45,9 +43,25 @@ type Enforcement struct {
 // Enforcement returns the forwarders' state for a namespace whose EndpointAccess objects have the
 // digest.
 func (r *Reader) Enforcement(namespace, digest string) Enforcement {
-	e, lines := r.enforcement(namespace, digest, func(f *forwarder) *accessLine { return f.access })
-	for _, l := range lines {
-		switch {
+	return r.enforcement(namespace, digest, func(f *forwarder) *accessLine { return f.access })
+}
+
+// TrustEnforcement does the same for EndpointTrust objects, which need no pod identity.
+func (r *Reader) TrustEnforcement(namespace, digest string) Enforcement {
+	e := r.enforcement(namespace, digest, func(f *forwarder) *accessLine { return f.trust })
+	e.Enforcing, e.WithoutPodIdentity = e.Enforcing+e.WithoutPodIdentity, 0
+	return e
+}
+
+func (r *Reader) enforcement(namespace, digest string, of func(*forwarder) *accessLine) Enforcement {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e := Enforcement{Known: r.synced && (r.counts.running > 0 || r.counts.pending == 0), Forwarders: r.counts.running}
+	for _, f := range r.sorted() {
+		switch l := of(f); {
+		case !f.pod.Ready:
+		case !f.reporting || l == nil || !l.Complete || l.Policies[namespace] != digest:
+			e.Behind = cmp.Or(e.Behind, f.pod.Name)
 		case l.NetworkPolicies:
 			e.LeftToNetwork++
 		case !l.PodIdentity:
@@ -57,35 +71,6 @@ func (r *Reader) Enforcement(namespace, digest string) Enforcement {
 		}
 	}
 	return e
-}
-
-// TrustEnforcement returns the forwarders' state for a namespace whose EndpointTrust objects have
-// the digest.
-func (r *Reader) TrustEnforcement(namespace, digest string) Enforcement {
-	e, lines := r.enforcement(namespace, digest, func(f *forwarder) *accessLine { return f.trust })
-	e.Enforcing = len(lines)
-	return e
-}
-
-// enforcement returns what is the same for both kinds, and the lines of the forwarders that have
-// read the objects.
-func (r *Reader) enforcement(
-	namespace, digest string, of func(*forwarder) *accessLine,
-) (e Enforcement, lines []*accessLine) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	e = Enforcement{Known: r.synced && (r.counts.running > 0 || r.counts.pending == 0), Forwarders: r.counts.running}
-	for _, f := range r.sorted() {
-		l := of(f)
-		switch {
-		case !f.pod.Ready:
-		case !f.reporting || l == nil || !l.Complete || l.Policies[namespace] != digest:
-			e.Behind = cmp.Or(e.Behind, f.pod.Name)
-		default:
-			lines = append(lines, l)
-		}
-	}
-	return e, lines
 }
 
 // NetworkPoliciesReliedOn reports whether forwarders leave the decision to NetworkPolicies, or may do

@@ -58,8 +58,8 @@ type Options struct {
 
 // Watcher watches the rules of a cluster. Its methods are safe for concurrent use.
 type Watcher struct {
+	*policywatch.Watch
 	options    Options
-	objects    *policywatch.Watch
 	labels     *informer.Set // labels of namespaces; nil: namespaces are not watched
 	namespaces cache.Store
 
@@ -68,7 +68,6 @@ type Watcher struct {
 	mu       sync.Mutex // mu serializes publish.
 	vanished policywatch.Vanished[endpointaccess.Policy]
 	current  atomic.Pointer[caller.Snapshot]
-	changed  chan struct{}
 }
 
 const resource = "endpointaccesses"
@@ -80,7 +79,7 @@ func New(o Options) (*Watcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &Watcher{options: o, objects: objects, changed: make(chan struct{}, 1)}
+	w := &Watcher{Watch: objects, options: o}
 	if o.Default == endpointaccess.Allow {
 		w.vanished.Grace = o.Grace
 	}
@@ -117,7 +116,7 @@ func trimNamespace(object any) (any, error) {
 func (w *Watcher) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
-	running.Go(func() { w.objects.Run(ctx, w.update) })
+	running.Go(func() { w.RunEach(ctx, w.update) })
 	if w.labels != nil {
 		running.Go(func() { w.labels.Run(ctx, w.updateNamespaces) })
 	}
@@ -126,7 +125,7 @@ func (w *Watcher) Run(ctx context.Context) {
 // update publishes the objects.
 func (w *Watcher) update() {
 	w.publish()
-	w.notify()
+	w.Notify()
 }
 
 // updateNamespaces is called after changes of namespaces.
@@ -134,34 +133,23 @@ func (w *Watcher) updateNamespaces() {
 	if !w.namespacesListed.Swap(true) {
 		w.publish()
 	}
-	w.notify()
+	w.Notify()
 }
 
 // publish makes the objects the current rules.
 func (w *Watcher) publish() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	next := &caller.Snapshot{Listed: w.objects.Listed(), NamespacesNeeded: w.options.NamespaceLabels,
+	next := &caller.Snapshot{Listed: w.Listed(), NamespacesNeeded: w.options.NamespaceLabels,
 		NamespacesListed: w.namespacesListed.Load()}
 	if w.labels != nil {
 		next.Namespaces = namespaces{w.namespaces}
 	}
-	next.Policies = policywatch.Policies(w.objects, accesspolicy.Of)
+	next.Policies = policywatch.Policies(w.Watch, accesspolicy.Of)
 	vanished := w.vanished.Update(next.Policies, w.update)
 	next.Rules = endpointaccess.Compile(slices.Concat(next.Policies, vanished), w.options.Default)
 	w.current.Store(next)
 }
-
-func (w *Watcher) notify() {
-	select {
-	case w.changed <- struct{}{}:
-	default:
-	}
-}
-
-// Changed returns a channel that receives after the rules or namespaces' labels have changed: once
-// for any number of changes, for one receiver.
-func (w *Watcher) Changed() <-chan struct{} { return w.changed }
 
 // Snapshot returns the current rules.
 func (w *Watcher) Snapshot() *caller.Snapshot { return w.current.Load() }

@@ -62,7 +62,7 @@ func namespace(name string, labels map[string]string) *corev1.Namespace {
 
 func access(namespace, name string, endpoints ...string) *v1alpha1.EndpointAccess {
 	return &v1alpha1.EndpointAccess{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
-		Spec: v1alpha1.EndpointAccessSpec{Endpoints: endpoints}}
+		Spec: v1alpha1.EndpointAccessSpec{EndpointSelection: v1alpha1.EndpointSelection{Endpoints: endpoints}}}
 }
 
 func (w *Watcher) restricted(hostname string) bool {

@@ -42,6 +42,7 @@ type Watch struct {
 	kind    Kind
 	log     *slog.Logger
 	sources []*source
+	changed chan struct{}
 }
 
 // source is the watch of one namespace's objects, or of all.
@@ -59,7 +60,7 @@ func New(config *rest.Config, kind Kind, namespaces []string, log *slog.Logger) 
 	if err != nil {
 		return nil, err
 	}
-	w := &Watch{kind: kind, log: log}
+	w := &Watch{kind: kind, log: log, changed: make(chan struct{}, 1)}
 	if len(namespaces) == 0 {
 		namespaces = []string{metav1.NamespaceAll}
 	}
@@ -85,9 +86,9 @@ func trim(object any) (any, error) {
 	return object, nil
 }
 
-// Run watches until ctx is done, and calls update after changes, for each source from another
+// RunEach watches until ctx is done, and calls update after changes, for each namespace from another
 // goroutine. Failing lists and watches are retried with back-off.
-func (w *Watch) Run(ctx context.Context, update func()) {
+func (w *Watch) RunEach(ctx context.Context, update func()) {
 	var running sync.WaitGroup
 	defer running.Wait()
 	for _, s := range w.sources {
@@ -102,6 +103,17 @@ func (w *Watch) Run(ctx context.Context, update func()) {
 		})
 	}
 }
+
+// Notify makes Changed receive.
+func (w *Watch) Notify() {
+	select {
+	case w.changed <- struct{}{}:
+	default:
+	}
+}
+
+// Changed returns a channel that receives after changes: once for any number, for one receiver.
+func (w *Watch) Changed() <-chan struct{} { return w.changed }
 
 // Listed returns the watched namespaces, and whether their objects were listed.
 func (w *Watch) Listed() endpointaccess.Listed {
@@ -144,13 +156,8 @@ type Policy[P any] interface {
 type Vanished[P Policy[P]] struct {
 	Grace  time.Duration // Grace is how long they hold; 0: not at all.
 	before []P
-	gone   []gone[P] // in the order in which they vanished
+	gone   []P // in the order in which they vanished
 	expiry *time.Timer
-}
-
-type gone[P any] struct {
-	policy P
-	at     time.Time
 }
 
 // Update returns the policies that have vanished and still hold, now that the present ones are
@@ -165,24 +172,19 @@ func (v *Vanished[P]) Update(present []P, again func()) []P {
 	}
 	for _, p := range v.before {
 		if _, ok := versions[p.Version()]; !ok {
-			v.gone = append(v.gone, gone[P]{p.VanishedAt(now), now})
+			v.gone = append(v.gone, p.VanishedAt(now))
 		}
 	}
 	v.before = present
-	for len(v.gone) > 0 && now.Sub(v.gone[0].at) >= v.Grace {
+	for len(v.gone) > 0 && now.Sub(v.gone[0].Version().Vanished) >= v.Grace {
 		v.gone = v.gone[1:]
 	}
-	if len(v.gone) == 0 {
-		return nil
-	}
-	if v.expiry == nil {
+	switch {
+	case len(v.gone) == 0:
+	case v.expiry == nil:
 		v.expiry = time.AfterFunc(v.Grace, again)
-	} else {
-		v.expiry.Reset(v.gone[0].at.Add(v.Grace).Sub(now))
+	default:
+		v.expiry.Reset(v.gone[0].Version().Vanished.Add(v.Grace).Sub(now))
 	}
-	policies := make([]P, len(v.gone))
-	for i, g := range v.gone {
-		policies[i] = g.policy
-	}
-	return policies
+	return v.gone
 }

@@ -41,13 +41,12 @@ type Options struct {
 
 // Watcher watches the rules of a cluster. Its methods are safe for concurrent use.
 type Watcher struct {
+	*policywatch.Watch
 	byDefault endpointtrust.Default
-	objects   *policywatch.Watch
 
 	mu       sync.Mutex // mu serializes publish.
 	vanished policywatch.Vanished[endpointtrust.Policy]
 	current  atomic.Pointer[endpointtrust.Rules]
-	changed  chan struct{}
 }
 
 const resource = "endpointtrusts"
@@ -59,49 +58,42 @@ func New(o Options) (*Watcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &Watcher{byDefault: o.Default, objects: objects, changed: make(chan struct{}, 1),
-		vanished: policywatch.Vanished[endpointtrust.Policy]{Grace: o.Grace}}
+	w := &Watcher{Watch: objects, byDefault: o.Default}
+	w.vanished.Grace = o.Grace
 	w.publish()
 	return w, nil
 }
 
 // Run watches until ctx is done. Failing lists and watches are retried with back-off.
-func (w *Watcher) Run(ctx context.Context) { w.objects.Run(ctx, w.update) }
+func (w *Watcher) Run(ctx context.Context) { w.RunEach(ctx, w.update) }
 
 func (w *Watcher) update() {
 	w.publish()
-	select {
-	case w.changed <- struct{}{}:
-	default:
-	}
+	w.Notify()
 }
 
 // publish makes the objects the current rules.
 func (w *Watcher) publish() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	listed := w.objects.Listed() // before the objects, which may be listed meanwhile
-	policies := policywatch.Policies(w.objects, accesspolicy.OfTrust)
+	listed := w.Listed() // before the objects, which may be listed meanwhile
+	policies := policywatch.Policies(w.Watch, accesspolicy.OfTrust)
 	vanished := w.vanished.Update(policies, w.update)
 	w.current.Store(endpointtrust.Compile(slices.Concat(policies, vanished), w.byDefault, listed))
 }
-
-// Changed returns a channel that receives after the rules have changed: once for any number of
-// changes, for one receiver.
-func (w *Watcher) Changed() <-chan struct{} { return w.changed }
 
 // Snapshot returns the current rules.
 func (w *Watcher) Snapshot() *endpointtrust.Rules { return w.current.Load() }
 
 // Object returns an object, which must not be modified, or nil if there is none.
 func (w *Watcher) Object(key types.NamespacedName) *v1alpha1.EndpointTrust {
-	o, _ := w.objects.Object(key).(*v1alpha1.EndpointTrust)
+	o, _ := w.Watch.Object(key).(*v1alpha1.EndpointTrust)
 	return o
 }
 
 // Names returns the names of the objects.
 func (w *Watcher) Names() []types.NamespacedName {
-	return policywatch.Policies(w.objects, func(o *v1alpha1.EndpointTrust) types.NamespacedName {
+	return policywatch.Policies(w.Watch, func(o *v1alpha1.EndpointTrust) types.NamespacedName {
 		return types.NamespacedName{Namespace: o.Namespace, Name: o.Name}
 	})
 }

@@ -45,7 +45,9 @@ func watch(t *testing.T, o Options) *Watcher {
 
 func object() *v1alpha1.EndpointTrust {
 	return &v1alpha1.EndpointTrust{ObjectMeta: metav1.ObjectMeta{Namespace: "demo", Name: "api"},
-		Spec: v1alpha1.EndpointTrustSpec{Endpoints: []string{"api"}, Mode: "Require", Keys: []string{key}}}
+		Spec: v1alpha1.EndpointTrustSpec{
+			EndpointSelection: v1alpha1.EndpointSelection{Endpoints: []string{"api"}},
+			Mode:              "Require", Keys: []string{key}}}
 }
 
 // decision returns what holds for http://api.demo: the mode, or why connections are refused.

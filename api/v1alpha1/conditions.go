@@ -36,7 +36,8 @@ const (
 	ConditionKeysKnown = "KeysKnown"
 )
 
-// Condition types of an EndpointAccess, besides ConditionAccepted: its selectors are valid.
+// Condition types of an EndpointAccess, besides ConditionAccepted: its selectors are valid; of an
+// EndpointTrust: its authorities are, and no other object contradicts it.
 const (
 	// ConditionForwardersEnforce: all forwarders enforce the object.
 	ConditionForwardersEnforce = "ForwardersEnforce"
@@ -90,6 +91,8 @@ const (
 	ReasonClusterSetUnknown     = "ClusterSetUnknown"
 	ReasonNetworkPolicyFailed   = "NetworkPolicyFailed"
 	ReasonInvalidSelector       = "InvalidSelector"
+	ReasonInvalidAuthority      = "InvalidAuthority"
+	ReasonAccountMissing        = "AccountMissing"
 	ReasonEnforced              = "Enforced"
 	ReasonPodIdentityDisabled   = "PodIdentityDisabled"
 	ReasonNetworkPoliciesDecide = "NetworkPoliciesDecide"

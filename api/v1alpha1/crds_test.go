@@ -74,10 +74,15 @@ const (
 	agentEndpoint = "AgentEndpoint"
 	cloudEndpoint = "CloudEndpoint"
 	access        = "EndpointAccess"
+	trust         = "EndpointTrust"
 	// httpTo and tcpTo are the least of an AgentEndpoint.
 	httpTo = "url: http://a.demo\nupstream: {url: http://a}\n"
 	tcpTo  = "url: tcp://a.demo:5432\nupstream: {url: tcp://a:5432}\n"
 	toA    = "upstream: {url: http://a}\n"
+	// requireAPI is the least of an EndpointTrust.
+	requireAPI  = "endpoints: [api]\nmode: Require\n"
+	aKey        = "sha256/47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU="
+	anAuthority = "'-----BEGIN CERTIFICATE-----'"
 )
 
 var created = []specCase{
@@ -180,6 +185,30 @@ var created = []specCase{
 		"give namespaceSelector, podSelector or serviceAccounts"},
 	{"with no ServiceAccount", access, "endpoints: [api]\nfrom: [{serviceAccounts: []}]", "serviceAccounts"},
 	{"with an unknown field", access, "endpoints: [api]\nfrom: [{ipBlock: {}}]", "unknown field"},
+	{"at first sight", trust, "endpoints: [api]\nmode: Prefer", ""},
+	{"of wildcards and ports, with keys", trust,
+		"endpoints: ['*', 'a*-x']\nports: [80]\nmode: Require\nkeys: [" + aKey + "]", ""},
+	{"with most authorities", trust,
+		requireAPI + "authorities: [" + strings.Repeat(anAuthority+",", 8) + "]", ""},
+	{"without a mode", trust, "endpoints: [api]", "spec.mode: Required"},
+	{"of an unknown mode", trust, "endpoints: [api]\nmode: Off", "Unsupported value"},
+	{"of no endpoint", trust, "endpoints: []\nmode: Require", "spec.endpoints"},
+	{"of a hostname", trust, "endpoints: [api.demo]\nmode: Require", "the first label of a hostname"},
+	{"of port 0", trust, requireAPI + "ports: [0]", "spec.ports[0]"},
+	{"with authorities and keys", trust, requireAPI + "authorities: [" + anAuthority + "]\nkeys: [" + aKey + "]",
+		"give authorities or keys, not both"},
+	{"with no authority", trust, requireAPI + "authorities: []", "spec.authorities"},
+	{"with too many authorities", trust,
+		requireAPI + "authorities: [" + strings.Repeat(anAuthority+",", 9) + "]", "Too many"},
+	{"with a long authority", trust, requireAPI + "authorities: ['-----BEGIN CERTIFICATE-----" +
+		strings.Repeat("x", 16<<10) + "']", "Too long"},
+	{"with what is no authority", trust, requireAPI + "authorities: [x]", "the PEM text of its certificate"},
+	{"with a private key", trust, requireAPI + "authorities: ['-----BEGIN CERTIFICATE----------BEGIN PRIVATE " +
+		"KEY-----']", "without its key"},
+	{"with a key of another form", trust, requireAPI + "keys: [sha256:ab]", "a key is sha256/BASE64"},
+	{"with a key twice", trust, requireAPI + "keys: [" + aKey + "," + aKey + "]", "Duplicate value"},
+	{"with too many keys", trust, requireAPI + "keys: [" + strings.Repeat(aKey+",", 33) + "]", "Too many"},
+
 	{"with too many peers", access,
 		"endpoints: [api]\nfrom: [" + strings.Repeat("{podSelector: {}},", 65) + "]", "Too many"},
 }

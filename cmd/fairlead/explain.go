@@ -26,7 +26,8 @@ func newExplain(c console) *cobra.Command {
 		Use:   "explain NAME",
 		Short: "Explain an error code, or a condition or a reason of an object in a cluster",
 		Long: "Explain an error code (ERR_FL_…), or a condition or a reason that kubectl shows of a BoundEndpoint, " +
-			"KubernetesOperator, EndpointAccess, AgentEndpoint, CloudEndpoint or ServiceExport. Connects to nothing.",
+			"KubernetesOperator, EndpointAccess, EndpointTrust, AgentEndpoint, CloudEndpoint or ServiceExport. " +
+			"Connects to nothing.",
 		Example:           "  fairlead explain ERR_FL_3001\n  fairlead explain NamespaceNotFound",
 		ValidArgsFunction: cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp),
 		Args: func(_ *cobra.Command, args []string) error {

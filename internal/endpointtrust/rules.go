@@ -127,6 +127,40 @@ func stricter(a, b sealed.Mode) sealed.Mode {
 
 func generation(o *sealed.TrustOptions) string { return string(o.Mode) + "-" + digest(o) }
 
+// Knows reports whether it is known what holds for endpoints of the namespace.
+func (r *Rules) Knows(namespace string) bool {
+	return r.listed.Knows(namespace) || r.unknown.Refused == ""
+}
+
+// Complete reports whether the objects of all watched namespaces were listed.
+func (r *Rules) Complete() bool { return r.listed.Complete() }
+
+// Digest returns the endpointaccess.Digest of a namespace's policies that have not vanished; empty
+// if it has none.
+func (r *Rules) Digest(namespace string) string {
+	var policies []*Policy
+	for _, o := range r.namespaces[namespace] {
+		if o.policy.Vanished.IsZero() {
+			policies = append(policies, o.policy)
+		}
+	}
+	if len(policies) == 0 {
+		return ""
+	}
+	return endpointaccess.Digest(policies)
+}
+
+// Digests returns the Digest of each namespace that has one.
+func (r *Rules) Digests() map[string]string {
+	digests := map[string]string{}
+	for namespace := range r.namespaces {
+		if d := r.Digest(namespace); d != "" {
+			digests[namespace] = d
+		}
+	}
+	return digests
+}
+
 // Decide decides about connections to the URL.
 func (r *Rules) Decide(u account.EndpointURL) Decision {
 	t := endpointaccess.TargetOf(u.Host, u.Port)

@@ -37,7 +37,7 @@ const (
 	listedWait = 10 * time.Second
 )
 
-// access is the part of the manager that EndpointAccess objects concern.
+// access is the part of the manager that EndpointAccess and EndpointTrust objects concern.
 type access struct {
 	process.EveryReplica
 	policies  *networkpolicy.Reconciler
@@ -46,6 +46,7 @@ type access struct {
 	byDefault endpointaccess.Default
 	listed    *accessrules.Watcher // the objects of listed namespaces; nil: all are cached
 	waited    atomic.Bool          // listedWait is over
+	trust     *trust               // nil: EndpointTrust objects are not read
 	unread    bool                 // without --default-access, as charts before it gave no right to read the objects
 }
 
@@ -53,7 +54,7 @@ type access struct {
 // deletes them, and what reports in EndpointAccess objects.
 func newAccess(mgr ctrl.Manager, direct directClients, o settings) *access {
 	a := &access{changes: notify.New("", accessDebounce), client: mgr.GetClient(), byDefault: o.DefaultAccess,
-		unread: o.DefaultAccess == ""}
+		unread: o.DefaultAccess == "", trust: direct.trust}
 	if direct.access != nil {
 		a.listed, a.client = direct.access, direct.client
 	}
@@ -101,6 +102,7 @@ func (a *access) Allowed(ctx context.Context) (networkpolicy.Access, error) {
 
 // Passed implements networkpolicy.Rules: the status of every object is due.
 func (a *access) Passed(ctx context.Context) {
+	a.trust.notify()
 	if a.unread {
 		return
 	}
@@ -120,8 +122,9 @@ func (a *access) setup(
 	mgr ctrl.Manager, o settings, forwarders Forwarders, register *registration.Registration,
 	waiting *notify.Source,
 ) error {
+	errs := []error{a.trust.setup(mgr, forwarders)}
 	if a.unread {
-		return nil
+		return errors.Join(errs...)
 	}
 	a.policies.Waiting, a.policies.Recorder = waiting, register
 	if o.BindingEnabled {
@@ -131,8 +134,8 @@ func (a *access) setup(
 	if !a.policies.Disabled {
 		statuses.NetworkPolicies, register.NetworkPolicies = a.policies, a.policies
 	}
-	errs := []error{a.policies.SetupWithManager(mgr, a.listed == nil),
-		statuses.SetupWithManager(mgr, a.listed == nil, a.changes)}
+	errs = append(errs, a.policies.SetupWithManager(mgr, a.listed == nil),
+		statuses.SetupWithManager(mgr, a.listed == nil, a.changes))
 	if a.listed != nil {
 		errs = append(errs, mgr.Add(a))
 	}

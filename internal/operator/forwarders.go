@@ -27,6 +27,7 @@ type Forwarders interface {
 	manager.Runnable
 	boundendpoint.Forwarders
 	accessstatus.Forwarders
+	accessstatus.TrustForwarders
 	registration.Forwarders
 	networkpolicy.Forwarders
 }

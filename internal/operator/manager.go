@@ -90,6 +90,7 @@ type directClients struct {
 	client  client.WithWatch
 	anchors *installation.Anchors
 	access  *accessrules.Watcher // nil: no namespaces are listed
+	trust   *trust               // nil: EndpointTrust objects are not read
 }
 
 func newDirectClients(o settings) (directClients, error) {
@@ -101,8 +102,12 @@ func newDirectClients(o settings) (directClients, error) {
 	if err != nil {
 		return directClients{}, err
 	}
+	trust, err := newTrust(o, direct)
+	if err != nil {
+		return directClients{}, err
+	}
 	return directClients{direct, &installation.Anchors{Installation: o.Installation, Roles: o.Roles, Client: direct,
-		Listed: len(o.AllowNamespaces) > 0}, access}, nil
+		Listed: len(o.AllowNamespaces) > 0}, access, trust}, nil
 }
 
 func newManager(

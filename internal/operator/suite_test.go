@@ -197,6 +197,9 @@ func (listening) EdgeStatus() (bool, string)      { return true, "" }
 func (listening) Legs() (bool, string)            { return true, "" }
 func (listening) NotifyOnChange(string)           {}
 func (listening) NetworkPoliciesReliedOn() bool   { return false }
+func (listening) TrustEnforcement(string, string) forwarderstatus.Enforcement {
+	return forwarderstatus.Enforcement{Known: true, Forwarders: 2, Enforcing: 2}
+}
 func (listening) Enforcement(string, string) forwarderstatus.Enforcement {
 	return forwarderstatus.Enforcement{Known: true, Forwarders: 2, Enforcing: 2}
 }

@@ -10,6 +10,7 @@ const (
 	boundEndpoint      = "BoundEndpoint"
 	kubernetesOperator = "KubernetesOperator"
 	endpointAccess     = "EndpointAccess"
+	endpointTrust      = "EndpointTrust"
 	agentEndpoint      = "AgentEndpoint"
 	serviceExport      = "ServiceExport"
 )
@@ -192,6 +193,25 @@ var explanations = []Explanation{
 		"holds why", "as for `NetworkPolicyFailed` of a BoundEndpoint"},
 	{endpointAccess, "Disabled", "no NetworkPolicies are written: `networkPolicy.enabled` is false",
 		"nothing, or set it"},
+
+	{endpointTrust, "Accepted", "its authorities and keys can be read, and no other object contradicts it; the " +
+		"message says whom it trusts", ""},
+	{endpointTrust, "ForwardersEnforce", "every forwarder enforces this generation", ""},
+	{endpointTrust, "Accepted", "the object counts", "nothing; give it authorities or keys where the message says " +
+		"that it is for demonstrations"},
+	{endpointTrust, "Conflict", "other objects of the namespace, which the message names, can select the same " +
+		"endpoints and trust other authorities or keys; connections to such endpoints are refused",
+		"give them the same authorities or keys, or other endpoints"},
+	{endpointTrust, "InvalidAuthority", "an authority or a key cannot be read; connections to what the object " +
+		"selects are refused; the message names it", "give the PEM text of authorities' certificates, and keys as " +
+		"agents print them"},
+	{endpointTrust, "AccountMissing", "the chart does not say which account agents' certificates must name; " +
+		"connections to what the object selects are refused", "set `binding.sealAccount`"},
+	{endpointTrust, "Enforced", "every forwarder enforces this generation", "nothing"},
+	{endpointTrust, "ForwardersBehind", "a forwarder does not report that it enforces this generation; the " +
+		"message names it", "see its log; one of an earlier version seals nothing"},
+	{endpointTrust, "ForwardersUnknown", "no forwarder reports its status",
+		"see `EdgeReachable` of the KubernetesOperator"},
 
 	{agentEndpoint, "Accepted", "the spec is valid, and what it names exists and may be used", ""},
 	{agentEndpoint, "Bound", "the account has the endpoint; of an AgentEndpoint, the exporter holds it", ""},

@@ -50,7 +50,8 @@ func TestReference_ExplainsConditions(t *testing.T) {
 			reasons[e.Kind] += reference.Row(reference.Code(e.Name), e.Meaning, e.Remedy)
 		}
 	}
-	for _, kind := range []string{"BoundEndpoint", "KubernetesOperator", "EndpointAccess", "AgentEndpoint"} {
+	for _, kind := range []string{"BoundEndpoint", "KubernetesOperator", "EndpointAccess", "EndpointTrust",
+		"AgentEndpoint"} {
 		reference.Block(t, "../../docs/fix/conditions.md", kind,
 			reference.Header("Condition", "True while")+conditions[kind]+"\n"+
 				reference.Header("Reason", "What it means", "What to do")+reasons[kind])

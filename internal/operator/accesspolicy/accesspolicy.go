@@ -1,8 +1,9 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package accesspolicy converts EndpointAccess objects, as the API server has them, to policies of
-// package endpointaccess, which knows no Kubernetes. Forwarders and the manager use it.
+// Package accesspolicy converts EndpointAccess and EndpointTrust objects, as the API server has them,
+// to policies of packages endpointaccess and endpointtrust, which know no Kubernetes. Forwarders and
+// the manager use it.
 package accesspolicy
 
 import (
@@ -10,6 +11,8 @@ import (
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/endpointaccess"
+	"github.com/fairlead-dev/fairlead/internal/endpointtrust"
+	"github.com/fairlead-dev/fairlead/internal/sealed"
 )
 
 // Of returns the object's policy. It shares the object's slices and maps.
@@ -17,6 +20,15 @@ func Of(o *v1alpha1.EndpointAccess) endpointaccess.Policy {
 	return endpointaccess.Policy{
 		Namespace: o.Namespace, Name: o.Name, UID: string(o.UID), Generation: o.Generation,
 		Spec: endpointaccess.Spec{Endpoints: o.Spec.Endpoints, Ports: o.Spec.Ports, From: peers(o.Spec.From)},
+	}
+}
+
+// OfTrust returns the object's policy. It shares the object's slices.
+func OfTrust(o *v1alpha1.EndpointTrust) endpointtrust.Policy {
+	return endpointtrust.Policy{
+		Namespace: o.Namespace, Name: o.Name, UID: string(o.UID), Generation: o.Generation,
+		Spec: endpointtrust.Spec{Endpoints: o.Spec.Endpoints, Ports: o.Spec.Ports, Mode: sealed.Mode(o.Spec.Mode),
+			Authorities: o.Spec.Authorities, Keys: o.Spec.Keys},
 	}
 }
 

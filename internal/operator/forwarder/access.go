@@ -202,20 +202,26 @@ func (a *accessControl) missing(all []ListenerStatus) string {
 	if a == nil {
 		return ""
 	}
-	snapshot, unknown := a.rules.Snapshot(), map[string]struct{}{}
+	snapshot := a.rules.Snapshot()
+	if missing := unlisted("EndpointAccess", all, snapshot.Knows); missing != "" || snapshot.KnowsNamespaces() {
+		return missing
+	}
+	return "namespaces are not listed yet"
+}
+
+// unlisted returns in which of the listeners' namespaces the objects of a kind are not known, or "".
+func unlisted(kind string, all []ListenerStatus, known func(namespace string) bool) string {
+	unknown := map[string]struct{}{}
 	for _, l := range all {
-		if target := endpointaccess.TargetOf(l.Hostname, l.ServicePort); !snapshot.Knows(target.Namespace) {
+		if target := endpointaccess.TargetOf(l.Hostname, l.ServicePort); !known(target.Namespace) {
 			unknown[target.Namespace] = struct{}{}
 		}
 	}
-	switch {
-	case len(unknown) > 0:
-		return "the EndpointAccess objects of these namespaces are not listed yet: " +
-			strings.Join(slices.Sorted(maps.Keys(unknown)), ", ")
-	case !snapshot.KnowsNamespaces():
-		return "namespaces are not listed yet"
+	if len(unknown) == 0 {
+		return ""
 	}
-	return ""
+	return "the " + kind + " objects of these namespaces are not listed yet: " +
+		strings.Join(slices.Sorted(maps.Keys(unknown)), ", ")
 }
 
 // caller returns the connection's caller as it is now. It is nil while that is not certain: then

@@ -4,6 +4,7 @@
 package forwarder
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,7 +30,7 @@ func (f *forwarder) healthHandler() http.Handler {
 func (f *forwarder) notReadyReason() string {
 	select {
 	case <-f.synced:
-		if missing := f.access.missing(f.listeners.status()); missing != "" {
+		if missing := f.missingRules(); missing != "" {
 			return missing
 		}
 		reason := "no session with the edge yet: " + f.edge.status().Error
@@ -40,6 +41,12 @@ func (f *forwarder) notReadyReason() string {
 	default:
 		return "BoundEndpoints are not listed yet"
 	}
+}
+
+// missingRules returns which rules are not known yet that the listeners need, or "".
+func (f *forwarder) missingRules() string {
+	listeners := f.listeners.status()
+	return cmp.Or(f.access.missing(listeners), f.trust.missing(listeners))
 }
 
 // server is one of the forwarder's own HTTP servers. A nil server is disabled.

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
-	"github.com/fairlead-dev/fairlead/internal/endpointtrust"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/internal/tunnel/forward"
 )
@@ -69,15 +68,6 @@ type RuleOptions struct {
 	NetworkPolicies bool
 	// Trust are the rules about whose agents may answer. Optional: without them nothing is sealed.
 	Trust TrustRules
-}
-
-// TrustRules are the rules about whose agents may answer for endpoints; *trustrules.Watcher
-// implements it.
-type TrustRules interface {
-	// Snapshot returns the current rules.
-	Snapshot() *endpointtrust.Rules
-	// Changed receives after the rules have changed.
-	Changed() <-chan struct{}
 }
 
 // ListenOptions say where a forwarder listens.

@@ -22,6 +22,7 @@ type Status struct {
 	Session   SessionStatus    `json:"session"`
 	Listeners []ListenerStatus `json:"listeners"`
 	Access    *AccessStatus    `json:"access,omitempty"`
+	Trust     *TrustStatus     `json:"trust,omitempty"`
 	Denied    []Denial         `json:"denied,omitempty"` // latest denials, the last one first
 }
 
@@ -34,6 +35,7 @@ type Delta struct {
 	Listeners []ListenerStatus `json:"listeners,omitempty"` // new or changed listeners
 	Gone      []int            `json:"gone,omitempty"`      // target ports without a listener
 	Access    *AccessStatus    `json:"access,omitempty"`
+	Trust     *TrustStatus     `json:"trust,omitempty"`
 	Denied    []Denial         `json:"denied,omitempty"` // all denials, if they differ
 }
 
@@ -66,7 +68,7 @@ func (l ListenerStatus) withoutCounters() ListenerStatus {
 func (f *forwarder) status() Status {
 	return Status{
 		Pod: f.options.InstanceID, Ready: f.ready.Load(), Draining: f.draining.Load(), Session: f.edge.status(),
-		Listeners: f.listeners.status(), Access: f.access.status(), Denied: f.access.latest(),
+		Listeners: f.listeners.status(), Access: f.access.status(), Trust: f.trust.status(), Denied: f.access.latest(),
 	}
 }
 
@@ -83,6 +85,9 @@ func (s Status) delta(last Status) (d Delta, different bool) {
 	}
 	if !reflect.DeepEqual(s.Access, last.Access) {
 		d.Access, different = s.Access, true
+	}
+	if !reflect.DeepEqual(s.Trust, last.Trust) {
+		d.Trust, different = s.Trust, true
 	}
 	if !slices.Equal(s.Denied, last.Denied) {
 		d.Denied = s.Denied

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package accessstatus reports in the status of EndpointAccess objects whether they are valid, what
-// enforces them, and whom forwarders denied. It decides nothing.
+// enforces them, and whom forwarders denied; and in that of EndpointTrust objects whom they trust,
+// whether they contradict each other, and what enforces them. It decides nothing.
 //
 // Inputs: the objects, what internal/operator/controller/forwarderstatus read from the forwarders,
 // and the last pass of internal/operator/controller/networkpolicy. Output: conditions and the list

@@ -63,7 +63,7 @@ type Reconciler struct {
 	NetworkPolicies NetworkPolicies
 	Clock           clock.PassiveClock
 
-	byKey sync.Map // types.NamespacedName -> *objectState
+	states objectStates
 }
 
 // objectState is what is remembered of one object. Reconciliations of one object are never
@@ -73,6 +73,20 @@ type objectState struct {
 	generation    int64
 	since         time.Time // since when it has this generation here
 	deniedWritten time.Time
+}
+
+// objectStates are those of all objects of a kind, by types.NamespacedName.
+type objectStates struct{ sync.Map }
+
+// of returns what is remembered of the object.
+func (s *objectStates) of(o client.Object, now time.Time) *objectState {
+	fresh := &objectState{uid: o.GetUID(), generation: o.GetGeneration(), since: now}
+	stored, _ := s.LoadOrStore(client.ObjectKeyFromObject(o), fresh)
+	state := stored.(*objectState)
+	if state.uid != fresh.uid || state.generation != fresh.generation {
+		state.uid, state.generation, state.since = fresh.uid, fresh.generation, fresh.since
+	}
+	return state
 }
 
 // SetupWithManager adds the controller. changes names objects whose enforcement may have changed,
@@ -90,7 +104,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, watch bool, changes sour
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	o := &v1alpha1.EndpointAccess{}
 	if err := r.Client.Get(ctx, req.NamespacedName, o); apierrors.IsNotFound(err) {
-		r.byKey.Delete(req.NamespacedName)
+		r.states.Delete(req.NamespacedName)
 		return ctrl.Result{}, nil
 	} else if err != nil {
 		return ctrl.Result{}, fmt.Errorf("reading EndpointAccess %s: %w", req.NamespacedName, err)
@@ -99,7 +113,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	state, now := r.state(o), r.Clock.Now()
+	now := r.Clock.Now()
+	state := r.states.of(o, now)
 	next := o.DeepCopy()
 	settling := r.setConditions(next, digest, now.Sub(state.since) < settleTime)
 	setDenied(next, r.Forwarders.Denied(o.Namespace))
@@ -120,17 +135,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	state.deniedWritten = now
 	return result, nil
-}
-
-// state returns what is remembered of the object.
-func (r *Reconciler) state(o *v1alpha1.EndpointAccess) *objectState {
-	fresh := &objectState{uid: o.UID, generation: o.Generation, since: r.Clock.Now()}
-	stored, _ := r.byKey.LoadOrStore(client.ObjectKeyFromObject(o), fresh)
-	state := stored.(*objectState)
-	if state.uid != o.UID || state.generation != o.Generation {
-		state.uid, state.generation, state.since = fresh.uid, fresh.generation, fresh.since
-	}
-	return state
 }
 
 // digest returns the digest of the namespace's objects, as forwarders report it.

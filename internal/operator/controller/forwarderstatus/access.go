@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// accessLine is which EndpointAccess objects a forwarder enforces.
+// accessLine is which EndpointAccess objects a forwarder enforces, or EndpointTrust objects, for
+// which it needs neither pod identity nor NetworkPolicies.
 type accessLine struct {
 	PodIdentity     bool `json:"pod_identity"`
 	NetworkPolicies bool `json:"network_policies"` // it leaves the decision to NetworkPolicies
@@ -28,7 +29,8 @@ type DeniedCalls struct {
 	LastTime time.Time `json:"last_time"`
 }
 
-// Enforcement is how many forwarders enforce the EndpointAccess objects of a namespace.
+// Enforcement is how many forwarders enforce the EndpointAccess or EndpointTrust objects of a
+// namespace.
 type Enforcement struct {
 	// Known is false until every forwarder has reported once.
 	Known bool
@@ -40,25 +42,50 @@ type Enforcement struct {
 	Behind string
 }
 
-// Enforcement returns the forwarders' state for a namespace whose objects have the digest.
+// Enforcement returns the forwarders' state for a namespace whose EndpointAccess objects have the
+// digest.
 func (r *Reader) Enforcement(namespace, digest string) Enforcement {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	e := Enforcement{Known: r.synced && (r.counts.running > 0 || r.counts.pending == 0), Forwarders: r.counts.running}
-	for _, f := range r.sorted() {
+	e, lines := r.enforcement(namespace, digest, func(f *forwarder) *accessLine { return f.access })
+	for _, l := range lines {
 		switch {
-		case !f.pod.Ready:
-		case !f.reporting || f.access == nil || !f.access.Complete || f.access.Policies[namespace] != digest:
-			e.Behind = cmp.Or(e.Behind, f.pod.Name)
-		case f.access.NetworkPolicies:
+		case l.NetworkPolicies:
 			e.LeftToNetwork++
-		case !f.access.PodIdentity:
+		case !l.PodIdentity:
 			e.WithoutPodIdentity++
 		default:
 			e.Enforcing++
 		}
 	}
 	return e
+}
+
+// TrustEnforcement returns the forwarders' state for a namespace whose EndpointTrust objects have
+// the digest.
+func (r *Reader) TrustEnforcement(namespace, digest string) Enforcement {
+	e, lines := r.enforcement(namespace, digest, func(f *forwarder) *accessLine { return f.trust })
+	e.Enforcing = len(lines)
+	return e
+}
+
+// enforcement returns what is the same for both kinds, and the lines of the forwarders that have
+// read the objects.
+func (r *Reader) enforcement(
+	namespace, digest string, of func(*forwarder) *accessLine,
+) (e Enforcement, lines []*accessLine) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e = Enforcement{Known: r.synced && (r.counts.running > 0 || r.counts.pending == 0), Forwarders: r.counts.running}
+	for _, f := range r.sorted() {
+		l := of(f)
+		switch {
+		case !f.pod.Ready:
+		case !f.reporting || l == nil || !l.Complete || l.Policies[namespace] != digest:
+			e.Behind = cmp.Or(e.Behind, f.pod.Name)
+		default:
+			lines = append(lines, l)
+		}
+	}
+	return e, lines
 }
 
 // NetworkPoliciesReliedOn reports whether forwarders leave the decision to NetworkPolicies, or may do
@@ -108,13 +135,17 @@ func (r *Reader) Denied(namespace string) []DeniedCalls {
 // maxDenied is how many denied callers are kept of one forwarder, more than any reports.
 const maxDenied = 256
 
-// applyAccess applies what a line reports of EndpointAccess, and returns whether that is a change.
+// applyAccess applies what a line reports of EndpointAccess and EndpointTrust, and returns whether
+// that is a change.
 func (f *forwarder) applyAccess(l *line, first bool) bool {
 	if first {
-		f.access, f.denied = nil, nil
+		f.access, f.trust, f.denied = nil, nil, nil
 	}
 	if l.Access != nil {
 		f.access = l.Access
+	}
+	if l.Trust != nil {
+		f.trust = l.Trust
 	}
 	if l.Denied != nil {
 		f.denied = l.Denied[:min(len(l.Denied), maxDenied)]
@@ -122,5 +153,5 @@ func (f *forwarder) applyAccess(l *line, first bool) bool {
 			f.denied[i].Hostname, f.denied[i].Caller = truncate(f.denied[i].Hostname), truncate(f.denied[i].Caller)
 		}
 	}
-	return first || l.Access != nil || l.Denied != nil
+	return first || l.Access != nil || l.Trust != nil || l.Denied != nil
 }

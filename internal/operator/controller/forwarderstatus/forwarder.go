@@ -29,8 +29,8 @@ type forwarder struct {
 	legs, wantedLegs int
 	ports            map[int]port
 
-	access *accessLine // nil: it reports none, as one of an earlier version
-	denied []DeniedCalls
+	access, trust *accessLine // nil: it reports none, as one of an earlier version
+	denied        []DeniedCalls
 }
 
 // port is one listener.

@@ -46,6 +46,7 @@ type line struct {
 	} `json:"listeners"`
 	Gone   []int         `json:"gone"`
 	Access *accessLine   `json:"access"`
+	Trust  *accessLine   `json:"trust"`
 	Denied []DeniedCalls `json:"denied"`
 }
 

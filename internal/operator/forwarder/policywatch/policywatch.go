@@ -22,6 +22,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
@@ -109,6 +110,16 @@ func (w *Watch) Listed() endpointaccess.Listed {
 		listed[s.namespace] = s.complete.Load()
 	}
 	return listed
+}
+
+// Object returns an object, which must not be modified, or nil if there is none.
+func (w *Watch) Object(key types.NamespacedName) any {
+	for _, s := range w.sources {
+		if object, exists, err := s.objects.GetByKey(key.String()); exists && err == nil {
+			return object
+		}
+	}
+	return nil
 }
 
 // Policies returns the policy of each object, which of makes.

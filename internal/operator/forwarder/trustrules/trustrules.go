@@ -19,12 +19,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/endpointtrust"
+	"github.com/fairlead-dev/fairlead/internal/operator/accesspolicy"
 	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/policywatch"
-	"github.com/fairlead-dev/fairlead/internal/sealed"
 )
 
 // Options configure a Watcher.
@@ -80,7 +81,7 @@ func (w *Watcher) publish() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	listed := w.objects.Listed() // before the objects, which may be listed meanwhile
-	policies := policywatch.Policies(w.objects, policyOf)
+	policies := policywatch.Policies(w.objects, accesspolicy.OfTrust)
 	vanished := w.vanished.Update(policies, w.update)
 	w.current.Store(endpointtrust.Compile(slices.Concat(policies, vanished), w.byDefault, listed))
 }
@@ -92,9 +93,15 @@ func (w *Watcher) Changed() <-chan struct{} { return w.changed }
 // Snapshot returns the current rules.
 func (w *Watcher) Snapshot() *endpointtrust.Rules { return w.current.Load() }
 
-// policyOf returns the object's policy. It shares the object's slices.
-func policyOf(o *v1alpha1.EndpointTrust) endpointtrust.Policy {
-	return endpointtrust.Policy{Namespace: o.Namespace, Name: o.Name, UID: string(o.UID), Generation: o.Generation,
-		Spec: endpointtrust.Spec{Endpoints: o.Spec.Endpoints, Ports: o.Spec.Ports, Mode: sealed.Mode(o.Spec.Mode),
-			Authorities: o.Spec.Authorities, Keys: o.Spec.Keys}}
+// Object returns an object, which must not be modified, or nil if there is none.
+func (w *Watcher) Object(key types.NamespacedName) *v1alpha1.EndpointTrust {
+	o, _ := w.objects.Object(key).(*v1alpha1.EndpointTrust)
+	return o
+}
+
+// Names returns the names of the objects.
+func (w *Watcher) Names() []types.NamespacedName {
+	return policywatch.Policies(w.objects, func(o *v1alpha1.EndpointTrust) types.NamespacedName {
+		return types.NamespacedName{Namespace: o.Namespace, Name: o.Name}
+	})
 }

@@ -52,7 +52,8 @@ func TestSealed_BetweenPodAndAgent(t *testing.T) {
 	}
 	trust(owner)
 	_, echo := c.startUpstreams(t)
-	s.Agent(t, "tcp", echo, "tcp://db."+demo+":5432", "--sealed", agent)
+	s.Agent(t, "tcp", echo, "tcp://db."+demo+":5432", "--sealed", agent).
+		WaitOutput(t, 5*time.Second, `Sealed +by the key sha256/`)
 	s.Agent(t, "tcp", echo, "tcp://plain."+demo+":5432")
 	for _, name := range []string{"db.", "plain."} {
 		r.BoundEndpoint(t, name+demo, v1alpha1.ConditionReady, "True", v1alpha1.ReasonReady)

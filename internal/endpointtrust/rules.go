@@ -50,7 +50,7 @@ type Decision struct {
 // Rules are compiled policies. They do not change, so their methods are safe for concurrent use.
 type Rules struct {
 	byDefault  Decision
-	unknown    Decision // of namespaces that are not listed
+	unknown    Decision // unknown holds for namespaces that are not listed.
 	namespaces map[string][]*rule
 	listed     endpointaccess.Listed
 }

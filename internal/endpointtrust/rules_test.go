@@ -85,35 +85,44 @@ func TestRules_Decide(t *testing.T) {
 		return p.VanishedAt(time.Unix(int64(second), 0))
 	}
 	broken := endpointtrust.Spec{Mode: sealed.Prefer, Authorities: []string{"x"}}
+	off, prefer, require := installation(sealed.Off), installation(sealed.Prefer), installation(sealed.Require)
+	noAccount := endpointtrust.Default{Mode: sealed.Off}
+	noRoots := endpointtrust.Default{Mode: sealed.Off, Account: "ac-1"}
+	type policies = []endpointtrust.Policy
 	for name, tt := range map[string]struct {
 		byDefault endpointtrust.Default
-		policies  []endpointtrust.Policy
+		policies  policies
 		want      string // of http://api.demo
 	}{
-		"off":                         {installation(sealed.Off), nil, "Off"},
-		"off, for no account":         {endpointtrust.Default{Mode: sealed.Off}, nil, "Off"},
-		"preferred":                   {installation(sealed.Prefer), nil, "Prefer root"},
-		"required":                    {installation(sealed.Require), nil, "Require root"},
-		"another endpoint's":          {installation(sealed.Off), []endpointtrust.Policy{policy("p", requireA, "web")}, "Off"},
-		"a key's":                     {installation(sealed.Off), []endpointtrust.Policy{policy("p", requireA, "api")}, "Require 4"},
-		"a wildcard's":                {installation(sealed.Off), []endpointtrust.Policy{policy("p", preferA, "w", "a*")}, "Prefer 4"},
-		"another port's":              {installation(sealed.Off), []endpointtrust.Policy{policy("p", onPort(81, requireA), "api")}, "Off"},
-		"its port's":                  {installation(sealed.Off), []endpointtrust.Policy{policy("p", onPort(80, requireA), "api")}, "Require 4"},
-		"an authority's":              {installation(sealed.Prefer), []endpointtrust.Policy{policy("p", own, "*")}, "Require own own"},
-		"the installation's":          {installation(sealed.Off), []endpointtrust.Policy{policy("p", first, "api")}, "Prefer root"},
-		"never looser":                {installation(sealed.Require), []endpointtrust.Policy{policy("p", preferA, "api")}, "Require 4"},
-		"stricter":                    {installation(sealed.Prefer), []endpointtrust.Policy{policy("p", requireA, "api")}, "Require 4"},
-		"of equal trust, stricter":    {installation(sealed.Off), []endpointtrust.Policy{policy("p", preferA, "api"), policy("q", requireA, "*"), policy("r", preferA, "*")}, "Require 4"},
-		"conflicting":                 {installation(sealed.Off), []endpointtrust.Policy{policy("p", requireA, "api"), policy("q", requireB, "*")}, "trust_conflict"},
-		"conflicting on another port": {installation(sealed.Off), []endpointtrust.Policy{policy("p", requireA, "api"), policy("q", onPort(81, requireB), "*")}, "Require 4"},
-		"with authorities and own":    {installation(sealed.Off), []endpointtrust.Policy{policy("p", first, "api"), policy("q", own, "*")}, "trust_conflict"},
-		"invalid":                     {installation(sealed.Off), []endpointtrust.Policy{policy("p", broken, "api")}, "trust_invalid"},
-		"invalid beside valid":        {installation(sealed.Off), []endpointtrust.Policy{policy("p", broken, "api"), policy("q", requireA, "api")}, "trust_conflict"},
-		"first sight":                 {endpointtrust.Default{Mode: sealed.Off, Account: "ac-1"}, []endpointtrust.Policy{policy("p", first, "api")}, "Prefer"},
-		"for no account":              {endpointtrust.Default{Mode: sealed.Off}, []endpointtrust.Policy{policy("p", first, "api")}, "trust_no_account"},
-		"vanished":                    {installation(sealed.Off), []endpointtrust.Policy{gone(1, policy("p", requireA, "api"))}, "Require 4"},
-		"vanished last":               {installation(sealed.Off), []endpointtrust.Policy{gone(1, policy("p", requireA, "api")), gone(2, policy("q", requireB, "api"))}, "Require 5"},
-		"replaced":                    {installation(sealed.Off), []endpointtrust.Policy{gone(1, policy("p", requireA, "api")), policy("q", requireB, "*")}, "Require 5"},
+		"off":                 {off, nil, "Off"},
+		"off, for no account": {noAccount, nil, "Off"},
+		"preferred":           {prefer, nil, "Prefer root"},
+		"required":            {require, nil, "Require root"},
+		"another endpoint's":  {off, policies{policy("p", requireA, "web")}, "Off"},
+		"a key's":             {off, policies{policy("p", requireA, "api")}, "Require 4"},
+		"a wildcard's":        {off, policies{policy("p", preferA, "w", "a*")}, "Prefer 4"},
+		"another port's":      {off, policies{policy("p", onPort(81, requireA), "api")}, "Off"},
+		"its port's":          {off, policies{policy("p", onPort(80, requireA), "api")}, "Require 4"},
+		"an authority's":      {prefer, policies{policy("p", own, "*")}, "Require own own"},
+		"the installation's":  {off, policies{policy("p", first, "api")}, "Prefer root"},
+		"never looser":        {require, policies{policy("p", preferA, "api")}, "Require 4"},
+		"stricter":            {prefer, policies{policy("p", requireA, "api")}, "Require 4"},
+		"of equal trust, stricter": {off,
+			policies{policy("p", preferA, "api"), policy("q", requireA, "*"), policy("r", preferA, "*")}, "Require 4"},
+		"conflicting": {off, policies{policy("p", requireA, "api"), policy("q", requireB, "*")}, "trust_conflict"},
+		"conflicting on another port": {off,
+			policies{policy("p", requireA, "api"), policy("q", onPort(81, requireB), "*")}, "Require 4"},
+		"with and without authorities": {off, policies{policy("p", first, "api"), policy("q", own, "*")},
+			"trust_conflict"},
+		"invalid":              {off, policies{policy("p", broken, "api")}, "trust_invalid"},
+		"invalid beside valid": {off, policies{policy("p", broken, "api"), policy("q", requireA, "api")},
+			"trust_conflict"},
+		"first sight":          {noRoots, policies{policy("p", first, "api")}, "Prefer"},
+		"for no account":       {noAccount, policies{policy("p", first, "api")}, "trust_no_account"},
+		"vanished":             {off, policies{gone(1, policy("p", requireA, "api"))}, "Require 4"},
+		"vanished last": {off,
+			policies{gone(1, policy("p", requireA, "api")), gone(2, policy("q", requireB, "api"))}, "Require 5"},
+		"replaced": {off, policies{gone(1, policy("p", requireA, "api")), policy("q", requireB, "*")}, "Require 5"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -124,9 +133,106 @@ func TestRules_Decide(t *testing.T) {
 				t.Errorf("%s, want %s", got, tt.want)
 			}
 			u.Host = "api.other"
-			if got, want := show(rules.Decide(u)), show(endpointtrust.Compile(nil, tt.byDefault, endpointaccess.Listed{"": true}).Decide(u)); got != want {
+			none := endpointtrust.Compile(nil, tt.byDefault, endpointaccess.Listed{"": true})
+			if got, want := show(rules.Decide(u)), show(none.Decide(u)); got != want {
 				t.Errorf("another namespace: %s, want %s", got, want)
 			}
 		})
+	}
+}
+
+// TestRules_UnknownNamespace checks that endpoints of a namespace whose objects were never listed are
+// refused where something can be sealed.
+func TestRules_UnknownNamespace(t *testing.T) {
+	t.Parallel()
+	u := account.EndpointURL{Scheme: "http", Host: "api.demo", Port: 80}
+	for _, tt := range []struct {
+		account string
+		mode    sealed.Mode
+		listed  endpointaccess.Listed
+		want    string
+	}{
+		{"ac-1", sealed.Off, endpointaccess.Listed{"": false}, "trust_unknown"},
+		{"ac-1", sealed.Require, endpointaccess.Listed{"demo": false, "other": true}, "trust_unknown"},
+		{"ac-1", sealed.Off, endpointaccess.Listed{"demo": true, "other": false}, "Off"},
+		{"", sealed.Off, endpointaccess.Listed{"": false}, "Off"},
+	} {
+		rules := endpointtrust.Compile(nil, endpointtrust.Default{Mode: tt.mode, Account: tt.account}, tt.listed)
+		if got := show(rules.Decide(u)); got != tt.want || rules.Knows("demo") != (got != "trust_unknown") {
+			t.Errorf("%+v: %s", tt, got)
+		}
+	}
+}
+
+// TestRules_Generation checks that a decision's generation changes with whatever it trusts, and with
+// nothing else.
+func TestRules_Generation(t *testing.T) {
+	t.Parallel()
+	root, other := certificate(t, "root", true), certificate(t, "other", true)
+	generation := func(id string, s endpointtrust.Spec) string {
+		rules := endpointtrust.Compile([]endpointtrust.Policy{policy("p", s, "api")},
+			endpointtrust.Default{Mode: sealed.Off, Account: id}, endpointaccess.Listed{"": true})
+		return rules.Decide(account.EndpointURL{Scheme: "http", Host: "api.demo", Port: 80}).Generation
+	}
+	both := endpointtrust.Spec{Mode: sealed.Require, Authorities: []string{root + other}}
+	same := endpointtrust.Spec{Mode: sealed.Require, Authorities: []string{other, root}, Ports: []int32{80}}
+	if a, b := generation("ac-1", both), generation("ac-1", same); a != b || a == "" {
+		t.Errorf("%s and %s for the same", a, b)
+	}
+	seen := map[string]bool{}
+	for _, s := range []endpointtrust.Spec{both, requireA, preferA, requireB, first,
+		{Mode: sealed.Require, Authorities: []string{root}}} {
+		for _, id := range []string{"ac-1", "ac-2"} {
+			if g := generation(id, s); seen[g] {
+				t.Errorf("%s is the generation of different settings", g)
+			} else {
+				seen[g] = true
+			}
+		}
+	}
+}
+
+func TestRules_ExamineNamesOverlaps(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		a, b    string
+		overlap bool
+	}{
+		{"api", "api", true}, {"api", "web", false}, {"api", "a*", true}, {"*", "x", true}, {"a*", "b*", false},
+		{"a*", "*b", true}, {"a*c", "ab*", true}, {"a*x", "a*y", false}, {"*a*", "b*b", true}, {"ab*", "abc*d", true},
+		{"a**", "*-*b", true}, {"abc*", "ab", false},
+	} {
+		for _, p := range [][2]string{{tt.a, tt.b}, {tt.b, tt.a}} {
+			rules := endpointtrust.Compile([]endpointtrust.Policy{policy("p", requireA, p[0]),
+				policy("q", requireB, p[1]), policy("r", requireA, p[0]), policy("gone", requireB, "*").VanishedAt(time.Unix(1, 0))},
+				endpointtrust.Default{Mode: sealed.Off, Account: "ac-1"}, endpointaccess.Listed{"": true})
+			found, d := rules.Examine("demo", "q")
+			if found == nil || (d.Refused == endpointtrust.ReasonConflict) != tt.overlap ||
+				tt.overlap != strings.Contains(d.Detail, "EndpointTrust p, r ") {
+				t.Errorf("%v: %+v", p, d)
+			}
+			if found, _ := rules.Examine("demo", "gone"); found != nil {
+				t.Error("a policy that has vanished is examined")
+			}
+		}
+	}
+}
+
+func TestParseAuthorities_CertificatesOnly(t *testing.T) {
+	t.Parallel()
+	root, leaf := certificate(t, "root", true), certificate(t, "leaf", false)
+	for name, tt := range map[string]struct{ text, refused string }{
+		"one":            {root, ""},
+		"two, commented": {"Subject: root\n" + root + "\n" + root, ""},
+		"none":           {"", "not the PEM text"},
+		"no authority":   {leaf, "CN=leaf, is not one of an authority"},
+		"a broken one":   {strings.Replace(root, "-----END CERTIFICATE-----", "", 1) + root, "not the PEM text"},
+		"no certificate": {"-----BEGIN CERTIFICATE-----\neA==\n-----END CERTIFICATE-----\n", "cannot be read"},
+		"a key":          {root + "-----BEGIN PRIVATE KEY-----\n-----END PRIVATE KEY-----\n", `PEM block "PRIVATE KEY"`},
+	} {
+		_, err := endpointtrust.ParseAuthorities(tt.text)
+		if (err == nil) != (tt.refused == "") || err != nil && !strings.Contains(err.Error(), tt.refused) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

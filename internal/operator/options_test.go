@@ -68,6 +68,10 @@ func invalidManagerOptions(t *testing.T) []invalidManagerOption {
 		{"--anchor-role", "", "name", func(o *ManagerOptions) { o.Roles.Role = "" }},
 		{"--forwarder-name", "a b", "label", func(o *ManagerOptions) { o.ForwarderName = "a b" }},
 		{"--default-access", "none", "allow or deny", func(o *ManagerOptions) { o.DefaultAccess = "none" }},
+		{"--sealed", "on", "off, prefer or require", func(o *ManagerOptions) { o.Sealed = "on" }},
+		{"--seal-account", "", "id of the account", func(o *ManagerOptions) { o.Sealed = "require" }},
+		{"--seal-account", "a/b", "id of the account", func(o *ManagerOptions) { o.SealAccount = "a/b" }},
+		{"--seal-authority-file", "", "PEM", func(o *ManagerOptions) { o.SealAuthorityFile = file(t, "flk_x") }},
 		{"--projection", "slices", "externalName or", func(o *ManagerOptions) { o.Projection = "slices" }},
 		{"--forwarder-service", "a.b", "name", func(o *ManagerOptions) { o.ForwarderService = "a.b" }},
 		{"--forwarder-service", "", "projection=externalName", func(o *ManagerOptions) {

@@ -25,7 +25,7 @@ type forwarder struct {
 	listeners *listeners
 	relay     *forward.Relay
 	access    *accessControl
-	trust     *trustControl
+	sealing   *sealing
 
 	connCtx  context.Context // connCtx ends the connections after the drain.
 	cutConns context.CancelFunc
@@ -64,7 +64,7 @@ func newForwarder(o Options, t timing) (*forwarder, error) {
 	f.listeners = &listeners{listen: o.listen, relayConn: f.relayConn, stats: f.metrics, log: o.Logger, timing: t,
 		changed: &f.statusChanged, byPort: map[int]*listener{}}
 	f.access = newAccessControl(&f.options, t, &f.statusChanged)
-	f.trust = newTrustControl(&f.options, &f.statusChanged)
+	f.sealing = newSealing(o.Trust, &f.statusChanged)
 	f.edge = newEdgeClient(&o, t.edgeRetry, &f.statusChanged, f.listeners.recordRequestLine)
 	f.connCtx, f.cutConns = context.WithCancel(context.Background())
 	f.relay = &forward.Relay{Sessions: f.edge, Timing: t.Timing, Context: f.connCtx}
@@ -117,7 +117,7 @@ func (f *forwarder) run(ctx context.Context) error {
 	group.Go(func() error { return f.runEdge(parts) })
 	group.Go(func() error { return f.edge.trackSessions(parts) })
 	group.Go(func() error { return f.access.enforce(parts) })
-	group.Go(func() error { return f.trust.follow(parts) })
+	group.Go(func() error { return f.sealing.run(parts) })
 	group.Go(func() error { return f.becomeReady(parts) })
 	group.Go(func() error { return f.uninstall.watch(parts, f.stopping) })
 	group.Go(func() error {

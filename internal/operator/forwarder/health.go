@@ -46,7 +46,7 @@ func (f *forwarder) notReadyReason() string {
 // missingRules returns which rules are not known yet that the listeners need, or "".
 func (f *forwarder) missingRules() string {
 	listeners := f.listeners.status()
-	return cmp.Or(f.access.missing(listeners), f.trust.missing(listeners))
+	return cmp.Or(f.access.missing(listeners), f.sealing.missing(listeners))
 }
 
 // server is one of the forwarder's own HTTP servers. A nil server is disabled.

@@ -75,7 +75,7 @@ func (f *forwarder) relayConn(c forward.Connection, to *portAssignment, stats *p
 // serve relays the connection until it has ended, sealed if the rules of trust say so. It returns why
 // no stream opened, or nil.
 func (f *forwarder) serve(c *clientConn) *forward.Failure {
-	trust, failure := f.trust.trustOf(f.connCtx, c.URL, c.SessionDeadline)
+	trust, failure := f.sealing.trustOf(f.connCtx, c.URL, c.SessionDeadline)
 	switch {
 	case failure != nil:
 		return failure

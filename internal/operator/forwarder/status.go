@@ -68,7 +68,8 @@ func (l ListenerStatus) withoutCounters() ListenerStatus {
 func (f *forwarder) status() Status {
 	return Status{
 		Pod: f.options.InstanceID, Ready: f.ready.Load(), Draining: f.draining.Load(), Session: f.edge.status(),
-		Listeners: f.listeners.status(), Access: f.access.status(), Trust: f.trust.status(), Denied: f.access.latest(),
+		Listeners: f.listeners.status(), Access: f.access.status(), Trust: f.sealing.status(),
+		Denied: f.access.latest(),
 	}
 }
 

@@ -4,84 +4,50 @@
 package forwarder
 
 import (
-	"context"
-	"crypto/x509"
-	"io"
 	"strings"
-	"sync/atomic"
 	"testing"
 
-	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/endpointaccess"
 	"github.com/fairlead-dev/fairlead/internal/endpointtrust"
 	"github.com/fairlead-dev/fairlead/internal/sealed"
-	"github.com/fairlead-dev/fairlead/internal/tunnel"
-	"github.com/fairlead-dev/fairlead/test/support/sealtest"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
-// fakeTrust are rules that tests replace.
-type fakeTrust struct {
-	current atomic.Pointer[endpointtrust.Rules]
-	changed chan struct{}
-}
-
-func (r *fakeTrust) Snapshot() *endpointtrust.Rules { return r.current.Load() }
-func (r *fakeTrust) Changed() <-chan struct{}       { return r.changed }
-
-func (r *fakeTrust) set(d endpointtrust.Default, listed endpointaccess.Listed, all ...endpointtrust.Policy) {
-	r.current.Store(endpointtrust.Compile(all, d, listed))
-	r.changed <- struct{}{}
-}
-
-var allListed = endpointaccess.Listed{"": true}
-
-// TestSealing_WaitsForRulesAndSeals holds that no connection is opened before it is known whom the
-// endpoint's owner trusts, and that it is then sealed.
-func TestSealing_WaitsForRulesAndSeals(t *testing.T) {
+// TestSealing_ReadyAndReportedOnceListed checks that a forwarder is not ready before it knows whom
+// its endpoints' owners trust, where that can matter, and that its status then says what it enforces.
+func TestSealing_ReadyAndReportedOnceListed(t *testing.T) {
 	t.Parallel()
-	u := account.EndpointURL{Scheme: "tcp", Host: "db.demo", Port: 5432}
-	owner := sealtest.NewOwner(t, "ac-1")
-	identity := owner.Identity(u)
-	e := startEdge(t, func(ctx context.Context, st *tunnel.Stream) {
-		_ = st.Accept()
-		in, err := identity.Accept(ctx, st, "ep-1")
-		if err != nil {
-			t.Errorf("the agent did not accept: %v", err)
-			return
-		}
-		c, err := in.Open()
-		if err != nil {
-			t.Errorf("the agent did not open: %v", err)
-			return
-		}
-		_, _ = io.WriteString(c, "sealed from "+in.Header.ClientAddr)
-		_ = c.CloseWrite()
-		_, _ = io.Copy(io.Discard, c)
-		_ = c.Close()
-	})
-	byDefault := endpointtrust.Default{Mode: sealed.Require, Account: "ac-1", Authorities: []*x509.Certificate{owner.Root}}
-	rules := &fakeTrust{changed: make(chan struct{}, 10)}
-	rules.set(byDefault, endpointaccess.Listed{})
-	r := start(t, e, shortTiming(), func(o *Options) { o.Trust = rules })
-	r.source.update(testObjects())
-	wait.Receive(t, "a session", r.edge.connectedOnce)
-	c := r.dial(15432)
-	rules.set(byDefault, allListed)
-	if got, err := io.ReadAll(c); err != nil || string(got) != "sealed from "+c.LocalAddr().String() {
-		t.Errorf("%q, %v", got, err)
+	for name, tt := range map[string]struct {
+		account string
+		waits   bool
+	}{"set up": {"ac-1", true}, "not set up": {"", false}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			byDefault := endpointtrust.Default{Mode: sealed.Off, Account: tt.account}
+			rules := &fakeTrust{changed: make(chan struct{}, 10)}
+			rules.set(byDefault, endpointaccess.Listed{"": false})
+			r := start(t, startEdge(t, nil), shortTiming(), func(o *Options) { o.Trust = rules })
+			r.source.update(testObjects())
+			wait.Receive(t, "a session", r.edge.connectedOnce)
+			if tt.waits {
+				if reason := r.notReadyReason(); r.ready.Load() || !strings.Contains(reason, "EndpointTrust objects") {
+					t.Errorf("ready, or not ready for another reason: %s", reason)
+				}
+			} else {
+				wait.Until(t, "readiness", r.ready.Load)
+			}
+			if s := r.status().Trust; s.Complete || len(s.Policies) > 0 {
+				t.Errorf("%+v", s)
+			}
+			changed := r.statusChanged.next()
+			rules.set(byDefault, allListed, endpointtrust.Policy{Namespace: "other", Name: "p", UID: "1", Generation: 2,
+				Spec: endpointtrust.Spec{Endpoints: []string{"db"}, Mode: sealed.Require}})
+			wait.Receive(t, "a change of the status", changed)
+			wait.Until(t, "readiness", r.ready.Load)
+			want := endpointaccess.Digest([]endpointtrust.Policy{{Name: "p", UID: "1", Generation: 2}})
+			if s := r.status().Trust; !s.Complete || len(s.Policies) != 1 || s.Policies["other"] != want {
+				t.Errorf("%+v", s)
+			}
+		})
 	}
-	if h := wait.Receive(t, "a stream", e.streams); !h.Sealed {
-		t.Errorf("%+v", h)
-	}
-	rules.set(byDefault, allListed, endpointtrust.Policy{Namespace: "demo", Name: "typo", Spec: endpointtrust.Spec{
-		Endpoints: []string{"db"}, Mode: sealed.Require, Keys: []string{"sha256/typo"}}})
-	c = r.dial(15432)
-	if _, err := io.ReadAll(c); err == nil {
-		t.Error("a connection was served whose trust cannot be read")
-	}
-	wait.Until(t, "a failure that names the object", func() bool {
-		f := r.listeners.byPort[15432].status().LastFailure
-		return f != nil && strings.Contains(f.Message, "EndpointTrust demo/typo")
-	})
 }

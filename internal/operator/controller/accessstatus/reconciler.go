@@ -78,8 +78,8 @@ type objectState struct {
 // objectStates are those of all objects of a kind, by types.NamespacedName.
 type objectStates struct{ sync.Map }
 
-// of returns what is remembered of the object.
-func (s *objectStates) of(o client.Object, now time.Time) *objectState {
+// load returns what is remembered of the object.
+func (s *objectStates) load(o client.Object, now time.Time) *objectState {
 	fresh := &objectState{uid: o.GetUID(), generation: o.GetGeneration(), since: now}
 	stored, _ := s.LoadOrStore(client.ObjectKeyFromObject(o), fresh)
 	state := stored.(*objectState)
@@ -114,7 +114,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, err
 	}
 	now := r.Clock.Now()
-	state := r.states.of(o, now)
+	state := r.states.load(o, now)
 	next := o.DeepCopy()
 	settling := r.setConditions(next, digest, now.Sub(state.since) < settleTime)
 	setDenied(next, r.Forwarders.Denied(o.Namespace))

@@ -63,7 +63,7 @@ func (r *TrustReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl
 	next, now, result := o.DeepCopy(), r.Clock.Now(), ctrl.Result{}
 	conditions := []metav1.Condition{trustCondition(policy, decision)}
 	e := r.Forwarders.TrustEnforcement(o.Namespace, rules.Digest(o.Namespace))
-	if now.Sub(r.states.of(o, now).since) < settleTime && (!e.Known || e.Behind != "") {
+	if now.Sub(r.states.load(o, now).since) < settleTime && (!e.Known || e.Behind != "") {
 		result.RequeueAfter = settleTime
 	} else {
 		conditions = append(conditions, enforceCondition(e))
@@ -100,7 +100,8 @@ func trustCondition(p *endpointtrust.Policy, d endpointtrust.Decision) metav1.Co
 			c.Message += ", of binding.sealAuthority"
 		}
 	default:
-		c.Message = "the first key that an agent shows is trusted, which is for demonstrations: give authorities or keys"
+		c.Message = "the first key that an agent shows is trusted, which is for demonstrations: give authorities or " +
+			"keys"
 	}
 	if d.Trust.Mode != p.Spec.Mode {
 		c.Message += fmt.Sprintf("; %s counts as %s, as binding.sealed does", p.Spec.Mode, d.Trust.Mode)

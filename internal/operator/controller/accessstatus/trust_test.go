@@ -126,7 +126,8 @@ func TestTrustReconciler_Conditions(t *testing.T) {
 		"of equal trust": {off, []*v1alpha1.EndpointTrust{trustObject("p", "api", keyA, keyB),
 			trustObject("q", "*", keyB, keyA)}, map[string]string{"p": "Accepted: agents", "q": "Accepted: agents"}},
 		"unreadable": {off, []*v1alpha1.EndpointTrust{unreadable},
-			map[string]string{"p": "InvalidAuthority: connections are refused: EndpointTrust demo/p: spec.authorities[0]"}},
+			map[string]string{"p": "InvalidAuthority: connections are refused: EndpointTrust demo/p: " +
+				"spec.authorities[0]: "}},
 		"for no account": {endpointtrust.Default{Mode: sealed.Off},
 			[]*v1alpha1.EndpointTrust{trustObject("p", "api", keyA)}, map[string]string{"p": "AccountMissing: "}},
 	} {

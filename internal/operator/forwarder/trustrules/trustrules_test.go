@@ -107,7 +107,8 @@ func TestWatcher(t *testing.T) {
 	})
 	t.Run("has no rules without the CRD", func(t *testing.T) {
 		crd := &apiextensionsv1.CustomResourceDefinition{}
-		must.Succeed(t, kube.Get(t.Context(), client.ObjectKey{Name: resource + "." + v1alpha1.GroupVersion.Group}, crd))
+		name := client.ObjectKey{Name: resource + "." + v1alpha1.GroupVersion.Group}
+		must.Succeed(t, kube.Get(t.Context(), name, crd))
 		must.Succeed(t, kube.Delete(t.Context(), crd))
 		wait.Until(t, "the end of the CRD", func() bool {
 			err := kube.List(t.Context(), &v1alpha1.EndpointTrustList{})

@@ -1,0 +1,53 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package operator_test
+
+import (
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/operator/options"
+	"github.com/fairlead-dev/fairlead/test/support/fixture"
+)
+
+var _ = Describe("EndpointTrust objects", func() {
+	DescribeTable("say in their conditions which others contradict them",
+		func(ctx SpecContext, rendered string) {
+			r := newReleaseOf(ctx, rendered)
+			o := r.options()
+			o.Seal = options.Seal{Sealed: "off", SealAccount: "ac-1"}
+			if rendered == listedNamespaces {
+				o.AllowNamespaces = []string{r.target, r.second}
+			}
+			run(o)
+			trust := func(name, key string) *v1alpha1.EndpointTrust {
+				t := &v1alpha1.EndpointTrust{ObjectMeta: metav1.ObjectMeta{Namespace: r.target, Name: name},
+					Spec: v1alpha1.EndpointTrustSpec{Endpoints: []string{"a*"}, Mode: "Require", Keys: []string{key}}}
+				Expect(kube.Create(ctx, t)).To(Succeed())
+				return t
+			}
+			accepted := func(t *v1alpha1.EndpointTrust, want, message string) {
+				GinkgoHelper()
+				Eventually(func(g Gomega) {
+					g.Expect(kube.Get(ctx, client.ObjectKeyFromObject(t), t)).To(Succeed())
+					c := t.Status.Conditions
+					g.Expect(fixture.StatusAndReason(c, v1alpha1.ConditionAccepted)).To(Equal(want))
+					g.Expect(fixture.StatusAndReason(c, v1alpha1.ConditionForwardersEnforce)).To(Equal("True Enforced"))
+					g.Expect(c[0].Message).To(ContainSubstring(message))
+				}).Should(Succeed())
+			}
+			first := trust("first", "sha256/47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=")
+			accepted(first, "True Accepted", "one of these keys: 1")
+			second := trust("second", "sha256/57DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=")
+			accepted(first, "False Conflict", "EndpointTrust second selects")
+			accepted(second, "False Conflict", "EndpointTrust first selects")
+			Expect(kube.Delete(ctx, first)).To(Succeed())
+			accepted(second, "True Accepted", "one of these keys: 1")
+		},
+		Entry("in all namespaces", clusterWide),
+		Entry("in listed namespaces", listedNamespaces))
+})

@@ -6,6 +6,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"runtime"
 	"slices"
@@ -16,6 +17,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -32,6 +34,7 @@ func TestClusterSet_BetweenClusters(t *testing.T) {
 	t.Run("two clusters that claim one id", f.claimedID)
 	t.Run("a Service of two clusters", f.exportBoth)
 	t.Run("a cluster without ready endpoints is left out", f.failover)
+	t.Run("single pods of a headless Service", f.exportPods)
 	t.Run("calls survive what runs and ends", f.disrupt)
 	f.restartService(t) // which runs to the end of the test
 	t.Run("a namespace that is deleted and made again", f.deleteNamespace)
@@ -83,6 +86,58 @@ func (f *clusterSetRig) claimedID(t *testing.T) {
 	f.b.id = "b"
 	f.b.release.Upgrade(t, f.b.values()...)
 	f.waitExport(t, f.b, "Ready", "True", "Exported")
+}
+
+// exportPods exports a StatefulSet of cluster a, and calls its pods in both by names of their own: by
+// each the very pod answers, and by that of the Service all do.
+func (f *clusterSetRig) exportPods(t *testing.T) {
+	f.a.Apply(t, fmt.Sprintf(`
+---
+apiVersion: v1
+kind: Service
+metadata: {name: db, namespace: %[1]s}
+spec: {clusterIP: None, selector: {app: db}, ports: [{name: http, port: 8080}]}
+---
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: db, namespace: %[1]s}
+spec:
+  serviceName: db
+  replicas: 2
+  podManagementPolicy: Parallel
+  selector: {matchLabels: {app: db}}
+  template:
+    metadata: {labels: {app: db}}
+    spec:
+      terminationGracePeriodSeconds: 0
+      containers: [{name: nettool, image: %[2]q, imagePullPolicy: IfNotPresent, args: [serve, ":8080"]}]
+`, f.ns, ImageNettool))
+	f.mustExport(t, f.a, "db")
+	f.both(func(c *member) {
+		for host, pods := range map[string][]string{"db-0.a.db": {"db-0"}, "db-1.a.db": {"db-1"},
+			"db": {"db-0", "db-1"}} {
+			what := fmt.Sprintf("answers of %v in %s", pods, c.name)
+			c.Eventually(t, time.Minute, what, func(ctx context.Context) error {
+				count, err := c.answers(ctx, f.url(host, 8080), 16)
+				if got := slices.Sorted(maps.Keys(count)); err == nil && !slices.Equal(got, pods) {
+					err = fmt.Errorf("answers %v", count)
+				}
+				return err
+			})
+		}
+	})
+	must.Succeed(t, f.a.Client.Delete(t.Context(), &mcsv1beta1.ServiceExport{
+		ObjectMeta: metav1.ObjectMeta{Namespace: f.ns, Name: "db"}}))
+	f.both(func(c *member) {
+		c.Eventually(t, 20*time.Second, "no pod's Service in "+c.name, func(ctx context.Context) error {
+			var left corev1.ServiceList
+			err := c.Client.List(ctx, &left, client.InNamespace(f.ns), client.HasLabels{"bindings.fairlead.dev/pod"})
+			if err == nil && len(left.Items) > 0 {
+				err = fmt.Errorf("%d are left", len(left.Items))
+			}
+			return err
+		})
+	})
 }
 
 // exportBoth has one Service in both clusters: their ports are united, and both answer.

@@ -118,6 +118,7 @@ var _ = Describe("the manager that imports headless Services", func() {
 		Eventually(imported(ctx, r.target)).Should(HaveField("Status.Conditions", ContainElement(And(
 			HaveField("Status", metav1.ConditionTrue),
 			HaveField("Message", ContainSubstring("2 pods as HOSTNAME.CLUSTER.hello."+r.target))))))
+		Eventually(imported(ctx, r.target)).Should(HaveField("Spec.IPFamilies", before[0].Spec.IPFamilies))
 
 		By("replacing a pod and the forwarders, with the other pod's address as it is")
 		ready := one

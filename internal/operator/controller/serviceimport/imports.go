@@ -72,7 +72,7 @@ func (r *Reconciler) isOurs(o metav1.Object, owners []metav1.OwnerReference) boo
 }
 
 // updateImport makes the ServiceImport as desired, with the addresses of the derived Service; nil =
-// it has none. Labels and annotations are exactly the exported ones and our marks, so that one which
+// it has none, and setFamilies writes the families. Labels and annotations are exactly the exported ones and our marks, so that one which
 // is no longer exported goes.
 func (r *Reconciler) updateImport(
 	ctx context.Context, live, desired *mcsv1beta1.ServiceImport, derived *corev1.Service,
@@ -81,10 +81,30 @@ func (r *Reconciler) updateImport(
 	next.Labels, next.Annotations = desired.Labels, desired.Annotations
 	next.OwnerReferences = desired.OwnerReferences
 	next.Spec = *desired.Spec.DeepCopy()
+	next.Spec.IPFamilies = live.Spec.IPFamilies
 	if derived != nil {
 		next.Spec.IPs = slices.Clone(derived.Spec.ClusterIPs)
 		next.Spec.IPFamilies = slices.Clone(derived.Spec.IPFamilies)
 	}
+	return r.writeImport(ctx, live, next)
+}
+
+// setFamilies gives a headless ServiceImport the address families of its pods' Services. It has the
+// former ones while there are none.
+func (r *Reconciler) setFamilies(
+	ctx context.Context, live *mcsv1beta1.ServiceImport, families []corev1.IPFamily,
+) (*mcsv1beta1.ServiceImport, *status.Problem) {
+	next := live.DeepCopy()
+	if len(families) > 0 {
+		next.Spec.IPFamilies = families
+	}
+	return r.writeImport(ctx, live, next)
+}
+
+// writeImport writes next if it differs, and returns what is there then.
+func (r *Reconciler) writeImport(
+	ctx context.Context, live, next *mcsv1beta1.ServiceImport,
+) (*mcsv1beta1.ServiceImport, *status.Problem) {
 	if equality.Semantic.DeepEqual(live, next) {
 		return live, nil
 	}

@@ -52,8 +52,11 @@ type importedPod struct {
 }
 
 // podCount is how many pods of a headless import there are, and how many have no Service, as no
-// name is free.
-type podCount struct{ imported, leftOut int }
+// name is free; and the families of their addresses.
+type podCount struct {
+	imported, leftOut int
+	families          []corev1.IPFamily
+}
 
 // ensurePods makes what each pod of a headless import needs, and deletes what belongs to others.
 func (r *Reconciler) ensurePods(
@@ -83,6 +86,7 @@ func (r *Reconciler) ensurePods(
 		n.imported, n.leftOut, found = n.imported+len(pods), n.leftOut+leftOut, first(found, problem)
 		for _, pod := range pods {
 			keep[pod.service.Name] = true
+			n.families = pod.service.Spec.IPFamilies
 			for _, s := range r.forwarderSlices(key.Name, pod, addresses) {
 				keep[s.Name] = true
 				found = first(found, r.ensureSlice(ctx, key, s, live))

@@ -189,7 +189,9 @@ func (r *Reconciler) ensure(ctx context.Context, live *mcsv1beta1.ServiceImport,
 		found = first(found, r.refresh(ctx, key))
 	case derived == nil:
 		pods, found = r.ensurePods(ctx, i, live)
-		found = first(found, r.removeDerived(ctx, key))
+		var unwritten *status.Problem
+		live, unwritten = r.setFamilies(ctx, live, pods.families)
+		found = first(found, unwritten, r.removeDerived(ctx, key))
 	default:
 		if found = r.ensureSlices(ctx, i, derived); found == nil {
 			found = first(r.updateDerived(ctx, derived, derivedService(r.Anchors.Installation, i, live)),

@@ -87,39 +87,38 @@ func (r *rotating) updates() int {
 	return r.writes.count["PUT configmaps"]
 }
 
-// mount writes the ConfigMap's files into the directory, as the kubelet does.
-func (r *rotating) mount(ctx context.Context, dir string) {
+// mount writes the ConfigMap's files into the directory, as the kubelet does, and returns it.
+func (r *rotating) mount(ctx context.Context, dir string) string {
 	GinkgoHelper()
 	for name, text := range r.kept(ctx) {
 		Expect(os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600)).To(Succeed())
 	}
+	return dir
 }
 
-// credentials are those of a pod that starts now.
-func (r *rotating) credentials(ctx context.Context, secret string) options.Credentials {
+// credentials are those of a pod with the directory.
+func (r *rotating) credentials(secret, dir string) options.Credentials {
 	GinkgoHelper()
-	dir := GinkgoTB().TempDir()
-	r.mount(ctx, dir)
 	return options.Credentials{SecretFile: r.file("secret", secret), CAFile: r.caFile, AuthoritiesDir: dir}
 }
 
-// startManager runs a manager, and returns where its pod has the ConfigMap.
-func (r *rotating) startManager(ctx context.Context) (dir string, stop func()) {
+// startManager runs a manager in a pod with the directory.
+func (r *rotating) startManager(dir string) (stop func()) {
 	GinkgoHelper()
 	o := r.options()
 	o.Account, o.Registrar, o.Metrics = nil, nil, prometheus.NewRegistry()
 	o.API = options.API{APIURL: "https://" + r.service.Addrs.Service.String(), VersionHeader: "Service-Version",
-		Credentials: r.credentials(ctx, r.service.APIKey)}
+		Credentials: r.credentials(r.service.APIKey, dir)}
 	o.AuthoritiesConfigMap = authorities
-	return o.AuthoritiesDir, run(o)
+	return run(o)
 }
 
 // startForwarder runs a forwarder until the end of the spec.
-func (r *rotating) startForwarder(ctx context.Context) {
+func (r *rotating) startForwarder(dir string) {
 	GinkgoHelper()
 	o := operator.ForwarderOptions{Installation: r.options().Installation, PodIPs: "10.1.0.9",
 		Session:     options.Session{EdgeAddress: r.service.Addrs.Service.String(), PodName: "forwarder-1"},
-		Credentials: r.credentials(ctx, r.authtoken), Process: r.options().Process}
+		Credentials: r.credentials(r.authtoken, dir), Process: r.options().Process}
 	o.Kubernetes = config
 	running, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -151,28 +150,29 @@ var _ = Describe("the authorities of the service", func() {
 	It("are kept for pods that start after a promotion, until they are retired", func(ctx SpecContext) {
 		r := newRotating(ctx)
 		r.await(func() error { return r.AddNext(ctx, time.Now()) })
-		_, stop := r.startManager(ctx)
-		waiting, stopWaiting := r.startManager(ctx) // the standby, before anything is kept
+		stop := r.startManager(GinkgoTB().TempDir())
+		Eventually(r.registrations).Should(Equal(1))
+		waiting := GinkgoTB().TempDir() // of a pod that runs before anything is kept
+		stopWaiting := r.startManager(waiting)
 		r.expectKept(ctx, func(a pki.Authorities) []*x509.Certificate { return []*x509.Certificate{a.Next} })
 		r.mount(ctx, waiting)
 
 		r.await(func() error { return r.Promote(ctx) })
-		registered := r.registrations()
 		stop()
-		Eventually(r.registrations).Should(Equal(registered + 1))
-		r.startForwarder(ctx)
+		Eventually(r.registrations).Should(Equal(2))
+		r.startForwarder(r.mount(ctx, GinkgoTB().TempDir()))
 		Eventually(r.service.ScrapeMetrics).Should(ContainSubstring(`fairlead_server_sessions{role="forwarder"} 1`))
 		Consistently(r.updates).WithTimeout(3*time.Second).Should(Equal(1), "no write without a difference")
 		stopWaiting()
 
 		r.await(func() error { return r.Retire(ctx) })
 		r.await(func() error { return r.AddNext(ctx, time.Now()) })
-		_, stop = r.startManager(ctx)
+		stop = r.startManager(r.mount(ctx, GinkgoTB().TempDir()))
 		r.expectKept(ctx, func(a pki.Authorities) []*x509.Certificate { return []*x509.Certificate{a.Current, a.Next} })
 		r.await(func() error { return r.Promote(ctx) })
 		r.await(func() error { return r.Retire(ctx) })
 		stop()
-		r.startManager(ctx)
+		r.startManager(r.mount(ctx, GinkgoTB().TempDir()))
 		r.expectKept(ctx, func(a pki.Authorities) []*x509.Certificate { return []*x509.Certificate{a.Current} })
 		Expect(r.updates()).To(Equal(3))
 	})

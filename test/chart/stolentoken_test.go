@@ -168,6 +168,8 @@ func TestSecurity_StolenManagerToken(t *testing.T) {
 
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: release + "-manager"}}
 	must.Succeed(t, c.Delete(ctx, account))
+	kept := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: release + "-authorities"}}
+	must.Succeed(t, c.Delete(ctx, kept))
 	deleted := time.Now()
 	wait.Until(t, "the API server to refuse the token", func() bool {
 		return apierrors.IsUnauthorized(stolen.List(ctx, &corev1.ServiceList{}))
@@ -181,6 +183,7 @@ func TestSecurity_StolenManagerToken(t *testing.T) {
 		b.Subjects[0].Name != release+"-manager" {
 		t.Errorf("after helm upgrade: %+v, %v", b.Subjects, err)
 	}
+	must.Succeed(t, c.Get(ctx, client.ObjectKeyFromObject(kept), kept))
 	if err := c.steal(t, "manager").List(ctx, &corev1.NamespaceList{}); err != nil {
 		t.Errorf("a token of the ServiceAccount that helm upgrade made: %v", err)
 	}

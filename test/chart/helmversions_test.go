@@ -153,8 +153,9 @@ func TestInstall_HelmVersions(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			l := lifecycle{t: t, program: find(t), c: startCluster(t), release: release, dir: chartDir,
-				workload: release + "-manager", values: exportingValues().set("api.caBundle", "-----BEGIN CERTIFICATE-----\n"),
-				objects: 30, conflicts: name == "Helm 4", written: release + "-authorities"}
+				workload: release + "-manager", objects: 30,
+				values:    exportingValues().set("api.caBundle", "-----BEGIN CERTIFICATE-----\n"),
+				conflicts: name == "Helm 4", written: release + "-authorities"}
 			l.later = l.values.set("manager.podAnnotations", map[string]any{"example.com/later": "yes"})
 			l.run()
 			l.release, l.dir, l.workload, l.values, l.objects = serverRelease, serverDir, serverRelease, values{}, 3

@@ -170,6 +170,9 @@ func addRunnables(
 		set.Disable()
 	}
 	runnables := slices.Concat([]manager.Runnable{register, second}, imports.runnables,
+		optional(o.AuthoritiesConfigMap != "" && api.authorities.Learns(), &authorityKeeper{client: direct.client,
+			key:         client.ObjectKey{Namespace: o.Namespace, Name: o.AuthoritiesConfigMap},
+			authorities: api.authorities, log: mgr.GetLogger().WithName("authorities")}),
 		optional(o.ForwarderService != "", addresses), // else there is no right to EndpointSlices
 		optional(o.BindingEnabled, feed, forwarders), optional(targets != nil, targets, uninstall))
 	return errors.Join(

@@ -60,6 +60,10 @@ func invalidManagerOptions(t *testing.T) []invalidManagerOption {
 			o.SecretFile, o.ServiceAccountTokenFile = "", file(t, "flk_x")
 		}},
 		{"--ca-file", "", "PEM", func(o *ManagerOptions) { o.CAFile = file(t, "no certificate") }},
+		{"--authorities-configmap", "a/b", "name", func(o *ManagerOptions) {
+			o.AuthoritiesConfigMap, o.AuthoritiesDir = "a/b", "/kept"
+		}},
+		{"--authorities-dir", "", "mounted", func(o *ManagerOptions) { o.AuthoritiesConfigMap = "a" }},
 		{"--version-header", "a b", "Service-Version", func(o *ManagerOptions) { o.VersionHeader = "a b" }},
 		{"--namespace", "Fair Lead", "lower case", func(o *ManagerOptions) { o.Namespace = "Fair Lead" }},
 		{"--release", "", "lower case", func(o *ManagerOptions) { o.Release = "" }},

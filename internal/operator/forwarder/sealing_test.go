@@ -75,7 +75,7 @@ func TestSealing_WaitsForRulesAndSeals(t *testing.T) {
 		t.Errorf("%+v", h)
 	}
 	rules.set(byDefault, allListed, endpointtrust.Policy{Namespace: "demo", Name: "typo", Spec: endpointtrust.Spec{
-		Endpoints: []string{"db"}, Mode: sealed.Require, Keys: []string{"sha256/typo"}}})
+		Endpoints: []string{"db"}, Keys: []string{"sha256/typo"}}})
 	c = r.dial(15432)
 	if _, err := io.ReadAll(c); err == nil {
 		t.Error("a connection was served whose trust cannot be read")

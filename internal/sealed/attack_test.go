@@ -111,9 +111,13 @@ func TestConn_CutIsNoEnd(t *testing.T) {
 	}
 }
 
-// editRecords relays records as edit returns them, after the hint on the way to the forwarder.
-func editRecords(clear int64, edit func(record []byte) []byte) func(to, from *tunnel.Stream) error {
+// editRecords relays the records of a direction as edit returns them.
+func editRecords(d direction, edit func(record []byte) []byte) func(to, from *tunnel.Stream) error {
 	return func(to, from *tunnel.Stream) error {
+		clear := int64(0)
+		if d == toForwarder {
+			clear = int64(1 + len(sessionID)) // the hint
+		}
 		if _, err := io.CopyN(struct{ io.Writer }{to}, struct{ io.Reader }{from}, clear); err != nil {
 			return err
 		}
@@ -140,7 +144,7 @@ func TestConn_ForgedRecordsAreNotRead(t *testing.T) {
 	as, _ := identity(t, owner.sign(t, nil))
 	to := owner.trust(t)
 	var earlier []byte // a record of an earlier connection
-	recorder := w.mustConnect(t, to, as, relayWith(toAgent, editRecords(0, func(record []byte) []byte {
+	recorder := w.mustConnect(t, to, as, relayWith(toAgent, editRecords(toAgent, func(record []byte) []byte {
 		earlier = record
 		return record
 	})))
@@ -168,29 +172,31 @@ func TestConn_ForgedRecordsAreNotRead(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var reading sync.WaitGroup
-			for i := range 2 {
-				var armed atomic.Bool
-				e := w.mustConnect(t, to, as, relayWith(toForwarder, editRecords(int64(1+len(sessionID)),
-					func(record []byte) []byte {
+			for attacked, of := range [2]func(ends) [2]*sealed.Conn{toAgent: fromForwarder, toForwarder: fromAgent} {
+				attacked := direction(attacked)
+				var reading sync.WaitGroup
+				for i := range 2 {
+					var armed atomic.Bool
+					edit := func(record []byte) []byte {
 						if armed.CompareAndSwap(true, false) {
 							return attack(record, i)
 						}
 						return record
-					})))
-				armed.Store(true)
-				_, err := e.agent.Write([]byte("secret"))
-				must.Succeed(t, err)
-				must.Succeed(t, e.agent.CloseWrite())
-				reading.Go(func() {
-					got, err := io.ReadAll(e.forwarder)
-					if err == nil || string(got) != "" && (name != "repeats" || string(got) != "secret") {
-						t.Errorf("read %q, %v", got, err)
 					}
-					_ = e.forwarder.Abort()
-				})
+					c := of(w.mustConnect(t, to, as, relayWith(attacked, editRecords(attacked, edit))))
+					armed.Store(true)
+					_, err := c[0].Write([]byte("secret"))
+					must.Succeed(t, errors.Join(err, c[0].CloseWrite()))
+					reading.Go(func() {
+						got, err := io.ReadAll(c[1])
+						if err == nil || string(got) != "" && (name != "repeats" || string(got) != "secret") {
+							t.Errorf("read %q, %v", got, err)
+						}
+						_ = c[1].Abort()
+					})
+				}
+				reading.Wait()
 			}
-			reading.Wait()
 		})
 	}
 }
@@ -305,10 +311,10 @@ func TestFirstFlight_EndsWithContext(t *testing.T) {
 			must.Succeed(t, err)
 		}, true},
 		"no header": {accept, func(t *testing.T, forwarder, _ *tunnel.Stream) {
-			rawClient(t, forwarder, "fairlead-seal/1")
+			rawCaller(t, forwarder, "fairlead-seal/1")
 		}, true},
 		"half a header": {accept, func(t *testing.T, forwarder, _ *tunnel.Stream) {
-			_, _ = io.WriteString(rawClient(t, forwarder, "fairlead-seal/1"), "\x40\x00{")
+			_, _ = io.WriteString(rawCaller(t, forwarder, "fairlead-seal/1"), "\x40\x00{")
 		}, true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/sealed"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/internal/tunnel/relay"
 	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
@@ -60,6 +61,63 @@ func TestConn_MovesBothWaysAndHalfCloses(t *testing.T) {
 		}
 		must.Succeed(t, c.Close())
 	}
+}
+
+// A pod and an upstream with sockets, joined by the relay at both ends.
+func TestConn_RelaysSockets(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]struct {
+		upstream func(*net.TCPConn) error
+		aborted  bool
+	}{
+		"ends":   {(*net.TCPConn).Close, false},
+		"aborts": {func(c *net.TCPConn) error { return errors.Join(c.SetLinger(0), c.Close()) }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := pair(t)
+			pod, podEnd := tcpPair(t)
+			upstreamEnd, upstream := tcpPair(t)
+			var joined sync.WaitGroup
+			for _, ends := range [2][2]relay.HalfCloser{{podEnd, e.forwarder}, {e.agent, upstreamEnd}} {
+				joined.Go(func() {
+					_, err := relay.Join(t.Context(), ends[0], ends[1], relay.Options{})
+					if (err != nil) != end.aborted {
+						t.Errorf("the relay returned %v", err)
+					}
+				})
+			}
+			_, err := pod.Write([]byte("question"))
+			must.Succeed(t, err)
+			must.Succeed(t, pod.CloseWrite())
+			question, err := io.ReadAll(upstream)
+			must.Succeed(t, err)
+			_, err = upstream.Write([]byte("answer"))
+			must.Succeed(t, err)
+			got := make([]byte, 6)
+			_, err = io.ReadFull(pod, got)
+			must.Succeed(t, err)
+			must.Succeed(t, end.upstream(upstream))
+			_, err = io.ReadAll(pod)
+			if string(question)+string(got) != "questionanswer" || errors.Is(err, syscall.ECONNRESET) != end.aborted {
+				t.Errorf("%q, %q, %v", question, got, err)
+			}
+			joined.Wait()
+		})
+	}
+}
+
+// tcpPair returns the ends of a TCP connection.
+func tcpPair(t testing.TB) (a, b *net.TCPConn) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must.Succeed(t, err)
+	near, err := net.Dial("tcp", l.Addr().String())
+	must.Succeed(t, err)
+	far, err := l.Accept()
+	must.Succeed(t, err)
+	t.Cleanup(func() { _, _, _ = near.Close(), far.Close(), l.Close() })
+	return near.(*net.TCPConn), far.(*net.TCPConn)
 }
 
 func TestConn_HalfClosesOneWay(t *testing.T) {

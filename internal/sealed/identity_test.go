@@ -4,12 +4,14 @@
 package sealed_test
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/binary"
 	"errors"
 	"io"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -54,13 +56,22 @@ func TestIncoming_HasHeaderAndRefuses(t *testing.T) {
 	must.Succeed(t, wait.Receive(t, "Refuse", refused))
 }
 
-// rawClient runs the handshake as a caller that checks and respects nothing.
-func rawClient(t testing.TB, below sealed.Below, protocols ...string) *tls.Conn {
+// rawCaller returns a TLS connection with the agent as a caller that checks and respects nothing:
+// with another protocol, with none or plain.
+func rawCaller(t testing.TB, below sealed.Below, protocol string) net.Conn {
 	t.Helper()
 	_, err := sealed.ReadHint(timeoutContext(t), below)
 	must.Succeed(t, err)
-	c := tls.Client(below, &tls.Config{InsecureSkipVerify: true, NextProtos: protocols})
-	must.Succeed(t, c.HandshakeContext(timeoutContext(t)))
+	cfg := &tls.Config{InsecureSkipVerify: true}
+	switch protocol {
+	case "plain":
+		return below
+	case "none":
+	default:
+		cfg.NextProtos = []string{protocol}
+	}
+	c := tls.Client(below, cfg)
+	_ = c.HandshakeContext(timeoutContext(t)) // the agent may refuse the protocol
 	return c
 }
 
@@ -82,6 +93,7 @@ func TestIdentity_RefusesHeaders(t *testing.T) {
 		"no JSON":           {frame(`url`), "", ""},
 		"oversized":         {"\xff\xff" + strings.Repeat(" ", 0xffff), "", ""},
 		"another protocol":  {frame(`{"url":"tcp://db.demo:5432"}`), "", "h2"},
+		"no TLS":            {"GET / HTTP/1.1\r\nHost: db.demo\r\n\r\n", "", "plain"},
 		"no protocol":       {frame(`{"url":"tcp://db.demo:5432"}`), "", "none"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -92,28 +104,14 @@ func TestIdentity_RefusesHeaders(t *testing.T) {
 				_, err := as.Accept(timeoutContext(t), agent, sessionID)
 				accepted <- err
 			}()
-			if c.protocol == "" {
-				raw := rawClient(t, forwarder, "fairlead-seal/1")
-				_, _ = io.WriteString(raw, c.sent)
-				answer, err := io.ReadAll(raw)
-				if c.code != "" && !strings.Contains(string(answer), `"refused":"`+c.code+`"`) ||
-					c.code == "" && (len(answer) > 0 || err == nil) {
-					t.Errorf("answered %q, %v", answer, err)
-				}
-				_ = forwarder.Abort()
-			} else {
-				_, err := sealed.ReadHint(timeoutContext(t), forwarder)
-				must.Succeed(t, err)
-				cfg := &tls.Config{InsecureSkipVerify: true}
-				if c.protocol != "none" {
-					cfg.NextProtos = []string{c.protocol}
-				}
-				raw := tls.Client(forwarder, cfg)
-				_, _ = io.WriteString(raw, c.sent)
-				if answer, err := io.ReadAll(raw); len(answer) > 0 || err == nil {
-					t.Errorf("answered %q, %v", answer, err)
-				}
+			caller := rawCaller(t, forwarder, cmp.Or(c.protocol, "fairlead-seal/1"))
+			_, _ = io.WriteString(caller, c.sent)
+			answer, err := io.ReadAll(caller)
+			if c.code != "" && !strings.Contains(string(answer), `"refused":"`+c.code+`"`) ||
+				c.code == "" && (err == nil || strings.Contains(string(answer), "opened")) {
+				t.Errorf("answered %q, %v", answer, err)
 			}
+			_ = forwarder.Abort()
 			if err := wait.Receive(t, "Accept", accepted); err == nil {
 				t.Error("the agent accepted the header")
 			}

@@ -78,6 +78,10 @@ func TestConn_CutIsNoEnd(t *testing.T) {
 			runCut := func(n int64) (wasCut bool) {
 				var cut atomic.Bool
 				e := w.connect(t, to, as, relayWith(attacked, cutAfter(n, &cut)))
+				var untrusted *sealed.UntrustedError
+				if errors.As(e.forwarderErr, &untrusted) { // it would look like an agent without a key
+					t.Errorf("%d bytes: %v", n, e.forwarderErr)
+				}
 				var got []byte
 				err := errors.Join(e.forwarderErr, e.agentErr)
 				if err == nil {

@@ -113,11 +113,14 @@ func TestFirstFlight_RefusesReplays(t *testing.T) {
 	as, _ := identity(t, owner.sign(t, nil))
 	var recorded [2]bytes.Buffer
 	for d := range recorded {
+		done := make(chan struct{})
 		e := w.mustConnect(t, owner.trust(t), as, relayWith(direction(d), func(to, from *tunnel.Stream) error {
+			defer close(done)
 			_, err := io.Copy(io.MultiWriter(to, &recorded[d]), struct{ io.Reader }{from})
 			return err
 		}))
 		_, _ = e.forwarder.Abort(), e.agent.Abort()
+		<-done
 	}
 	replay := func(to *tunnel.Stream, recorded *bytes.Buffer) {
 		_, _ = to.Write(recorded.Bytes())

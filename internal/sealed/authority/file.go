@@ -31,13 +31,13 @@ func WriteFiles(dir string, replace bool, files ...File) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	for i := range files {
-		files[i].Name = filepath.Join(dir, files[i].Name)
-		if _, err := os.Lstat(files[i].Name); err == nil && !replace {
-			return fmt.Errorf("%s exists: choose another folder, or give --force to replace it", files[i].Name)
+	for _, f := range files {
+		if _, err := os.Lstat(filepath.Join(dir, f.Name)); err == nil && !replace {
+			return fmt.Errorf("%s exists in %s: choose another folder, or give --force to replace it", f.Name, dir)
 		}
 	}
 	for _, f := range files {
+		f.Name = filepath.Join(dir, f.Name)
 		if err := f.Write(); err != nil {
 			return err
 		}
@@ -69,9 +69,8 @@ func ReadFile(name string) ([]byte, error) {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }()
-	const most = 64 << 10
-	text, err := io.ReadAll(io.LimitReader(f, most+1))
-	if err == nil && len(text) > most {
+	text, err := io.ReadAll(io.LimitReader(f, 64<<10+1))
+	if err == nil && len(text) > 64<<10 {
 		err = fmt.Errorf("%s: it has more than 64 KiB", name)
 	}
 	return text, err

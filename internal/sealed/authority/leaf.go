@@ -56,9 +56,9 @@ func CheckLeaf(c *x509.Certificate, now time.Time) error {
 	return CheckDates(c, now)
 }
 
-// CheckDates returns an error unless a certificate is in force.
+// CheckDates returns an error unless a certificate is in force, or will be within 5 minutes.
 func CheckDates(c *x509.Certificate, now time.Time) error {
-	if now.After(c.NotAfter) || now.Before(c.NotBefore) {
+	if now.After(c.NotAfter) || now.Add(backdate).Before(c.NotBefore) {
 		return fmt.Errorf("the certificate is in force from %s to %s, and now is %s: replace it, or set the clock",
 			c.NotBefore.Format(time.RFC3339), c.NotAfter.Format(time.RFC3339), now.UTC().Format(time.RFC3339))
 	}
@@ -73,8 +73,8 @@ type Source struct {
 
 	mu      sync.Mutex
 	pair    *tls.Certificate
-	stamps  string // stamps are the times and sizes of the files of pair.
-	err     error  // err is why what is in the files now cannot be used.
+	files   [2]os.FileInfo // files are those of pair.
+	err     error          // err is why what is in the files now cannot be used.
 	checked time.Time
 }
 
@@ -110,19 +110,20 @@ func (s *Source) reload() {
 		return
 	}
 	s.checked = now
-	stamps := ""
-	for _, file := range []string{s.CertFile, s.KeyFile} {
-		var info os.FileInfo
-		if info, s.err = os.Stat(file); s.err != nil {
+	var files [2]os.FileInfo
+	same := s.pair != nil
+	for i, file := range []string{s.CertFile, s.KeyFile} {
+		if files[i], s.err = os.Stat(file); s.err != nil {
 			return
 		}
-		stamps += fmt.Sprint(info.ModTime(), info.Size())
+		same = same && os.SameFile(files[i], s.files[i]) && files[i].Size() == s.files[i].Size() &&
+			files[i].ModTime().Equal(s.files[i].ModTime())
 	}
-	if stamps == s.stamps {
+	if same {
 		return
 	}
 	var pair *tls.Certificate
 	if pair, s.err = LoadLeaf(s.CertFile, s.KeyFile); s.err == nil {
-		s.pair, s.stamps = pair, stamps
+		s.pair, s.files = pair, files
 	}
 }

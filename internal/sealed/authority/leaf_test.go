@@ -28,6 +28,7 @@ func TestLoadLeaf_RefusesWhatCannotServe(t *testing.T) {
 	caller := sign(t, root, authority.Names{Account: accountID, Caller: "c-1"}, now)
 	old := sign(t, root, endpoints(t, "http://api.demo"), now.Add(-25*time.Hour))
 	early := sign(t, root, endpoints(t, "http://api.demo"), now.Add(time.Hour))
+	soon := sign(t, root, endpoints(t, "http://api.demo"), now.Add(9*time.Minute))
 	block, _ := pem.Decode(good.key)
 	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
 	must.Succeed(t, err)
@@ -46,6 +47,7 @@ func TestLoadLeaf_RefusesWhatCannotServe(t *testing.T) {
 		"no certificate":  {good.key, good.key, "are not a certificate and its private key"},
 		"a root":          {rootFiles[1].Data, rootFiles[0].Data, "the certificate has no name of a sealed endpoint"},
 		"ended":           {old.crt, old.key, "the certificate is in force from "},
+		"another clock":   {soon.crt, soon.key, ""},
 		"not begun":       {early.crt, early.key, ": replace it, or set the clock"},
 		"large":           {make([]byte, 1<<20), good.key, "are not a certificate and its private key"},
 	} {

@@ -26,10 +26,9 @@ import (
 
 // Lives of certificates; clocks may differ by backdate.
 const (
-	MinLife   = 24 * time.Hour
-	MaxLife   = 30 * 24 * time.Hour
-	rootYears = 10
-	backdate  = 5 * time.Minute
+	MinLife  = 24 * time.Hour
+	MaxLife  = 30 * 24 * time.Hour
+	backdate = 5 * time.Minute
 )
 
 // Root is an authority for the endpoints and callers of one account.
@@ -54,7 +53,7 @@ func NewRoot(accountID, name string, now time.Time) (*x509.Certificate, []File, 
 		Subject: pkix.Name{Organization: []string{"Fairlead"},
 			CommonName: "Seal " + name + now.UTC().Format(" 2006-01-02T15:04Z ") + accountID},
 		NotBefore:             now.Add(-backdate),
-		NotAfter:              now.AddDate(rootYears, 0, 0),
+		NotAfter:              now.AddDate(10, 0, 0),
 		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
 		BasicConstraintsValid: true,
 		IsCA:                  true,

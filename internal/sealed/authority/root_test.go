@@ -14,7 +14,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -39,8 +38,7 @@ func makeRoot(t *testing.T) (*authority.Root, []authority.File) {
 	_, files, err := authority.NewRoot(accountID, "root", time.Now())
 	must.Succeed(t, err)
 	dir := t.TempDir()
-	must.Succeed(t, os.Chmod(dir, 0o700))
-	must.Succeed(t, authority.WriteFiles(dir, false, slices.Clone(files)...))
+	must.Succeed(t, authority.WriteFiles(dir, false, files...))
 	root, err := authority.ReadRoot(filepath.Join(dir, "root.crt"), filepath.Join(dir, "root.key"))
 	must.Succeed(t, err)
 	return root, files
@@ -115,6 +113,9 @@ func TestRoot_SignsForItself(t *testing.T) {
 	must.Succeed(t, err)
 	if !sealed.Covers(agent.URIs, accountID, u) {
 		t.Errorf("%v does not cover %s", agent.URIs, u)
+	}
+	if c := root.Certificate; !c.MaxPathLenZero || c.MaxPathLen != 0 || time.Until(c.NotAfter) < 3652*24*time.Hour {
+		t.Errorf("a root with the path length %d ends at %v", c.MaxPathLen, c.NotAfter)
 	}
 	if life := agent.NotAfter.Sub(agent.NotBefore); life != authority.MinLife+5*time.Minute {
 		t.Errorf("the certificate lives for %v", life)

@@ -361,7 +361,8 @@ func TestHelp_HasExamples(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{}, {"http"}, {"tcp"}, {"tunnel"}, {"start"}, {"doctor"}, {"config"},
 		{"config", "add-authtoken"}, {"config", "check"}, {"policy"}, {"policy", "check"}, {"version"},
-		{"login"}, {"logout"}, {"status"}, {"seal"}, {"seal", "init"}, {"seal", "request"}, {"seal", "sign"}, {"seal", "status"}} {
+		{"login"}, {"logout"}, {"status"}, {"seal"},
+		{"seal", "init"}, {"seal", "request"}, {"seal", "sign"}, {"seal", "status"}} {
 		r := fairlead(t, nil, "", append(args, "--help")...)
 		if r.code != 0 || !strings.Contains(r.out, "fairlead "+strings.Join(args, " ")) {
 			t.Errorf("%v: %+v", args, r)

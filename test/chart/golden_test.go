@@ -114,8 +114,8 @@ func TestCRDs_KeptByDefault(t *testing.T) {
 		crds   int
 		policy string
 	}{
-		"by default":         {validValues(), 5, "keep"},
-		"crds.keep=false":    {validValues().set("crds.keep", false), 5, ""},
+		"by default":         {validValues(), 6, "keep"},
+		"crds.keep=false":    {validValues().set("crds.keep", false), 6, ""},
 		"crds.install=false": {validValues().set("crds.install", false), 0, ""},
 	} {
 		n := 0

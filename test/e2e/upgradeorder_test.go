@@ -95,7 +95,8 @@ func install(t *testing.T, c *Cluster, before string) *upgradeRig {
 	t.Helper()
 	c.Kubectl(t, "delete", "crd", "--ignore-not-found", "agentendpoints.bindings.fairlead.dev",
 		"boundendpoints.bindings.fairlead.dev", "cloudendpoints.bindings.fairlead.dev",
-		"endpointaccesses.bindings.fairlead.dev", "kubernetesoperators.bindings.fairlead.dev")
+		"endpointaccesses.bindings.fairlead.dev", "endpointtrusts.bindings.fairlead.dev",
+		"kubernetesoperators.bindings.fairlead.dev")
 	i := &upgradeRig{c: c, before: before, ns: c.Namespace(t, "order"), port: freePort()}
 	i.service = c.startServiceOf(t, before, NodeIP)
 	i.release = i.service.InstallChart(t, filepath.Join(before, "charts", "fairlead-operator"), i.values("before")...)

@@ -29,17 +29,18 @@ func writeSeal(b testing.TB) string {
 	must.Succeed(b, err)
 	now, dir := time.Now(), filepath.Join(b.TempDir(), "seal")
 	accountID := account.NewID(account.PrefixAccount, now)
-	root, err := authority.NewRoot(accountID, "root", now)
+	_, own, err := authority.NewRoot(accountID, "root", now)
+	must.Succeed(b, err)
+	must.Succeed(b, authority.WriteFiles(dir, true, own...))
+	root, err := authority.ReadRoot(filepath.Join(dir, "root.crt"), filepath.Join(dir, "root.key"))
 	must.Succeed(b, err)
 	files, err := authority.NewRequest(authority.Names{}, "tls")
 	must.Succeed(b, err)
 	leaf, err := root.Sign(files[1].Data, authority.Names{Account: accountID, URLs: []account.EndpointURL{u}},
 		24*time.Hour, now)
 	must.Succeed(b, err)
-	own, err := root.Files("root")
-	must.Succeed(b, err)
-	files = append(files, authority.File{Name: "tls.crt", Data: leaf, Mode: authority.Public})
-	must.Succeed(b, authority.WriteFiles(dir, true, append(files, own...)...))
+	must.Succeed(b, authority.WriteFiles(dir, true, append(files,
+		authority.File{Name: "tls.crt", Data: leaf, Mode: authority.Public})...))
 	return dir
 }
 

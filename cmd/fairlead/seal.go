@@ -28,9 +28,9 @@ func newSeal(c console) *cobra.Command {
 		Long: `Make and sign the certificates of sealed endpoints, which are encrypted from the caller's cluster to the
 agent: the service relays what it cannot read. Clusters accept an agent by a certificate that the owner of
 the account has signed. These commands are the owner's part. They connect to nothing.`,
-		Example: `  fairlead seal init --account ac-…                    # the owner, once
-  fairlead seal request --out seal                     # at the agent, once
-  fairlead seal sign --url 'http://*.demo' tls.csr     # the owner, again before the certificate ends`,
+		Example: `  fairlead seal init --account ac-…                        # the owner, once
+  fairlead seal request --out seal                         # at the agent, once
+  fairlead seal sign --url 'tcp://*.demo:5432' tls.csr     # the owner, again before the certificate ends`,
 	}
 	cmd.AddCommand(newSealInit(c), newSealRequest(c), newSealSign(c), newSealStatus(c))
 	return cmd
@@ -124,7 +124,7 @@ In each cluster, add to helm upgrade:
   --set binding.sealAccount=%[1]s --set-file binding.sealAuthority="%[5]s"
 
 Then sign the requests of agents:
-  fairlead seal sign --url 'http://*.demo' REQUEST.csr
+  fairlead seal sign --url 'tcp://*.demo:5432' REQUEST.csr
 `, f.account, f.dir, keys[0], keys[1], filepath.Join(f.dir, all.Name))
 	return err
 }
@@ -141,7 +141,7 @@ each certificate ends, with fairlead seal sign.
 
 Without --url and --caller it asks for nothing, and the owner decides. With them it needs --account, too.`,
 		Example: `  fairlead seal request --out seal
-  fairlead seal request --out seal --account ac-06f0l2rj1qg4o3b5e6s7t8u9v0 --url http://api.demo`,
+  fairlead seal request --out seal --account ac-06f0l2rj1qg4o3b5e6s7t8u9v0 --url tcp://db.demo:5432`,
 		Args: cli.NoArguments,
 		RunE: func(*cobra.Command, []string) error {
 			names, err := f.names(f.account)
@@ -179,10 +179,10 @@ func newSealSign(c console) *cobra.Command {
 		Long: `Sign a request, and write its certificate. It is for what --url or --caller allow at most: a request for
 more is refused, one for less gets what it asks for, one for nothing gets what is allowed.
 
-An agent serves the URLs in its certificate; http://*.demo is every host of two labels that ends in .demo.
+An agent serves the URLs in its certificate; tcp://*.demo:5432 is every host of two labels that ends in .demo.
 No certificate can be revoked, so let it end soon, and sign the request again before.`,
-		Example: `  fairlead seal sign --url 'http://*.demo' tls.csr
-  fairlead seal sign --url http://api.demo --url tcp://db.demo:5432 --for 24h --out api.crt tls.csr
+		Example: `  fairlead seal sign --url 'tcp://*.demo:5432' tls.csr
+  fairlead seal sign --url tcp://db.demo:5432 --url tcp://mail.demo:25 --for 24h --out api.crt tls.csr
   fairlead seal sign --caller cluster-1 --for 30d tls.csr`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {

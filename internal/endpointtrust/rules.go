@@ -113,8 +113,8 @@ func compile(p *Policy, trust sealed.TrustOptions) *rule {
 	case len(authorities)+len(keys) > 0:
 		trust.Authorities, trust.Keys = authorities, keys
 	case len(trust.Authorities) == 0:
-		return &rule{policy: p, trusts: name, decision: Decision{Refused: ReasonInvalid, Detail: name + " gives neither " +
-			"authorities nor keys, and binding.sealAuthority of the chart is not set"}}
+		return &rule{policy: p, trusts: name, decision: Decision{Refused: ReasonInvalid, Detail: name +
+			" gives neither authorities nor keys, and binding.sealAuthority of the chart is not set"}}
 	}
 	trust.Mode = sealed.Require
 	return &rule{policy: p, trusts: digest(&trust), decision: Decision{Trust: trust, Generation: generation(&trust)}}

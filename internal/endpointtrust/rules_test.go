@@ -104,7 +104,8 @@ func TestRules_Decide(t *testing.T) {
 		"an authority's":      {require, policies{policy("p", own, "*")}, "Require own own"},
 		"the installation's":  {off, policies{policy("p", bare, "api")}, "Require root"},
 		"of equal trust":      {off, policies{policy("p", requireA, "api"), policy("q", requireA, "*")}, "Require 4"},
-		"conflicting":         {off, policies{policy("p", requireA, "api"), policy("q", requireB, "*")}, "trust_conflict"},
+		"conflicting": {off, policies{policy("p", requireA, "api"), policy("q", requireB, "*")},
+			"trust_conflict"},
 		"conflicting on another port": {off,
 			policies{policy("p", requireA, "api"), policy("q", onPort(81, requireB), "*")}, "Require 4"},
 		"with and without authorities": {off, policies{policy("p", bare, "api"), policy("q", own, "*")},
@@ -198,7 +199,8 @@ func TestRules_ExamineNamesOverlaps(t *testing.T) {
 	} {
 		for _, p := range [][2]string{{tt.a, tt.b}, {tt.b, tt.a}} {
 			rules := endpointtrust.Compile([]endpointtrust.Policy{policy("p", requireA, p[0]),
-				policy("q", requireB, p[1]), policy("r", requireA, p[0]), policy("gone", requireB, "*").VanishedAt(time.Unix(1, 0))},
+				policy("q", requireB, p[1]), policy("r", requireA, p[0]),
+				policy("gone", requireB, "*").VanishedAt(time.Unix(1, 0))},
 				endpointtrust.Default{Mode: sealed.Off, Account: "ac-1"}, endpointaccess.Listed{"": true})
 			found, d := rules.Examine("demo", "q")
 			if found == nil || (d.Refused == endpointtrust.ReasonConflict) != tt.overlap ||
@@ -222,7 +224,8 @@ func TestParseAuthorities_CertificatesOnly(t *testing.T) {
 		"no authority":   {leaf, "CN=leaf, is not one of an authority"},
 		"a broken one":   {strings.Replace(root, "-----END CERTIFICATE-----", "", 1) + root, "not the PEM text"},
 		"no certificate": {"-----BEGIN CERTIFICATE-----\neA==\n-----END CERTIFICATE-----\n", "cannot be read"},
-		"a key":          {root + "-----BEGIN PRIVATE KEY-----\n-----END PRIVATE KEY-----\n", `PEM block "PRIVATE KEY"`},
+		"a key": {root + "-----BEGIN PRIVATE KEY-----\n-----END PRIVATE KEY-----\n",
+			`PEM block "PRIVATE KEY"`},
 	} {
 		_, err := endpointtrust.ParseAuthorities(tt.text)
 		if (err == nil) != (tt.refused == "") || err != nil && !strings.Contains(err.Error(), tt.refused) {

@@ -90,7 +90,7 @@ type directClients struct {
 	client  client.WithWatch
 	anchors *installation.Anchors
 	access  *accessrules.Watcher // nil: no namespaces are listed
-	trust   *trustObjects               // nil: EndpointTrust objects are not read
+	trust   *trustObjects        // nil: EndpointTrust objects are not read
 }
 
 func newDirectClients(o settings) (directClients, error) {

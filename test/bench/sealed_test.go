@@ -73,7 +73,8 @@ func (i *installation) trust() (forwarder.TrustRules, error) {
 	}
 	return fixedTrust{endpointtrust.Compile([]endpointtrust.Policy{{Namespace: "bench", Name: "db",
 		Spec: endpointtrust.Spec{Endpoints: []string{"db"}}}},
-		endpointtrust.Default{Mode: sealed.Off, Account: authority.RootAccount(root), Authorities: []*x509.Certificate{root}},
+		endpointtrust.Default{Mode: sealed.Off, Account: authority.RootAccount(root),
+			Authorities: []*x509.Certificate{root}},
 		endpointaccess.Listed{"": true})}, nil
 }
 

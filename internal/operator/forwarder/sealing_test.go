@@ -60,7 +60,8 @@ func TestSealing_WaitsForRulesAndSeals(t *testing.T) {
 		_, _ = io.Copy(io.Discard, c)
 		_ = c.Close()
 	})
-	byDefault := endpointtrust.Default{Mode: sealed.Require, Account: "ac-1", Authorities: []*x509.Certificate{owner.Root}}
+	byDefault := endpointtrust.Default{Mode: sealed.Require, Account: "ac-1",
+		Authorities: []*x509.Certificate{owner.Root}}
 	rules := &fakeTrust{changed: make(chan struct{}, 10)}
 	rules.set(byDefault, endpointaccess.Listed{})
 	r := start(t, e, shortTiming(), func(o *Options) { o.Trust = rules })

@@ -72,8 +72,8 @@ func (r *Reconciler) isOurs(o metav1.Object, owners []metav1.OwnerReference) boo
 }
 
 // updateImport makes the ServiceImport as desired, with the addresses of the derived Service; nil =
-// it has none, and setFamilies writes the families. Labels and annotations are exactly the exported ones and our marks, so that one which
-// is no longer exported goes.
+// it has none, and setFamilies writes the families. Labels and annotations are exactly the exported
+// ones and our marks, so that one which is no longer exported goes.
 func (r *Reconciler) updateImport(
 	ctx context.Context, live, desired *mcsv1beta1.ServiceImport, derived *corev1.Service,
 ) (*mcsv1beta1.ServiceImport, *status.Problem) {

@@ -12,6 +12,7 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -21,6 +22,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/internal/tunnel/relay"
 	"github.com/fairlead-dev/fairlead/test/support/must"
+	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
 func fromForwarder(e ends) [2]*sealed.Conn { return [2]*sealed.Conn{e.forwarder, e.agent} }
@@ -214,19 +216,41 @@ func TestConn_CloseWriteWaitsForSlowReader(t *testing.T) {
 	})
 }
 
+// A deadline may pass before a record and within one.
 func TestConn_ReadsAgainAfterTimeout(t *testing.T) {
 	t.Parallel()
-	e := pair(t)
-	for range 2 {
+	w, owner := newWorld(t), newAuthority(t)
+	as, _ := identity(t, owner.sign(t, nil))
+	var armed atomic.Bool
+	release := make(chan struct{})
+	forwarder, agent := w.open(t, relayWith(toAgent, func(to, from *tunnel.Stream) error {
+		return editRecords(toAgent, func(record []byte) []byte {
+			if armed.CompareAndSwap(true, false) {
+				_, _ = to.Write(record[:10])
+				<-release
+				return record[10:]
+			}
+			return record
+		})(to, from)
+	}))
+	e := connect(t, forwarder, agent, owner.trust(t), as, sealed.Header{URL: endpoint})
+	must.Succeed(t, errors.Join(e.forwarderErr, e.agentErr))
+	timeOut := func() {
 		must.Succeed(t, e.agent.SetReadDeadline(time.Now().Add(time.Millisecond)))
 		if _, err := e.agent.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Fatalf("got %v", err)
+			t.Errorf("got %v", err)
 		}
 	}
-	must.Succeed(t, e.agent.SetDeadline(time.Time{}))
+	timeOut()
+	armed.Store(true)
 	_, err := e.forwarder.Write([]byte("later"))
 	must.Succeed(t, err)
 	must.Succeed(t, e.forwarder.CloseWrite())
+	wait.Until(t, "a part of the record", func() bool { return agent.Buffered() == 10 })
+	timeOut()
+	timeOut()
+	close(release)
+	must.Succeed(t, e.agent.SetDeadline(time.Time{}))
 	b := make([]byte, 2)
 	_, err = io.ReadFull(e.agent, b)
 	must.Succeed(t, err)

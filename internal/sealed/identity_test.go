@@ -104,6 +104,7 @@ func TestIdentity_RefusesHeaders(t *testing.T) {
 				_, err := as.Accept(timeoutContext(t), agent, sessionID)
 				accepted <- err
 			}()
+			must.Succeed(t, forwarder.SetReadDeadline(time.Now().Add(20*time.Second)))
 			caller := rawCaller(t, forwarder, cmp.Or(c.protocol, "fairlead-seal/1"))
 			_, _ = io.WriteString(caller, c.sent)
 			answer, err := io.ReadAll(caller)

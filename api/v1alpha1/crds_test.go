@@ -185,7 +185,6 @@ var created = []specCase{
 		"give namespaceSelector, podSelector or serviceAccounts"},
 	{"with no ServiceAccount", access, "endpoints: [api]\nfrom: [{serviceAccounts: []}]", "serviceAccounts"},
 	{"with an unknown field", access, "endpoints: [api]\nfrom: [{ipBlock: {}}]", "unknown field"},
-	{"at first sight", trust, "endpoints: [api]\nmode: Prefer", ""},
 	{"of wildcards and ports, with keys", trust,
 		"endpoints: ['*', 'a*-x']\nports: [80]\nmode: Require\nkeys: [" + aKey + "]", ""},
 	{"with most authorities", trust,

@@ -11,14 +11,13 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:validation:XValidation:rule="!has(self.authorities) || !has(self.keys)",message="give authorities or keys, not both"
 type EndpointTrustSpec struct {
 	EndpointSelection `json:",inline"`
-	// Mode is Require where connections are sealed or refused, and Prefer where they may stay
-	// unsealed as long as the endpoint never was sealed. Where the chart requires it, Prefer counts
-	// as Require.
-	// +kubebuilder:validation:Enum=Require;Prefer
-	Mode string `json:"mode"`
+	// Mode is Require: connections are sealed, or refused.
+	// +kubebuilder:validation:Enum=Require
+	// +kubebuilder:default=Require
+	Mode string `json:"mode,omitempty"`
 	// Authorities are PEM certificates of the authorities, one of which must have signed the agent's
 	// certificate; each text may have several. Without authorities and keys they are the chart's
-	// binding.sealAuthority or, without any, the first key that an agent shows is trusted.
+	// binding.sealAuthority.
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=8
 	// +kubebuilder:validation:items:MinLength=1

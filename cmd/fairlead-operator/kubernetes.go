@@ -74,6 +74,9 @@ func credentialFlags(f *pflag.FlagSet, o *options.Credentials, secretFlag, secre
 		"`FILE` with a ServiceAccount token for the account, instead of --"+secretFlag+
 			"; read again when the kubelet renews it")
 	f.StringVar(&o.CAFile, "ca-file", "", "PEM `FILE` of the authorities to trust for "+part+"; default the system's")
+	f.StringVar(&o.AuthoritiesDir, "authorities-dir", "",
+		"`DIRECTORY` with the ConfigMap in which the manager keeps the authorities that the server announced; "+
+			"they are trusted beside those of --ca-file")
 }
 
 // sessionFlags adds the flags of a session with the service's edge.

@@ -108,6 +108,8 @@ func managerFlags(f *pflag.FlagSet, o *operator.ManagerOptions) {
 	f.StringVar(&o.ForwarderService, "forwarder-service", "",
 		"`NAME` of the Service whose EndpointSlices have the forwarders' addresses, for projection by EndpointSlices; "+
 			"empty: no EndpointSlices are read or written, as the charts before gave no right to them")
+	f.StringVar(&o.AuthoritiesConfigMap, "authorities-configmap", "",
+		"`NAME` of the ConfigMap, which exists, to keep the authorities in that the server announces; default: none")
 	addressFlags(f, &o.Process, "/healthz and /readyz")
 	f.BoolVar(&o.LeaderElect, "leader-elect", false,
 		"work only while holding the namespace's Lease; needed with more than one replica")

@@ -25,7 +25,7 @@ func isPlugin(program string) bool {
 // ownCommand matches the program's name where one of its commands or a flag of its own comes after
 // it, as neither does after a namespace of this name.
 var ownCommand = regexp.MustCompile(`(?m)(?:kubectl |(^|[^-\w/.]))fairlead( (?:api|completion|config|connect|` +
-	`doctor|explain|help|http|login|logout|policy|start|status|tcp|tunnel|version|--help|--version)\b)`)
+	`doctor|explain|help|http|login|logout|policy|seal|start|status|tcp|tunnel|version|--help|--version)\b)`)
 
 // pluginText makes a text name `kubectl fairlead`.
 func pluginText(text string) string {

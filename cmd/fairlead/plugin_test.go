@@ -53,6 +53,7 @@ func TestPlugin_ErrorsNameKubectl(t *testing.T) {
 		"doctor --server https://s":            "kubectl fairlead config add-authtoken -",
 		"doctor --server https://s -o json":    "kubectl fairlead config add-authtoken -",
 		"status":                               "kubectl fairlead login --server",
+		"seal status":                          "run kubectl fairlead seal init",
 		"config check --config " + exposed:     "kubectl fairlead: warning: others can read",
 	} {
 		var out bytes.Buffer

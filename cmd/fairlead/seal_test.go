@@ -21,6 +21,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/sealed/authority"
 	"github.com/fairlead-dev/fairlead/test/support/must"
@@ -29,6 +30,9 @@ import (
 const (
 	sealAccount  = "ac-06f0l2rj1qg4o3b5e6s7t8u9v0"
 	otherAccount = "ac-16f0l2rj1qg4o3b5e6s7t8u9v0"
+
+	own   = "fairlead://" + sealAccount + "/"
+	other = "fairlead://" + otherAccount + "/"
 )
 
 // owner is a home directory with the roots of an account.
@@ -99,18 +103,18 @@ func TestSeal_FromRootsToCertificate(t *testing.T) {
 	o.run(0, "request", "--out", agent)
 	csr, crt := filepath.Join(agent, "tls.csr"), filepath.Join(agent, "tls.crt")
 	r := o.run(0, "sign", "--url", "http://*.demo", "--url", "tcp://db.demo:5432", csr)
-	if !strings.Contains(r.out, "http://*.demo, tcp://db.demo:5432\n") || !strings.Contains(r.out, ", in 7.0 days\n") {
+	if !strings.Contains(r.out, "http://*.demo,tcp://db.demo:5432   7.0 days   sha256/") {
 		t.Errorf("sign: %s", r.out)
 	}
 	pair, err := authority.LoadLeaf(crt, filepath.Join(agent, "tls.key"))
 	must.Succeed(t, err)
-	if got := pair.Leaf.URIs; len(got) != 2 || got[0].String() != "fairlead://"+sealAccount+"/http/*.demo:80" {
+	if got := pair.Leaf.URIs; len(got) != 2 || got[0].String() != own+"http/*.demo:80" {
 		t.Errorf("names: %v", got)
 	}
 	o.run(0, "sign", "--url", "http://api.demo", "--for", "24h", csr) // a renewal replaces the certificate
-	status := o.run(0, "status", crt)
-	for _, want := range []string{"kind      certificate\n", sealAccount, "http://api.demo\n", authority.KeyOf(pair.Leaf),
-		"Seal root ", ", in 1.0 days\n"} {
+	status := o.run(0, "status", "-o", "wide", crt)
+	for _, want := range []string{"certificate   http://api.demo   1.0 days", sealAccount, authority.KeyOf(pair.Leaf),
+		"Seal root "} {
 		if !strings.Contains(status.out, want) {
 			t.Errorf("status lacks %q:\n%s", want, status.out)
 		}
@@ -138,10 +142,11 @@ func TestSealSign_CertificateHasWhatIsAskedAndAllowed(t *testing.T) {
 	out := filepath.Join(o.home, "new.crt")
 	for name, c := range map[string]struct{ request, allow, want []string }{
 		"nothing is asked": {nil, []string{"--url", "http://*.demo"}, []string{"http/*.demo:80"}},
-		"less is asked": {[]string{"--url", "http://api.demo"}, []string{"--url", "http://*.demo", "--url", "tcp://a.b:1"},
-			[]string{"http/api.demo:80"}},
-		"a wildcard": {[]string{"--url", "http://*.demo"}, []string{"--url", "http://*.demo"}, []string{"http/*.demo:80"}},
-		"a caller":   {[]string{"--caller", "c-1"}, []string{"--caller", "c-1"}, []string{"caller/c-1"}},
+		"less is asked": {[]string{"--url", "http://api.demo"},
+			[]string{"--url", "http://*.demo", "--url", "tcp://a.b:1"}, []string{"http/api.demo:80"}},
+		"a wildcard": {[]string{"--url", "http://*.demo"}, []string{"--url", "http://*.demo"},
+			[]string{"http/*.demo:80"}},
+		"a caller": {[]string{"--caller", "c-1"}, []string{"--caller", "c-1"}, []string{"caller/c-1"}},
 	} {
 		folder := filepath.Join(o.home, name)
 		if len(c.request) > 0 {
@@ -158,7 +163,7 @@ func TestSealSign_CertificateHasWhatIsAskedAndAllowed(t *testing.T) {
 		if c.allow[0] == "--caller" {
 			usage = x509.ExtKeyUsageClientAuth
 		}
-		if len(cert.URIs) != len(c.want) || cert.URIs[0].String() != "fairlead://"+sealAccount+"/"+c.want[0] || cert.IsCA ||
+		if len(cert.URIs) != len(c.want) || cert.URIs[0].String() != own+c.want[0] || cert.IsCA ||
 			len(cert.ExtKeyUsage) != 1 || cert.ExtKeyUsage[0] != usage || len(cert.DNSNames) > 0 {
 			t.Errorf("%s: %v, usages %v", name, cert.URIs, cert.ExtKeyUsage)
 		}
@@ -171,46 +176,46 @@ func TestSealSign_RefusesHostileRequests(t *testing.T) {
 	key := newKey(t, elliptic.P256())
 	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
 	must.Succeed(t, err)
-	good := o.request(x509.CertificateRequest{URIs: uris(t, "fairlead://"+sealAccount+"/http/api.demo:80")}, key)
+	good := o.request(x509.CertificateRequest{URIs: uris(t, own+"http/api.demo:80")}, key)
 	named := func(names ...string) []byte { return o.request(x509.CertificateRequest{URIs: uris(t, names...)}, key) }
-	broken := bytes.Clone(good)
 	der, _ := pem.Decode(good)
 	der.Bytes[len(der.Bytes)-1] ^= 1
-	broken = pem.EncodeToMemory(der)
+	broken := pem.EncodeToMemory(der)
 	ca, err := asn1.Marshal(struct{ CA bool }{true})
 	must.Succeed(t, err)
 	for name, c := range map[string]struct {
 		request []byte
 		want    string
 	}{
-		"another account": {named("fairlead://" + otherAccount + "/http/api.demo:80"),
+		"another account": {named(other + "http/api.demo:80"),
 			"it is for the account " + otherAccount + ", and the root for " + sealAccount},
-		"two accounts": {named("fairlead://"+sealAccount+"/http/api.demo:80", "fairlead://"+otherAccount+"/http/api.demo:80"),
+		"two accounts": {named(own+"http/api.demo:80", other+"http/api.demo:80"),
 			"it has names of two accounts"},
-		"another host": {named("fairlead://" + sealAccount + "/http/api.other:80"),
+		"another host": {named(own + "http/api.other:80"),
 			"it asks for http://api.other, and allowed is http://*.demo"},
-		"another port":     {named("fairlead://" + sealAccount + "/http/api.demo:81"), "it asks for http://api.demo:81,"},
-		"another scheme":   {named("fairlead://" + sealAccount + "/tcp/api.demo:80"), "it asks for tcp://api.demo:80,"},
-		"a wider wildcard": {named("fairlead://" + sealAccount + "/http/*:80"), "is no name of a sealed endpoint"},
-		"a caller":         {named("fairlead://" + sealAccount + "/caller/c-1"), "it asks for caller c-1, and allowed is http"},
-		"both": {named("fairlead://"+sealAccount+"/caller/c-1", "fairlead://"+sealAccount+"/http/api.demo:80"),
+		"another port":     {named(own + "http/api.demo:81"), "it asks for http://api.demo:81,"},
+		"another scheme":   {named(own + "tcp/api.demo:80"), "it asks for tcp://api.demo:80,"},
+		"a wider wildcard": {named(own + "http/*:80"), "is no name of a sealed endpoint"},
+		"a caller":         {named(own + "caller/c-1"), "it asks for caller c-1, and allowed is http"},
+		"both": {named(own+"caller/c-1", own+"http/api.demo:80"),
 			"or of endpoints and a caller"},
-		"an encoded name": {named("fairlead://" + sealAccount + "/http/%61pi.demo:80"), "is no name of a sealed endpoint"},
-		"user":            {named("fairlead://x@" + sealAccount + "/http/api.demo:80"), "is no name of a sealed endpoint"},
-		"query":           {named("fairlead://" + sealAccount + "/http/api.demo:80?x"), "is no name of a sealed endpoint"},
+		"an encoded name": {named(own + "http/%61pi.demo:80"), "is no name of a sealed endpoint"},
+		"user":            {named("fairlead://x@" + sealAccount + "/http/a.b:80"), "is no name of a sealed endpoint"},
+		"query":           {named(own + "http/api.demo:80?x"), "is no name of a sealed endpoint"},
 		"DNS names": {o.request(x509.CertificateRequest{DNSNames: []string{"example.com"}}, key),
-			"it asks for names that are no URIs of sealed endpoints"},
+			"it asks for names that are no sealed endpoints'"},
 		"CA": {o.request(x509.CertificateRequest{ExtraExtensions: []pkix.Extension{
-			{Id: asn1.ObjectIdentifier{2, 5, 29, 19}, Critical: true, Value: ca}}}, key), "it asks for the extension 2.5.29.19"},
-		"short curve":      {o.request(x509.CertificateRequest{}, newKey(t, elliptic.P224())), "its key is none of ECDSA with P-256"},
-		"RSA":              {o.request(x509.CertificateRequest{}, rsaKey), "make such a key"},
+			{Id: asn1.ObjectIdentifier{2, 5, 29, 19}, Critical: true, Value: ca}}}, key),
+			"it asks for extension 2.5.29.19"},
+		"short curve":      {o.request(x509.CertificateRequest{}, newKey(t, elliptic.P224())), "its key is no ECDSA"},
+		"RSA":              {o.request(x509.CertificateRequest{}, rsaKey), "its key is no ECDSA key"},
 		"broken signature": {broken, "it is damaged"},
 		"trailing garbage": {append(bytes.Clone(good), "x"...), "it is not one request"},
 		"two requests":     {append(bytes.Clone(good), good...), "it is not one request"},
 		"leading garbage":  {append([]byte("x\n"), good...), "it is not one request"},
 		"a large file":     {append(bytes.Clone(good), make([]byte, 1<<20)...), "more than 64 KiB"},
 		"nothing":          {nil, "it is not one request"},
-		"a certificate":    {[]byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"), "it is not one request"},
+		"a certificate":    {[]byte("-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----"), "it is not one request"},
 	} {
 		file := o.write(strings.ReplaceAll(name, " ", "-")+".csr", c.request)
 		r := o.run(exitUsage, "sign", "--url", "http://*.demo", file)
@@ -229,32 +234,28 @@ func TestSeal_RefusesWrongUsage(t *testing.T) {
 	o := newOwner(t)
 	o.run(0, "request", "--out", filepath.Join(o.home, "agent"))
 	csr := filepath.Join(o.home, "agent", "tls.csr")
-	open := filepath.Join(o.home, "open")
-	must.Succeed(t, os.Mkdir(open, 0o755))
-	must.Succeed(t, os.Remove(o.file("spare.key")))
 	for _, c := range []struct {
 		code int
 		want string
 		args []string
 	}{
-		{exitUsage, "give --account ac-…", []string{"init", "--dir", "x"}},
+		{exitUsage, `account "": must be the id of an account`, []string{"init", "--dir", "x"}},
 		{exitUsage, `account "ac-1": must be the id`, []string{"init", "--dir", "x", "--account", "ac-1"}},
 		{exitOther, "root.key exists", []string{"init", "--account", sealAccount}},
-		{exitOther, "has the mode 0755", []string{"init", "--account", sealAccount, "--dir", open}},
 		{exitUsage, "give --out", []string{"request"}},
-		{exitUsage, "names are of an account", []string{"request", "--out", "x", "--url", "http://api.demo"}},
+		{exitUsage, "--account is missing", []string{"request", "--out", "x", "--url", "http://api.demo"}},
 		{exitOther, "tls.key exists", []string{"request", "--out", filepath.Dir(csr)}},
 		{exitUsage, `--url: "http://*.demo.x"`, []string{"sign", "--url", "http://*.demo.x", csr}},
-		{exitUsage, "--url and --caller", []string{"sign", "--url", "http://api.demo", "--caller", "c-1", csr}},
-		{exitUsage, `--caller "C/1"`, []string{"sign", "--caller", "C/1", csr}},
+		{exitUsage, "or of endpoints and a caller", []string{"sign", "--url", "http://a.b", "--caller", "c-1", csr}},
+		{exitUsage, "/caller/C/1\" is no name", []string{"sign", "--caller", "C/1", csr}},
 		{exitUsage, "give --url or --caller", []string{"sign", csr}},
 		{exitUsage, `--for "31d"`, []string{"sign", "--url", "http://api.demo", "--for", "31d", csr}},
 		{exitUsage, `--for "23h"`, []string{"sign", "--url", "http://api.demo", "--for", "23h", csr}},
 		{exitUsage, `--for "-9d"`, []string{"sign", "--url", "http://api.demo", "--for", "-9d", csr}},
 		{exitUsage, "needs one request", []string{"sign"}},
 		{exitUsage, "reading the request", []string{"sign", "--url", "http://api.demo", csr + "x"}},
-		{exitUsage, "is no certificate", []string{"sign", "--url", "http://api.demo", "--out", o.file("root.key"), csr}},
-		{exitUsage, "fairlead seal init", []string{"sign", "--url", "http://api.demo", "--spare", csr}},
+		{exitUsage, "is no certificate", []string{"sign", "--url", "http://a.b", "--out", o.file("root.key"), csr}},
+		{exitUsage, "fairlead seal init", []string{"sign", "--url", "http://api.demo", "--dir", "x", csr}},
 		{exitUsage, "no such file", []string{"status", csr + "x"}},
 		{exitUsage, "no PEM certificate", []string{"status", o.write("empty", nil)}},
 		{exitUsage, "there are no roots", []string{"status", "--dir", csr + "x"}},
@@ -263,6 +264,47 @@ func TestSeal_RefusesWrongUsage(t *testing.T) {
 		if r := o.run(c.code, c.args...); !strings.Contains(r.err, c.want) {
 			t.Errorf("%q: %s, want %q", c.args, r.err, c.want)
 		}
+	}
+}
+
+func TestSealStatus_WarnsOfWhatEnds(t *testing.T) {
+	t.Parallel()
+	o := newOwner(t)
+	root, err := authority.ReadRoot(o.file("root.crt"), o.file("root.key"))
+	must.Succeed(t, err)
+	key, now := newKey(t, elliptic.P256()), time.Now()
+	csr := o.request(x509.CertificateRequest{URIs: uris(t, own+"caller/c-1")}, key)
+	signed := func(name string, at time.Time) string {
+		text, err := root.Sign(csr, authority.Names{Account: sealAccount, Caller: "c-1"}, authority.MinLife, at)
+		must.Succeed(t, err)
+		return o.write(name, text)
+	}
+	damaged, _ := pem.Decode(csr)
+	damaged.Bytes[len(damaged.Bytes)-1] ^= 1
+	for file, c := range map[string]struct {
+		code      int
+		out, want string
+	}{
+		signed("new.crt", now):                          {0, "certificate   caller c-1   1.0 days   sha256/", ""},
+		signed("soon.crt", now.Add(-17*time.Hour)):      {0, "caller c-1   0.3 days", "soon.crt: less than a third"},
+		signed("ended.crt", now.Add(-25*time.Hour)):     {1, "caller c-1   0.0 days", "ended.crt: the certificate is"},
+		o.write("good.csr", csr):                        {0, "request   caller c-1   -", ""},
+		o.write("bad.csr", pem.EncodeToMemory(damaged)): {1, "request", "bad.csr: "},
+		o.write("escape.csr", o.request(x509.CertificateRequest{URIs: uris(t, "fairlead://x/%1b[31m")}, key)): {1,
+			"request   -", "is no name of a sealed endpoint"},
+		o.file("root.key"): {0, "private key   -", ""},
+		o.write("two", append([]byte("-----BEGIN X-----\n-----END X-----\n"), csr...)): {exitUsage, "", `"X" is no`},
+		o.write("large", make([]byte, 1<<20)):                                          {exitUsage, "", "than 64 KiB"},
+	} {
+		r := o.run(c.code, "status", file)
+		if !strings.Contains(r.out, c.out) || !strings.Contains(r.err, c.want) || (c.want == "") != (r.err == "") ||
+			strings.ContainsRune(r.out+r.err, '\x1b') {
+			t.Errorf("%s: %+v, want %+v", file, r, c)
+		}
+	}
+	r := o.run(exitUsage, "status", filepath.Join(o.home, "ended.crt"), "none")
+	if !strings.Contains(r.err, "no such file") || !strings.Contains(r.out, "ended.crt") {
+		t.Errorf("one file of two can be read: %+v", r)
 	}
 }
 

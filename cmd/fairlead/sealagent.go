@@ -24,7 +24,7 @@ func sealOf(s *agentconfig.EndpointSpec, u account.EndpointURL, broken *fieldErr
 	case s.Sealed == "":
 		return nil
 	case commandOf(u.Scheme) == "http":
-		broken.add(agentconfig.FieldSealed, s.Sealed, "only tcp endpoints can be sealed: serve this one by fairlead tcp")
+		broken.add(agentconfig.FieldSealed, s.Sealed, "only tcp endpoints can be sealed, by fairlead tcp")
 		return nil
 	}
 	source := &authority.Source{CertFile: filepath.Join(s.Sealed, "tls.crt"),

@@ -7,23 +7,21 @@ import (
 	"crypto"
 	"crypto/sha256"
 	"crypto/x509"
+	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
 	"net/url"
-	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead-dev/fairlead/internal/account/resource"
 	"github.com/fairlead-dev/fairlead/internal/agent/screen"
 	"github.com/fairlead-dev/fairlead/internal/cli"
-	"github.com/fairlead-dev/fairlead/internal/printable"
 	"github.com/fairlead-dev/fairlead/internal/sealed"
 	"github.com/fairlead-dev/fairlead/internal/sealed/authority"
 )
@@ -33,73 +31,71 @@ type sealBlock struct {
 	File    string     `json:"file"`
 	Kind    string     `json:"kind"`
 	Account string     `json:"account,omitempty"`
-	URLs    []string   `json:"urls,omitempty"`
-	Caller  string     `json:"caller,omitempty"`
+	Names   []string   `json:"names,omitempty"` // Names are URLs, or caller NAME.
 	Key     string     `json:"key"`
 	Issuer  string     `json:"issuer,omitempty"`
 	EndsAt  *time.Time `json:"ends_at,omitempty"`
+	EndsIn  string     `json:"ends_in,omitempty"`
 	OK      bool       `json:"ok"`
 	Problem string     `json:"problem,omitempty"` // Problem is one to come as long as OK.
 }
 
+var sealBlocks = resource.Resource{Noun: "file",
+	Columns: []resource.Column{{Heading: "FILE", Field: "file"}, {Heading: "KIND", Field: "kind"},
+		{Heading: "NAMES", Field: "names"}, {Heading: "ENDS IN", Field: "ends_in"}, {Heading: "KEY", Field: "key"}},
+	Wide: []resource.Column{{Heading: "ACCOUNT", Field: "account"}, {Heading: "ISSUER", Field: "issuer"}}}
+
 func newSealStatus(c console) *cobra.Command {
 	var f sealFlags
-	var output string
+	a := &apiCall{console: c}
 	cmd := &cobra.Command{
 		Use:   "status [FILE...]",
 		Short: "Show what certificates, requests and keys are, and when they end",
-		Long: `Show what files hold: authorities, certificates of endpoints and callers, requests, private keys. What is of
-one key has the same fingerprint. Without files, show those of the roots. There is a warning when less than
-a third of a certificate's life is left.
+		Long: `Show what files hold: authorities, certificates, requests, private keys; without files, the roots'. What
+is of one key has one fingerprint. Less than a third of a certificate's life is worth a warning.
 
 Exit codes: 0 when all is of use, 1 when something has ended or is of no use, 2 when a file cannot be read.`,
 		Example: `  fairlead seal status
-  fairlead seal status seal/tls.crt seal/tls.key
-  fairlead seal status -o json tls.crt | jq -r '.[0].ends_at'`,
+  fairlead seal status -o json seal/tls.crt | jq -r '.[0].ends_at'`,
 		RunE: func(_ *cobra.Command, files []string) error {
-			if output != "table" && output != "json" {
-				return cli.Usagef("--output %q: must be table or json", output)
+			if !slices.Contains([]string{"table", "wide", "json"}, a.format) {
+				return cli.Usagef("--output %q: must be table, wide or json", a.format)
 			}
 			if len(files) == 0 {
-				dir, err := f.rootsDir(c)
-				if err != nil {
-					return err
-				}
-				if files, _ = filepath.Glob(filepath.Join(dir, "*.*")); len(files) == 0 {
-					return cli.Usagef("there are no roots in %s: make them with fairlead seal init, or give files", dir)
+				if files, _ = filepath.Glob(filepath.Join(f.dir, "*.*")); len(files) == 0 {
+					return cli.Usagef("there are no roots in %s: run fairlead seal init, or give files", f.dir)
 				}
 			}
-			return sealStatus(c, files, output)
+			return sealStatus(a, files)
 		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "table", "table or json")
-	cli.CompleteValues(cmd, "output", "table", "json")
-	f.addDir(cmd)
+	cmd.Flags().StringVarP(&a.format, "output", "o", "table", "table, wide or json")
+	cli.CompleteValues(cmd, "output", "table", "wide", "json")
+	f.addDir(cmd, c)
 	return cmd
 }
 
-func sealStatus(c console, files []string, output string) error {
-	all := []sealBlock{}
-	var unreadable, err error
+// sealStatus prints what files hold, and warnings.
+func sealStatus(a *apiCall, files []string) (err error) {
+	all, broken := []json.RawMessage{}, false
 	for _, file := range files {
-		blocks, err := readSealFile(file)
-		all = append(all, blocks...)
-		if err != nil {
-			unreadable = errors.Join(unreadable, cli.Usagef("reading %s: %v", file, err))
+		blocks, unreadable := readSealFile(file)
+		if unreadable != nil {
+			err = errors.Join(err, cli.Usagef("%v", unreadable))
+		}
+		for _, b := range blocks {
+			raw, _ := json.Marshal(b) // always succeeds for its types
+			all = append(all, raw)
+			if b.Problem != "" {
+				_, _ = fmt.Fprintf(a.console.err, "fairlead: warning: %s\n", screen.Escape(file+": "+b.Problem))
+			}
+			broken = broken || !b.OK
 		}
 	}
-	if output == "json" {
-		err = cli.WriteJSON(c.out, all)
-	} else {
-		_, err = io.WriteString(c.out, sealTable(all))
+	if err == nil && broken {
+		err = errBroken
 	}
-	switch {
-	case err != nil:
-		return fmt.Errorf("writing the status: %w", err)
-	case unreadable == nil && slices.ContainsFunc(all, func(b sealBlock) bool { return !b.OK }):
-		return errBroken
-	}
-	return asUsageErrors(unreadable)
+	return errors.Join(err, a.printList(sealBlocks, all))
 }
 
 // readSealFile returns what the blocks of a PEM file are.
@@ -107,12 +103,13 @@ func readSealFile(file string) (all []sealBlock, err error) {
 	text, err := authority.ReadFile(file)
 	for block, rest := pem.Decode(text); err == nil && block != nil; block, rest = pem.Decode(rest) {
 		b := sealBlock{File: file}
-		if err = b.read(block.Type, block.Bytes); err == nil {
-			all = append(all, b)
+		if err = b.read(block.Type, block.Bytes); err != nil {
+			return all, fmt.Errorf("%s: %w", file, err)
 		}
+		all = append(all, b)
 	}
 	if err == nil && len(all) == 0 {
-		err = errors.New("it holds no PEM certificate, request or private key")
+		err = fmt.Errorf("%s: it holds no PEM certificate, request or private key", file)
 	}
 	return all, err
 }
@@ -121,7 +118,7 @@ func (b *sealBlock) read(blockType string, der []byte) (err error) {
 	var problem error
 	var public any
 	switch blockType {
-	case authority.TypeCertificate:
+	case "CERTIFICATE":
 		c, err := x509.ParseCertificate(der)
 		if err != nil {
 			return err
@@ -129,29 +126,27 @@ func (b *sealBlock) read(blockType string, der []byte) (err error) {
 		now := time.Now()
 		b.Kind, b.Account, problem = "authority", authority.RootAccount(c), authority.CheckDates(c, now)
 		if !c.IsCA {
-			b.setNames("certificate", c.URIs)
+			_ = b.setNames("certificate", c.URIs) // CheckLeaf has its error
 			problem = authority.CheckLeaf(c, now)
 		}
 		b.Issuer, b.EndsAt, public = c.Issuer.CommonName, &c.NotAfter, c.PublicKey
+		b.EndsIn = fmt.Sprintf("%.1f days", max(0, c.NotAfter.Sub(now).Hours()/24))
 		if c.NotAfter.Sub(now) < c.NotAfter.Sub(c.NotBefore)/3 {
-			b.Problem = "less than a third of its life is left: sign its request again"
+			b.Problem = "less than a third of its life is left: replace it"
 		}
-	case authority.TypeRequest:
+	case "CERTIFICATE REQUEST":
 		csr, err := x509.ParseCertificateRequest(der)
 		if err != nil {
 			return err
 		}
-		problem, public = b.setNames("request", csr.URIs), csr.PublicKey
+		problem, public = errors.Join(b.setNames("request", csr.URIs), csr.CheckSignature()), csr.PublicKey
 	default: // a private key, or nothing that is known
 		key, _ := x509.ParsePKCS8PrivateKey(der)
 		signer, ok := key.(crypto.Signer)
 		if !ok {
-			return fmt.Errorf("it holds %q, which is no certificate, request or private key (PKCS #8)", blockType)
+			return fmt.Errorf("%q is no certificate, request or private key (PKCS #8)", blockType)
 		}
 		b.Kind, public = "private key", signer.Public()
-		if info, err := os.Stat(b.File); err == nil && runtime.GOOS != "windows" && info.Mode().Perm()&0o077 != 0 {
-			b.Problem = "other users may read it: chmod 600"
-		}
 	}
 	if b.OK = problem == nil; !b.OK {
 		b.Problem = problem.Error()
@@ -165,31 +160,9 @@ func (b *sealBlock) read(blockType string, der []byte) (err error) {
 // caller.
 func (b *sealBlock) setNames(kind string, uris []*url.URL) error {
 	names, err := authority.ParseNames(uris)
-	b.Kind, b.Account, b.Caller = kind, names.Account, names.Caller
-	for _, u := range names.URLs {
-		b.URLs = append(b.URLs, u.String())
+	b.Kind, b.Account = kind, names.Account
+	if names.Account != "" {
+		b.Names = strings.Split(names.String(), ", ")
 	}
 	return err
-}
-
-// sealTable has a paragraph for each block, whose rows are its fields.
-func sealTable(all []sealBlock) string {
-	var paragraphs []string
-	for _, b := range all {
-		ends, problem := "", "warning"
-		if b.EndsAt != nil {
-			ends = fmt.Sprintf("%s, in %.1f days", b.EndsAt.UTC().Format(time.RFC3339), time.Until(*b.EndsAt).Hours()/24)
-		}
-		if !b.OK {
-			problem = "error"
-		}
-		rows := [][]string{{"file", b.File}, {"kind", b.Kind}, {"account", b.Account}, {"urls", strings.Join(b.URLs, ", ")},
-			{"caller", b.Caller}, {"key", b.Key}, {"issuer", b.Issuer}, {"ends", ends}, {problem, b.Problem}}
-		rows = slices.DeleteFunc(rows, func(row []string) bool { return row[1] == "" })
-		for _, row := range rows {
-			row[1] = screen.Escape(row[1])
-		}
-		paragraphs = append(paragraphs, printable.Table(rows, 0))
-	}
-	return strings.Join(paragraphs, "\n")
 }

@@ -97,6 +97,10 @@ func wrongForAgents(empty string) map[string]wrong {
 			`holds no PEM certificate; it should begin with -----BEGIN CERTIFICATE-----`},
 		"PROXY protocol to http": {ok("--proxy-protocol", "2"),
 			`--proxy-protocol "2": is for tcp endpoints; an http upstream finds the caller's address in X-Forwarded`},
+		"sealed without a certificate": {[]string{"tcp", "1", "--url", "tcp://a.b:1", "--sealed", "/does/not/exist"},
+			`--sealed "/does/not/exist": `},
+		"callers of a plain endpoint": {[]string{"tcp", "1", "--url", "tcp://a.b:1", "--seal-callers", "x"},
+			"is for a sealed endpoint: give --sealed"},
 		"version of the PROXY protocol": {[]string{"tcp", "1", "--url", "tcp://a.b:1", "--proxy-protocol", "v2"},
 			`--proxy-protocol "v2": must be 1 or 2`},
 		"missing authority": {[]string{"http", "https://a", "--url", "http://a.b", "--upstream-ca-file", "/nowhere"},
@@ -357,7 +361,8 @@ func TestHelp_HasExamples(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{}, {"http"}, {"tcp"}, {"tunnel"}, {"start"}, {"doctor"}, {"config"},
 		{"config", "add-authtoken"}, {"config", "check"}, {"policy"}, {"policy", "check"}, {"version"},
-		{"login"}, {"logout"}, {"status"}, {"seal"}, {"seal", "init"}, {"seal", "request"}, {"seal", "sign"}, {"seal", "status"}} {
+		{"login"}, {"logout"}, {"status"}, {"seal"},
+		{"seal", "init"}, {"seal", "request"}, {"seal", "sign"}, {"seal", "status"}} {
 		r := fairlead(t, nil, "", append(args, "--help")...)
 		if r.code != 0 || !strings.Contains(r.out, "fairlead "+strings.Join(args, " ")) {
 			t.Errorf("%v: %+v", args, r)

@@ -4,6 +4,8 @@
 package account
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -15,7 +17,7 @@ import (
 // every cluster of the account derives its ServiceImport from. The endpoint that has it is of type
 // cloud and of BindingClusterset, with the URL of ServiceExportURL; the endpoint's CreatedAt, then
 // its ID, decide which of several exports of one name takes precedence. It carries no traffic: each
-// TCP port has endpoints of type agent of its own.
+// TCP port, of a headless Service each one of each pod, has endpoints of type agent of its own.
 type ServiceExport struct {
 	Type  string              `json:"type"`  // ExportClusterSetIP or ExportHeadless
 	Ports []ServiceExportPort `json:"ports"` // each name, and each number of a protocol, once
@@ -29,6 +31,14 @@ type ServiceExport struct {
 	Annotations            map[string]string `json:"annotations"`
 	// Ready reports whether an endpoint of the Service was ready lately.
 	Ready bool `json:"ready"`
+	// Pods are those of a headless Service. A TCP port of one is bound at the PodPort of the export.
+	Pods []ServiceExportPod `json:"pods,omitempty"`
+}
+
+// ServiceExportPod is a pod of a headless Service.
+type ServiceExportPod struct {
+	Hostname string `json:"hostname"` // a DNS label that no other pod of the export has
+	Ready    bool   `json:"ready"`
 }
 
 // ServiceExportPort is a port of the Service.
@@ -48,6 +58,7 @@ const (
 // Limits of a ServiceExport.
 const (
 	MaxExportPorts   = 100
+	MaxExportPods    = 64
 	MaxServiceExport = 32 << 10 // bytes of the whole, as JSON
 )
 
@@ -64,6 +75,29 @@ func ServiceExportURL(name, namespace, clusterID string) EndpointURL {
 // tcp://<name>.<namespace>.<cluster id>:<port>.
 func ExportedPortURL(name, namespace, clusterID string, port int) EndpointURL {
 	return EndpointURL{Scheme: "tcp", Host: name + "." + namespace + "." + clusterID, Port: port}
+}
+
+// PodPort returns the port of the URL at which the port of a pod of a headless Service is bound, a
+// number that exporters and importers derive from its hostname. Several pods may have the same one;
+// an export lists one of them.
+func PodPort(hostname string, port int32) int32 {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s:%d", hostname, port))
+	return 1 + int32(binary.BigEndian.Uint32(sum[:])%65535)
+}
+
+// BoundAt returns the ports of the URLs at which a port of the export is bound: its own number, or
+// a PodPort for each pod of a headless Service; none of a protocol that is not carried.
+func (s *ServiceExport) BoundAt(p ServiceExportPort) (ports []int32) {
+	switch {
+	case p.Protocol != "TCP":
+	case s.Type != ExportHeadless:
+		return []int32{p.Port}
+	default:
+		for _, pod := range s.Pods {
+			ports = append(ports, PodPort(pod.Hostname, p.Port))
+		}
+	}
+	return ports
 }
 
 // ClusterID returns the third label of the hostname of an endpoint of BindingClusterset: the id of
@@ -91,6 +125,7 @@ func (s *ServiceExport) Normal() *ServiceExport {
 	}
 	n := *s
 	n.Ports, n.IPFamilies = append([]ServiceExportPort{}, s.Ports...), append([]string{}, s.IPFamilies...)
+	n.Pods = slices.Clone(s.Pods)
 	n.Labels, n.Annotations = map[string]string{}, map[string]string{}
 	maps.Copy(n.Labels, s.Labels)
 	maps.Copy(n.Annotations, s.Annotations)
@@ -167,6 +202,7 @@ func (s *ServiceExport) check(r *rules) {
 		return
 	}
 	s.checkPorts(r)
+	s.checkPods(r)
 	s.checkTraffic(r)
 	s.checkMetadata(r)
 }
@@ -201,6 +237,27 @@ func (s *ServiceExport) checkPorts(r *rules) {
 			r.add(field+"app_protocol", p.AppProtocol, ruleQualifiedName)
 		}
 		names[p.Name], numbers[number] = true, true
+	}
+}
+
+func (s *ServiceExport) checkPods(r *rules) {
+	switch {
+	case len(s.Pods) > MaxExportPods:
+		r.add("service_export.pods", "", fmt.Sprintf("has %d pods; at most %d are allowed", len(s.Pods), MaxExportPods))
+		return
+	case len(s.Pods) > 0 && s.Type != ExportHeadless:
+		r.add("service_export.pods", "", "goes with the type Headless; leave it out")
+	}
+	names := map[string]bool{}
+	for i, p := range s.Pods {
+		field := fmt.Sprintf("service_export.pods[%d].hostname", i)
+		switch {
+		case !validLabel(p.Hostname):
+			r.add(field, p.Hostname, "must be a DNS label: at most 63 characters of a-z, 0-9 and '-'")
+		case names[p.Hostname]:
+			r.add(field, p.Hostname, "is given twice")
+		}
+		names[p.Hostname] = true
 	}
 }
 

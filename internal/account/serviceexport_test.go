@@ -80,6 +80,41 @@ func TestServiceExport_ChecksFields(t *testing.T) {
 	})
 }
 
+func TestServiceExport_ChecksPods(t *testing.T) {
+	t.Parallel()
+	pods := func(typ string, hostnames ...string) func(*account.ServiceExport) {
+		return func(s *account.ServiceExport) {
+			s.Type = typ
+			for _, name := range hostnames {
+				s.Pods = append(s.Pods, account.ServiceExportPod{Hostname: name})
+			}
+		}
+	}
+	many := make([]string, account.MaxExportPods+1)
+	for i := range many {
+		many[i] = fmt.Sprintf("pod-%d", i)
+	}
+	checkExports(t, map[string]exportCase{
+		"of a headless Service":     {pods("Headless", many[1:]...), ""},
+		"of a Service with an IP":   {pods("ClusterSetIP", "pod-0"), "service_export.pods"},
+		"too many":                  {pods("Headless", many...), "service_export.pods"},
+		"one twice":                 {pods("Headless", "pod-0", "pod-0"), "service_export.pods[1].hostname"},
+		"two labels":                {pods("Headless", "pod-0.db"), "service_export.pods[0].hostname"},
+		"without a hostname":        {pods("Headless", ""), "service_export.pods[0].hostname"},
+		"a name that is no label's": {pods("Headless", "pod_0"), "service_export.pods[0].hostname"},
+	})
+}
+
+// TestPodPort keeps the ports: exporters and importers of different versions derive them.
+func TestPodPort(t *testing.T) {
+	t.Parallel()
+	for hostname, want := range map[string]int32{"db-0": 7669, "db-1": 55953, "10-1-0-1": 44326} {
+		if got := account.PodPort(hostname, 42); got != want {
+			t.Errorf("%s: %d, want %d", hostname, got, want)
+		}
+	}
+}
+
 func TestServiceExport_ChecksPorts(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("a", 64)

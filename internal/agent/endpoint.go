@@ -72,6 +72,7 @@ type EndpointInfo struct {
 	Name     string // --name; "" = none was given
 	Labels   string // a labelled tunnel's labels, as in "app=api site=a"
 	Upstream string // "" = this process
+	SealKey  string // fingerprint of the key by which connections are sealed; "" = they are plain
 }
 
 // isHTTP reports whether the endpoint may carry HTTP; a labelled tunnel may.
@@ -101,6 +102,9 @@ func (e *Endpoint) DisplayName() string {
 // info describes the endpoint for events.
 func (e *Endpoint) info() EndpointInfo {
 	i := EndpointInfo{Key: e.Key, Name: e.Name, Upstream: e.upstreamURL()}
+	if e.Seal != nil {
+		i.SealKey = sealed.FormatKey(e.Seal.Key())
+	}
 	if len(e.Labels) > 0 {
 		i.Labels = e.DisplayName()
 	} else {

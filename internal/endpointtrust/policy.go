@@ -44,7 +44,6 @@ type Policy struct {
 type Spec struct {
 	Endpoints   []string // first labels of hostnames, in which * stands for any characters
 	Ports       []int32  // ports of URLs; empty selects all
-	Mode        sealed.Mode
 	Authorities []string // PEM texts
 	Keys        []string // as sealed.ParseKey reads them
 }

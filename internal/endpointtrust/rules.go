@@ -123,10 +123,11 @@ func compile(p *Policy, trust sealed.TrustOptions) *rule {
 			Detail: name + ": " + err.Error()}}
 	case len(authorities)+len(keys) > 0:
 		trust.Authorities, trust.Keys = authorities, keys
+	case len(trust.Authorities) == 0:
+		return &rule{policy: p, trusts: name, decision: Decision{Refused: ReasonInvalid, Detail: name +
+			" gives neither authorities nor keys, and binding.sealAuthority of the chart is not set"}}
 	}
-	if trust.Mode != sealed.Require {
-		trust.Mode = p.Spec.Mode
-	}
+	trust.Mode = sealed.Require
 	return &rule{policy: p, trusts: digest(&trust), decision: Decision{Trust: trust, Generation: generation(&trust)}}
 }
 
@@ -157,8 +158,6 @@ func (r *Rules) Decide(u account.EndpointURL) Decision {
 		case candidate.trusts != decided.trusts:
 			return Decision{Refused: ReasonConflict, Detail: fmt.Sprintf("EndpointTrust %s and %s of namespace %s "+
 				"select it and trust different agents", decided.policy.Name, candidate.policy.Name, t.Namespace)}
-		case candidate.decision.Trust.Mode == sealed.Require:
-			decided = candidate
 		}
 	}
 	if decided == nil {

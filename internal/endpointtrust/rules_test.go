@@ -46,10 +46,9 @@ func policy(name string, spec endpointtrust.Spec, endpoints ...string) endpointt
 }
 
 var (
-	requireA = endpointtrust.Spec{Mode: sealed.Require, Keys: []string{keyA}}
-	preferA  = endpointtrust.Spec{Mode: sealed.Prefer, Keys: []string{keyA}}
-	requireB = endpointtrust.Spec{Mode: sealed.Require, Keys: []string{keyB}}
-	first    = endpointtrust.Spec{Mode: sealed.Prefer} // neither authorities nor keys
+	requireA = endpointtrust.Spec{Keys: []string{keyA}}
+	requireB = endpointtrust.Spec{Keys: []string{keyB}}
+	bare     = endpointtrust.Spec{} // neither authorities nor keys
 )
 
 func onPort(port int32, s endpointtrust.Spec) endpointtrust.Spec {
@@ -80,12 +79,12 @@ func TestRules_Decide(t *testing.T) {
 	installation := func(mode sealed.Mode) endpointtrust.Default {
 		return endpointtrust.Default{Mode: mode, Account: "ac-1", Authorities: roots}
 	}
-	own := endpointtrust.Spec{Mode: sealed.Require, Authorities: []string{ownText + ownText}}
+	own := endpointtrust.Spec{Authorities: []string{ownText + ownText}}
 	gone := func(second int, p endpointtrust.Policy) endpointtrust.Policy {
 		return p.VanishedAt(time.Unix(int64(second), 0))
 	}
-	broken := endpointtrust.Spec{Mode: sealed.Prefer, Authorities: []string{"x"}}
-	off, prefer, require := installation(sealed.Off), installation(sealed.Prefer), installation(sealed.Require)
+	broken := endpointtrust.Spec{Authorities: []string{"x"}}
+	off, require := installation(sealed.Off), installation(sealed.Require)
 	noAccount := endpointtrust.Default{Mode: sealed.Off}
 	noRoots := endpointtrust.Default{Mode: sealed.Off, Account: "ac-1"}
 	type policies = []endpointtrust.Policy
@@ -96,30 +95,27 @@ func TestRules_Decide(t *testing.T) {
 	}{
 		"off":                 {off, nil, "Off"},
 		"off, for no account": {noAccount, nil, "Off"},
-		"preferred":           {prefer, nil, "Prefer root"},
 		"required":            {require, nil, "Require root"},
 		"another endpoint's":  {off, policies{policy("p", requireA, "web")}, "Off"},
 		"a key's":             {off, policies{policy("p", requireA, "api")}, "Require 4"},
-		"a wildcard's":        {off, policies{policy("p", preferA, "w", "a*")}, "Prefer 4"},
+		"a wildcard's":        {off, policies{policy("p", requireA, "w", "a*")}, "Require 4"},
 		"another port's":      {off, policies{policy("p", onPort(81, requireA), "api")}, "Off"},
 		"its port's":          {off, policies{policy("p", onPort(80, requireA), "api")}, "Require 4"},
-		"an authority's":      {prefer, policies{policy("p", own, "*")}, "Require own own"},
-		"the installation's":  {off, policies{policy("p", first, "api")}, "Prefer root"},
-		"never looser":        {require, policies{policy("p", preferA, "api")}, "Require 4"},
-		"stricter":            {prefer, policies{policy("p", requireA, "api")}, "Require 4"},
-		"of equal trust, stricter": {off,
-			policies{policy("p", preferA, "api"), policy("q", requireA, "*"), policy("r", preferA, "*")}, "Require 4"},
-		"conflicting": {off, policies{policy("p", requireA, "api"), policy("q", requireB, "*")}, "trust_conflict"},
+		"an authority's":      {require, policies{policy("p", own, "*")}, "Require own own"},
+		"the installation's":  {off, policies{policy("p", bare, "api")}, "Require root"},
+		"of equal trust":      {off, policies{policy("p", requireA, "api"), policy("q", requireA, "*")}, "Require 4"},
+		"conflicting": {off, policies{policy("p", requireA, "api"), policy("q", requireB, "*")},
+			"trust_conflict"},
 		"conflicting on another port": {off,
 			policies{policy("p", requireA, "api"), policy("q", onPort(81, requireB), "*")}, "Require 4"},
-		"with and without authorities": {off, policies{policy("p", first, "api"), policy("q", own, "*")},
+		"with and without authorities": {off, policies{policy("p", bare, "api"), policy("q", own, "*")},
 			"trust_conflict"},
 		"invalid": {off, policies{policy("p", broken, "api")}, "trust_invalid"},
 		"invalid beside valid": {off, policies{policy("p", broken, "api"), policy("q", requireA, "api")},
 			"trust_conflict"},
-		"first sight":    {noRoots, policies{policy("p", first, "api")}, "Prefer"},
-		"for no account": {noAccount, policies{policy("p", first, "api")}, "trust_no_account"},
-		"vanished":       {off, policies{gone(1, policy("p", requireA, "api"))}, "Require 4"},
+		"nothing to trust": {noRoots, policies{policy("p", bare, "api")}, "trust_invalid"},
+		"for no account":   {noAccount, policies{policy("p", bare, "api")}, "trust_no_account"},
+		"vanished":         {off, policies{gone(1, policy("p", requireA, "api"))}, "Require 4"},
 		"vanished last": {off,
 			policies{gone(1, policy("p", requireA, "api")), gone(2, policy("q", requireB, "api"))}, "Require 5"},
 		"replaced": {off, policies{gone(1, policy("p", requireA, "api")), policy("q", requireB, "*")}, "Require 5"},
@@ -143,7 +139,7 @@ func TestRules_Decide(t *testing.T) {
 
 // TestRules_DecideAllocatesNothing checks what every connection costs.
 func TestRules_DecideAllocatesNothing(t *testing.T) { //nolint:paralleltest // AllocsPerRun counts all goroutines'
-	policies := []endpointtrust.Policy{policy("p", preferA, "w", "a*"), policy("q", requireA, "api")}
+	policies := []endpointtrust.Policy{policy("p", requireA, "w", "a*"), policy("q", requireA, "api")}
 	rules := endpointtrust.Compile(policies,
 		endpointtrust.Default{Mode: sealed.Off, Account: "ac-1"}, endpointaccess.Listed{"": true})
 	u := account.EndpointURL{Scheme: "http", Host: "api.demo", Port: 80}
@@ -185,14 +181,13 @@ func TestRules_Generation(t *testing.T) {
 			endpointtrust.Default{Mode: sealed.Off, Account: id}, endpointaccess.Listed{"": true})
 		return rules.Decide(account.EndpointURL{Scheme: "http", Host: "api.demo", Port: 80}).Generation
 	}
-	both := endpointtrust.Spec{Mode: sealed.Require, Authorities: []string{root + other}}
-	same := endpointtrust.Spec{Mode: sealed.Require, Authorities: []string{other, root}, Ports: []int32{80}}
+	both := endpointtrust.Spec{Authorities: []string{root + other}}
+	same := endpointtrust.Spec{Authorities: []string{other, root}, Ports: []int32{80}}
 	if a, b := generation("ac-1", both), generation("ac-1", same); a != b || a == "" {
 		t.Errorf("%s and %s for the same", a, b)
 	}
 	seen := map[string]bool{}
-	for _, s := range []endpointtrust.Spec{both, requireA, preferA, requireB, first,
-		{Mode: sealed.Require, Authorities: []string{root}}} {
+	for _, s := range []endpointtrust.Spec{both, requireA, requireB, {Authorities: []string{root}}} {
 		for _, id := range []string{"ac-1", "ac-2"} {
 			if g := generation(id, s); seen[g] {
 				t.Errorf("%s is the generation of different settings", g)

@@ -46,7 +46,7 @@ type access struct {
 	byDefault endpointaccess.Default
 	listed    *accessrules.Watcher // the objects of listed namespaces; nil: all are cached
 	waited    atomic.Bool          // listedWait is over
-	trust     *trust               // nil: EndpointTrust objects are not read
+	trust     *trustObjects        // nil: EndpointTrust objects are not read
 	unread    bool                 // without --default-access, as charts before it gave no right to read the objects
 }
 

@@ -14,13 +14,15 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/keyhandover"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/registration"
 	"github.com/fairlead-dev/fairlead/internal/operator/serviceaccounttoken"
+	"github.com/fairlead-dev/fairlead/internal/trust"
 )
 
 // accountClients are what the controllers use of the account's API.
 type accountClients struct {
 	endpointsync.Source
 	registration.Registrar
-	keys *keyhandover.Handover // nil: the account is not called with a ServiceAccount token
+	keys        *keyhandover.Handover // nil: the account is not called with a ServiceAccount token
+	authorities *trust.Authorities    // authorities learns what the service announces.
 }
 
 func newAccountClients(o settings, log logr.Logger) (accountClients, error) {
@@ -31,7 +33,7 @@ func newAccountClients(o settings, log logr.Logger) (accountClients, error) {
 	if err != nil {
 		return accountClients{}, err
 	}
-	clients := accountClients{Registrar: registrar{api},
+	clients := accountClients{Registrar: registrar{api}, authorities: made.Authorities,
 		Source: &endpointsync.AccountSource{API: api, Clusterset: o.Clusterset}}
 	if o.ServiceAccountTokenFile != "" {
 		clients.keys, err = keyhandover.New(clientConfig(o.Kubernetes), made,

@@ -40,7 +40,8 @@ func kinds() process.Kinds {
 		Register: []func(*runtime.Scheme) error{corev1.AddToScheme, discoveryv1.AddToScheme, networkingv1.AddToScheme,
 			rbacv1.AddToScheme, v1alpha1.AddToScheme, mcsv1beta1.Install},
 		Namespaced: []schema.GroupVersionKind{
-			core.WithKind("Service"), core.WithKind("Pod"), discoveryv1.SchemeGroupVersion.WithKind("EndpointSlice"),
+			core.WithKind("Service"), core.WithKind("Pod"), core.WithKind("ConfigMap"),
+			discoveryv1.SchemeGroupVersion.WithKind("EndpointSlice"),
 			networkingv1.SchemeGroupVersion.WithKind("NetworkPolicy"), rbac.WithKind("Role"),
 			rbac.WithKind("RoleBinding"), ours.WithKind("BoundEndpoint"), ours.WithKind("KubernetesOperator"),
 			ours.WithKind("EndpointAccess"), ours.WithKind("EndpointTrust"),

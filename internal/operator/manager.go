@@ -90,7 +90,7 @@ type directClients struct {
 	client  client.WithWatch
 	anchors *installation.Anchors
 	access  *accessrules.Watcher // nil: no namespaces are listed
-	trust   *trust               // nil: EndpointTrust objects are not read
+	trust   *trustObjects        // nil: EndpointTrust objects are not read
 }
 
 func newDirectClients(o settings) (directClients, error) {
@@ -175,6 +175,9 @@ func addRunnables(
 		set.Disable()
 	}
 	runnables := slices.Concat([]manager.Runnable{register, second}, imports.runnables,
+		optional(o.AuthoritiesConfigMap != "" && api.authorities.Learns(), &authorityKeeper{client: direct.client,
+			key:         client.ObjectKey{Namespace: o.Namespace, Name: o.AuthoritiesConfigMap},
+			authorities: api.authorities, log: mgr.GetLogger().WithName("authorities")}),
 		optional(o.ForwarderService != "", addresses), // else there is no right to EndpointSlices
 		optional(o.BindingEnabled, feed, forwarders), optional(targets != nil, targets, uninstall))
 	return errors.Join(

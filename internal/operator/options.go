@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -36,7 +37,10 @@ type ManagerOptions struct {
 	namespaces.Options
 	Roles installation.Roles
 	installation.ForwarderPods
-	LeaderElect bool
+	// AuthoritiesConfigMap is the name of the ConfigMap that keeps what the service announces of its
+	// authorities; empty: it is not kept.
+	AuthoritiesConfigMap string
+	LeaderElect          bool
 	Substitutes
 }
 
@@ -103,6 +107,12 @@ func (o *ManagerOptions) parse() (settings, error) {
 	if o.ForwarderService == "" && o.Projection == v1alpha1.ProjectionEndpointSlice {
 		c.Reject("--forwarder-service", "", "name the Service that selects the forwarders, or give --projection="+
 			string(v1alpha1.ProjectionExternalName))
+	}
+	if o.AuthoritiesConfigMap != "" {
+		c.Name("--authorities-configmap", o.AuthoritiesConfigMap, validation.IsDNS1123Subdomain)
+		if o.AuthoritiesDir == "" {
+			c.Reject("--authorities-dir", "", "name the directory where the ConfigMap is mounted")
+		}
 	}
 	o.Access.Check(&c)
 	s.seal = o.Seal.Parse(&c)

@@ -60,6 +60,10 @@ func invalidManagerOptions(t *testing.T) []invalidManagerOption {
 			o.SecretFile, o.ServiceAccountTokenFile = "", file(t, "flk_x")
 		}},
 		{"--ca-file", "", "PEM", func(o *ManagerOptions) { o.CAFile = file(t, "no certificate") }},
+		{"--authorities-configmap", "a/b", "name", func(o *ManagerOptions) {
+			o.AuthoritiesConfigMap, o.AuthoritiesDir = "a/b", "/kept"
+		}},
+		{"--authorities-dir", "", "mounted", func(o *ManagerOptions) { o.AuthoritiesConfigMap = "a" }},
 		{"--version-header", "a b", "Service-Version", func(o *ManagerOptions) { o.VersionHeader = "a b" }},
 		{"--namespace", "Fair Lead", "lower case", func(o *ManagerOptions) { o.Namespace = "Fair Lead" }},
 		{"--release", "", "lower case", func(o *ManagerOptions) { o.Release = "" }},
@@ -68,7 +72,7 @@ func invalidManagerOptions(t *testing.T) []invalidManagerOption {
 		{"--anchor-role", "", "name", func(o *ManagerOptions) { o.Roles.Role = "" }},
 		{"--forwarder-name", "a b", "label", func(o *ManagerOptions) { o.ForwarderName = "a b" }},
 		{"--default-access", "none", "allow or deny", func(o *ManagerOptions) { o.DefaultAccess = "none" }},
-		{"--sealed", "on", "off, prefer or require", func(o *ManagerOptions) { o.Sealed = "on" }},
+		{"--sealed", "on", "off or require", func(o *ManagerOptions) { o.Sealed = "on" }},
 		{"--seal-account", "", "id of the account", func(o *ManagerOptions) { o.Sealed = "require" }},
 		{"--seal-account", "a/b", "id of the account", func(o *ManagerOptions) { o.SealAccount = "a/b" }},
 		{"--seal-authority-file", "", "PEM", func(o *ManagerOptions) { o.SealAuthorityFile = file(t, "flk_x") }},

@@ -22,6 +22,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/operator"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/serviceimport"
@@ -203,16 +204,20 @@ var _ = Describe("the manager that imports Services", func() {
 			stop := run(o)
 			headless := record(r.second, "a", tcp("tcp", 42))
 			headless.ServiceExport.Type = "Headless"
-			r.account.Put(record(r.target, "a", tcp("tcp", 42)), port(r.target, "a", 42), headless)
+			headless.ServiceExport.Pods = []account.ServiceExportPod{{Hostname: "pod-0", Ready: true}}
+			r.account.Put(record(r.target, "a", tcp("tcp", 42)), port(r.target, "a", 42), headless,
+				podPort(r.second, "pod-0"))
 			s := addressed(ctx, r.target)
 			Eventually(r.carried(ctx, r.target)).Should(Equal(ready))
-			Eventually(imported(ctx, r.second)).ShouldNot(BeNil())
+			Eventually(r.pods(ctx, r.second)).Should(HaveLen(1))
 			stop()
 			off(&o)
 			o.Metrics = prometheus.NewRegistry()
 			run(o)
 			Eventually(imported(ctx, r.target)).Should(BeNil())
 			Eventually(imported(ctx, r.second)).Should(BeNil())
+			Eventually(service(ctx, r.second, "clusterset-pod-0")).Should(BeNil())
+			Eventually(r.pods(ctx, r.second)).Should(BeEmpty())
 			Eventually(service(ctx, r.target, derivedName(s))).Should(BeNil())
 			Eventually(r.carried(ctx, r.target)).Should(BeEmpty())
 		})

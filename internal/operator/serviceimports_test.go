@@ -124,16 +124,7 @@ func derived(ctx context.Context, s *mcsv1beta1.ServiceImport) *corev1.Service {
 // BoundEndpoints that have them.
 func (r *release) carried(ctx context.Context, namespace string) func() (map[string]string, error) {
 	return func() (map[string]string, error) {
-		var bound v1alpha1.BoundEndpointList
-		if err := kube.List(ctx, &bound, client.InNamespace(r.namespace)); err != nil {
-			return nil, err
-		}
-		targets := map[int32]string{}
-		for _, b := range bound.Items {
-			for _, p := range b.Spec.Ports {
-				targets[p.TargetPort] = fmt.Sprintf("%s:%d", b.Spec.Cluster, p.Port)
-			}
-		}
+		targets := r.targets(ctx)
 		var list discoveryv1.EndpointSliceList
 		if err := kube.List(ctx, &list, client.InNamespace(namespace),
 			client.MatchingLabels{mcsv1beta1.LabelServiceName: "hello"}); err != nil {
@@ -154,6 +145,20 @@ func (r *release) carried(ctx context.Context, namespace string) func() (map[str
 		}
 		return all, nil
 	}
+}
+
+// targets returns the ports of clusters, such as "a:42", by the target ports that lead to them.
+func (r *release) targets(ctx context.Context) map[int32]string {
+	GinkgoHelper()
+	var bound v1alpha1.BoundEndpointList
+	Expect(kube.List(ctx, &bound, client.InNamespace(r.namespace))).To(Succeed())
+	targets := map[int32]string{}
+	for _, b := range bound.Items {
+		for _, p := range b.Spec.Ports {
+			targets[p.TargetPort] = fmt.Sprintf("%s:%d", b.Spec.Cluster, p.Port)
+		}
+	}
+	return targets
 }
 
 // importsCondition returns the condition ServiceImportsReady with its message.
@@ -278,18 +283,19 @@ var _ = Describe("the manager that imports Services", func() {
 		Expect(updated).To(Equal([]string{"serviceimports", "endpointslices", "services"}))
 	})
 
-	It("imports a headless Service without addresses, and changes its type in place", func(ctx SpecContext) {
+	It("imports a headless Service without pods, and changes its type in place", func(ctx SpecContext) {
 		run(r.importingOptions())
 		headless := record(r.target, "a", tcp("tcp", 42))
 		headless.ServiceExport.Type = account.ExportHeadless
 		r.account.Put(headless, port(r.target, "a", 42))
 		Eventually(imported(ctx, r.target)).Should(HaveField("Status.EndpointSliceObjects",
-			mcsv1beta1.EndpointSliceObjectsAbsent))
+			mcsv1beta1.EndpointSliceObjectsPresent))
 		s, err := imported(ctx, r.target)()
 		Expect(err).NotTo(HaveOccurred())
 		Expect(s.Spec.Type).To(Equal(mcsv1beta1.Headless))
 		Expect(s.Spec.IPs).To(BeEmpty())
-		Expect(meta.FindStatusCondition(s.Status.Conditions, "Ready").Message).To(ContainSubstring("ClusterIP"))
+		Eventually(imported(ctx, r.target)).Should(HaveField("Status.Conditions",
+			ContainElement(HaveField("Message", ContainSubstring("no cluster exports a pod")))))
 		Consistently(service(ctx, r.target, derivedName(s)), "300ms").Should(BeNil())
 
 		r.account.Put(record(r.target, "a", tcp("tcp", 42)))

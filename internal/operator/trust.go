@@ -17,16 +17,16 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/trustrules"
 )
 
-// trust reads EndpointTrust objects, outside of the cache, as the cluster may not have their CRD, and
-// has their statuses written. A nil trust does nothing.
-type trust struct {
+// trustObjects reads EndpointTrust objects, outside of the cache, as the cluster may not have their
+// CRD, and has their statuses written. A nil trustObjects does nothing.
+type trustObjects struct {
 	watcher *trustrules.Watcher
 	changes *notify.Source
 	client  client.Client
 }
 
 // newTrust returns nil if the objects are not to be read.
-func newTrust(o settings, c client.Client) (*trust, error) {
+func newTrust(o settings, c client.Client) (*trustObjects, error) {
 	if o.Sealed == "" {
 		return nil, nil
 	}
@@ -35,11 +35,11 @@ func newTrust(o settings, c client.Client) (*trust, error) {
 	if err != nil {
 		return nil, fmt.Errorf("preparing to read EndpointTrust objects: %w", err)
 	}
-	return &trust{watcher: watcher, changes: notify.New("", accessDebounce), client: c}, nil
+	return &trustObjects{watcher: watcher, changes: notify.New("", accessDebounce), client: c}, nil
 }
 
 // setup adds the controller, and what reads the objects while this manager leads.
-func (t *trust) setup(mgr ctrl.Manager, forwarders Forwarders) error {
+func (t *trustObjects) setup(mgr ctrl.Manager, forwarders Forwarders) error {
 	if t == nil {
 		return nil
 	}
@@ -49,14 +49,14 @@ func (t *trust) setup(mgr ctrl.Manager, forwarders Forwarders) error {
 }
 
 // notify requests the statuses of all objects.
-func (t *trust) notify() {
+func (t *trustObjects) notify() {
 	if t != nil {
 		t.changes.NotifyObjects(t.watcher.Names())
 	}
 }
 
 // Start reads the objects until the context ends.
-func (t *trust) Start(ctx context.Context) error {
+func (t *trustObjects) Start(ctx context.Context) error {
 	ended := make(chan struct{})
 	go func() { defer close(ended); t.watcher.Run(ctx) }()
 	for {

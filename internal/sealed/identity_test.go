@@ -91,7 +91,7 @@ func TestIdentity_RefusesHeaders(t *testing.T) {
 		"no URL":            {frame(`{}`), sealed.CodeHeader, ""},
 		"control character": {frame(`{"url":"tcp://db.demo:5432","pod":{"name":"a\nb"}}`), sealed.CodeHeader, ""},
 		"no JSON":           {frame(`url`), "", ""},
-		"oversized":         {"\xff\xff" + strings.Repeat(" ", 0xffff), "", ""},
+		"oversized":         {frame(`{"url":"tcp://db.demo:5432"}` + strings.Repeat(" ", 16<<10)), "", ""},
 		"another protocol":  {frame(`{"url":"tcp://db.demo:5432"}`), "", "h2"},
 		"no TLS":            {"GET / HTTP/1.1\r\nHost: db.demo\r\n\r\n", "", "plain"},
 		"no protocol":       {frame(`{"url":"tcp://db.demo:5432"}`), "", "none"},
@@ -104,6 +104,7 @@ func TestIdentity_RefusesHeaders(t *testing.T) {
 				_, err := as.Accept(timeoutContext(t), agent, sessionID)
 				accepted <- err
 			}()
+			must.Succeed(t, forwarder.SetReadDeadline(time.Now().Add(20*time.Second)))
 			caller := rawCaller(t, forwarder, cmp.Or(c.protocol, "fairlead-seal/1"))
 			_, _ = io.WriteString(caller, c.sent)
 			answer, err := io.ReadAll(caller)

@@ -26,7 +26,6 @@ type Mode string
 // The modes, from the loosest to the strictest.
 const (
 	Off     Mode = "Off"
-	Prefer  Mode = "Prefer"  // unless the agent has no key, and as long as the endpoint never was sealed
 	Require Mode = "Require" // or refused
 )
 

@@ -89,7 +89,8 @@ var classes = byCode(
 	},
 	Class{
 		Code: account.CodeNotSealed, Refusal: tunnel.RefusedNotSealed, Reason: "not_sealed",
-		message: "This cluster requires sealed connections with %s, and its agent does not seal: start it with --sealed.",
+		message: "This cluster requires sealed connections with %s, and its agent does not seal: start it with " +
+			"--sealed.",
 	},
 	Class{
 		Code: account.CodeSealUntrusted, Reason: "seal_untrusted",

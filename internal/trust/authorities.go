@@ -5,6 +5,7 @@ package trust
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
@@ -38,9 +39,11 @@ type Authorities struct {
 	pin     []byte // pin is the fingerprint of the authority that was given; nil = roots.
 	given   []*x509.Certificate
 	file    string // file keeps what was learnt for the next process; "" = it is not kept.
+	reads   bool   // reads is set when another process writes the file.
 	tickets *ticketCache
 
-	mu     sync.Mutex                    // mu serializes Learn.
+	mu     sync.Mutex                    // mu serializes Learn and load.
+	told   bool                          // told is set once the service has told this process.
 	newest time.Time                     // newest is when the newest announced one was made.
 	since  time.Time                     // since is when that one was learnt.
 	learnt []*x509.Certificate           // learnt are those that were announced and not given.
@@ -70,23 +73,57 @@ func (o Options) Open() (*tls.Config, *Authorities, error) {
 		a.given = parsePEM(text)
 		_, _ = given.Write(text)
 	}
-	if o.Keep != "" {
-		a.file = filepath.Join(o.Keep, "authorities-"+hex.EncodeToString(given.Sum(nil)[:8])+".pem")
-		if kept, err := os.ReadFile(a.file); err == nil {
-			a.learnt = parsePEM(kept)
-			a.newest = newest(a.learnt)
-			if info, err := os.Stat(a.file); err == nil {
-				a.since = info.ModTime()
-			}
-		}
+	if dir := cmp.Or(o.Keep, o.Kept); dir != "" {
+		a.file = filepath.Join(dir, "authorities-"+hex.EncodeToString(given.Sum(nil)[:8])+".pem")
+		a.reads = o.Keep == ""
 	}
 	a.updateRoots()
+	a.load()
 	// VerifyConnection verifies chain and host name instead, with what is trusted by then.
 	cfg.InsecureSkipVerify = true
 	cfg.VerifyConnection = func(cs tls.ConnectionState) error {
+		a.load()
 		return verify(cs, a.host, a.roots.Load(), a.pin)
 	}
 	return cfg, a, nil
+}
+
+// load trusts what the file keeps, until the service itself has told this process: a process that has
+// waited for its turn for weeks trusts what its predecessor was told last.
+func (a *Authorities) load() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.file == "" || a.told {
+		return
+	}
+	text, err := os.ReadFile(a.file)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	kept := parsePEM(text)
+	if slices.EqualFunc(kept, a.learnt, (*x509.Certificate).Equal) {
+		return
+	}
+	a.newest, a.since = newest(kept), time.Now()
+	if info, err := os.Stat(a.file); err == nil {
+		a.since = info.ModTime()
+	}
+	a.replace(kept)
+}
+
+// replace trusts these in place of those that were learnt before.
+func (a *Authorities) replace(learnt []*x509.Certificate) {
+	a.learnt = learnt
+	a.updateRoots()
+	a.tickets.clear() // the authority that vouched for their sessions may be trusted no more
+}
+
+// Told returns what the service has told this process, PEM without what was given, and the name of the
+// file that keeps it. ok is false before the service has done so: what is kept may be newer then.
+func (a *Authorities) Told() (file, text string, ok bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return filepath.Base(a.file), string(a.encode()), a.told
 }
 
 // Learns reports whether the client learns authorities.
@@ -111,13 +148,12 @@ func (a *Authorities) Learn(announced [][]byte) error {
 	if !made.Equal(a.newest) {
 		a.newest, a.since = made, time.Now()
 	}
+	a.told = true
 	learnt := slices.DeleteFunc(all, a.isGiven)
 	if slices.EqualFunc(learnt, a.learnt, (*x509.Certificate).Equal) {
 		return nil
 	}
-	a.learnt = learnt
-	a.updateRoots()
-	a.tickets.clear() // the authority that vouched for their sessions may be trusted no more
+	a.replace(learnt)
 	return a.keep()
 }
 
@@ -170,7 +206,7 @@ func (a *Authorities) updateRoots() {
 
 // keep writes what was learnt, or removes the file when that is nothing.
 func (a *Authorities) keep() error {
-	if a.file == "" {
+	if a.file == "" || a.reads {
 		return nil
 	}
 	if len(a.learnt) == 0 {
@@ -179,10 +215,6 @@ func (a *Authorities) keep() error {
 		}
 		return nil
 	}
-	var text []byte
-	for _, c := range a.learnt {
-		text = append(text, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})...)
-	}
 	if err := os.MkdirAll(filepath.Dir(a.file), 0o700); err != nil {
 		return err
 	}
@@ -190,7 +222,7 @@ func (a *Authorities) keep() error {
 	if err != nil {
 		return err
 	}
-	_, err = tmp.Write(text)
+	_, err = tmp.Write(a.encode())
 	if err = errors.Join(err, tmp.Sync(), tmp.Close()); err == nil {
 		err = os.Rename(tmp.Name(), a.file)
 	}
@@ -198,6 +230,14 @@ func (a *Authorities) keep() error {
 		return fmt.Errorf("writing %s: %w", a.file, errors.Join(err, os.Remove(tmp.Name())))
 	}
 	return nil
+}
+
+// encode returns what was learnt as PEM.
+func (a *Authorities) encode() (text []byte) {
+	for _, c := range a.learnt {
+		text = append(text, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})...)
+	}
+	return text
 }
 
 // parsePEM returns the certificates of a PEM file that can be read, as x509.CertPool does.

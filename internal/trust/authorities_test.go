@@ -92,6 +92,61 @@ func TestAuthorities_LearnAndForget(t *testing.T) {
 	}
 }
 
+// TestAuthorities_FollowKept holds that a client trusts what another process keeps, as it changes, until
+// the service has told the client itself, and that it writes nothing.
+func TestAuthorities_FollowKept(t *testing.T) {
+	t.Parallel()
+	a, b, c := newCAAt(t, "a", 0), newCAAt(t, "b", 1), newCAAt(t, "c", 2)
+	dir := t.TempDir()
+	open := func(o trust.Options) (*tls.Config, *trust.Authorities) {
+		t.Helper()
+		o.CAPEM, o.Host = pemOf(a), host
+		cfg, learner, err := o.Open()
+		must.Succeed(t, err)
+		cfg.ServerName = host
+		return cfg, learner
+	}
+	_, keeper := open(trust.Options{Keep: dir})
+	cfg, reader := open(trust.Options{Kept: dir})
+	trusts := func(when string, want ...*authority) {
+		t.Helper()
+		for _, by := range []*authority{a, b, c} {
+			server := &tls.Config{Certificates: []tls.Certificate{by.leaf(t, host, -time.Hour, time.Hour)},
+				MinVersion: tls.VersionTLS13}
+			if _, err := once(t, cfg, server); (err == nil) != slices.Contains(want, by) {
+				t.Errorf("%s, server of %s: %v", when, by.cert.Subject.CommonName, err)
+			}
+		}
+	}
+	trusts("at first", a)
+	must.Succeed(t, keeper.Learn(announce(a, b)))
+	trusts("with a next one", a, b)
+	must.Succeed(t, keeper.Learn(announce(b, c)))
+	trusts("with the one after that", a, b, c)
+	must.Succeed(t, keeper.Learn(announce(c)))
+	trusts("after b was retired", a, c)
+	must.Succeed(t, reader.Learn(announce(a, b))) // a server that is behind
+	if _, text, told := reader.Told(); told || text != string(pemOf(c)) {
+		t.Errorf("an old announcement was taken: told %v, %s", told, text)
+	}
+	trusts("after an old announcement", a, c)
+	must.Succeed(t, reader.Learn(announce(b, c)))
+	trusts("once it was told", a, b, c)
+	file, text, told := reader.Told()
+	kept, err := os.ReadFile(filepath.Join(dir, file))
+	if want := string(pemOf(b)) + string(pemOf(c)); err != nil || !told || text != want ||
+		!bytes.Equal(kept, pemOf(c)) {
+		t.Errorf("told %v: %s; the file has %s, %v", told, text, kept, err)
+	}
+	must.Succeed(t, os.Remove(filepath.Join(dir, file)))
+	trusts("without the file", a, b, c)
+	cfg, reader = open(trust.Options{Kept: dir})
+	must.Succeed(t, reader.Learn(announce(a, b)))
+	if files, err := os.ReadDir(dir); err != nil || len(files) > 0 {
+		t.Errorf("the reader wrote %v, %v", files, err)
+	}
+}
+
 func TestAuthorities_SystemRootsLearnNothing(t *testing.T) {
 	t.Parallel()
 	cfg, learner, err := trust.Options{Host: host, Keep: t.TempDir()}.Open()

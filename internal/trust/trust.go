@@ -29,6 +29,7 @@ type Options struct {
 
 	Host string // Host is the service's name or IP address; without it, an IP address is not verified with CASHA256.
 	Keep string // Keep is the directory that keeps what Open's client learns; "" = it is not kept.
+	Kept string // Kept is such a directory which another process writes; it is read when Keep is "".
 }
 
 func (o Options) isSystem() bool { return o.CAFile == "" && len(o.CAPEM) == 0 && o.CASHA256 == "" }

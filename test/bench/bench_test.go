@@ -60,14 +60,14 @@ func BenchmarkChain(b *testing.B) {
 		r.idleConnections(keys, up)
 	}
 	r.start(keys, up)
-	carrier := r.carrier(keys, up)
+	carrier, sealed := r.carrier(keys, up), r.sealed(keys, up)
 	for round := range r.size.rounds {
 		r.round = round + 1
 		for _, c := range []struct {
 			name    string
 			measure func()
 		}{{"bulk", r.bulk}, {"setup", r.setUp}, {"ping", r.pingPong}, {"http", r.http},
-			{"carrier", carrier}} {
+			{"carrier", carrier}, {"sealed", sealed}} {
 			if cases.MatchString(c.name) {
 				c.measure()
 			}
@@ -75,7 +75,7 @@ func BenchmarkChain(b *testing.B) {
 	}
 	b.ReportMetric(0, "ns/op")
 	if len(r.report.Rows) == 0 {
-		b.Fatalf("no case matches %q: there are idle, bulk, setup, ping, http and carrier", *only)
+		b.Fatalf("no case matches %q: there are idle, bulk, setup, ping, http, carrier and sealed", *only)
 	}
 	baseline := r.baseline()
 	r.report.print(os.Stdout)

@@ -28,13 +28,16 @@ func startChain(b testing.TB, name, keys string, up upstreams) *chain {
 		c.parts = append(c.parts, p)
 		return p.told
 	}
-	if name != ours && name != webSockets {
+	if name != ours && name != webSockets && name != sealing {
 		c.tcp = part("forwarder", part("edge", part("agent", up.tcp)[0])[0])[0]
 		return c
 	}
 	i, err := parseInstallation(part("edge", b.TempDir())[1])
 	must.Succeed(b, err)
 	i.TCP, i.HTTP, i.WebSocket = up.tcp, up.http, name == webSockets
+	if name == sealing {
+		i.Seal = writeSeal(b)
+	}
 	agent := part("agent", i.String())
 	entries := part("forwarder", strings.Join(agent[1:], " "))
 	c.tcp, c.http = entries[0], entries[1]

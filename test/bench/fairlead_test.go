@@ -46,6 +46,7 @@ type installation struct {
 	Server, CA, APIKey, Token, Operator string
 
 	WebSocket bool   // WebSocket makes agent and forwarder choose WebSockets.
+	Seal      string // folder of the tcp endpoint's certificate; "" = it is not sealed
 	TokenFile string // has the forwarders' token, which they read for every session
 	TCP, HTTP string // the agent: upstreams; the forwarder: endpoint ids
 }
@@ -149,7 +150,12 @@ func runAgent(ctx context.Context, _ keyring, next string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		endpoints = append(endpoints, agent.Endpoint{URL: url, Binding: account.BindingKubernetes, Upstream: upstream})
+		seal, err := i.identity(url)
+		if err != nil {
+			return "", err
+		}
+		endpoints = append(endpoints, agent.Endpoint{URL: url, Binding: account.BindingKubernetes, Upstream: upstream,
+			Seal: seal})
 	}
 	online, ended := make(chan agent.Online, 10), make(chan error, 10)
 	go func() {
@@ -212,13 +218,17 @@ func runForwarder(ctx context.Context, _ keyring, next string) (string, error) {
 			addrs = append(addrs, addr)
 		}
 	}
+	rules, err := i.trust()
+	if err != nil {
+		return "", err
+	}
 	ended := make(chan error, 1)
 	drop := memory.Ballast() // as its command does
 	go func() {
 		defer drop()
 		ended <- forwarder.Run(ctx, forwarder.Options{
 			EdgeAddress: i.Server, TLS: config, Dial: i.webSocketDialer(), AuthtokenFile: i.TokenFile,
-			InstanceID: "bench", Source: objects,
+			InstanceID: "bench", Source: objects, RuleOptions: forwarder.RuleOptions{Trust: rules},
 			Logger: slog.New(slog.DiscardHandler),
 		})
 	}()

@@ -23,6 +23,7 @@ const (
 	haproxy = "haproxy"
 
 	webSockets = "websockets" // ours, carried by WebSockets
+	sealing    = "sealed"     // ours, with a sealed endpoint
 )
 
 // roles are the processes of the chains. Each prints what its parent must know, its address first.
@@ -30,6 +31,9 @@ var roles = map[string]func(ctx context.Context, k keyring, next string) (string
 	ours + " edge":            runServer,
 	ours + " agent":           runAgent,
 	ours + " forwarder":       runForwarder,
+	sealing + " edge":         runServer,
+	sealing + " agent":        runAgent,
+	sealing + " forwarder":    runForwarder,
 	webSockets + " edge":      runServer,
 	webSockets + " agent":     runAgent,
 	webSockets + " forwarder": runForwarder,

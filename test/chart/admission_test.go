@@ -122,6 +122,7 @@ func (c *cluster) checkAdmission() {
 			c.t.Error(err)
 		}
 	}
+	c.checkPodSlices(manager)
 	c.checkPolicyOwner()
 }
 

@@ -14,6 +14,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -38,8 +40,9 @@ type lifecycle struct {
 	release, dir  string
 	workload      string // a Deployment of the release
 	values, later values
-	objects       int  // how many the manifest has at the least
-	conflicts     bool // helm takes no field from others unless it is told to
+	objects       int    // how many the manifest has at the least
+	conflicts     bool   // helm takes no field from others unless it is told to
+	written       string // the ConfigMap of the release whose data others write; "" = there is none
 }
 
 func (l lifecycle) helm(v values, args ...string) string {
@@ -56,6 +59,34 @@ func (l lifecycle) deployment() *appsv1.Deployment {
 	return &d
 }
 
+func (l lifecycle) configMap() client.ObjectKey {
+	return client.ObjectKey{Namespace: namespace, Name: l.written}
+}
+
+// write writes data into the ConfigMap, as the manager does.
+func (l lifecycle) write() {
+	l.t.Helper()
+	var object corev1.ConfigMap
+	if l.written == "" {
+		return
+	}
+	must.Succeed(l.t, l.c.Get(l.t.Context(), l.configMap(), &object))
+	object.Data = map[string]string{"file": "text"}
+	must.Succeed(l.t, l.c.Update(l.t.Context(), &object, client.FieldOwner("fairlead-operator")))
+}
+
+// checkWritten checks that the data are as they were written.
+func (l lifecycle) checkWritten(after string) {
+	l.t.Helper()
+	var object corev1.ConfigMap
+	if l.written == "" {
+		return
+	}
+	if err := l.c.Get(l.t.Context(), l.configMap(), &object); err != nil || object.Data["file"] != "text" {
+		l.t.Errorf("%s: after %s the ConfigMap has %v, %v", l.release, after, object.Data, err)
+	}
+}
+
 // run installs, upgrades, scales to 0, upgrades again, rolls back and uninstalls. helm template has
 // the objects of the installation, as Argo CD applies them.
 func (l lifecycle) run() {
@@ -67,7 +98,9 @@ func (l lifecycle) run() {
 		t.Errorf("%s: %d objects, those of helm template differ (-installed +template):\n%s", l.release, len(rendered),
 			diff)
 	}
+	l.write()
 	l.helm(l.later, "upgrade", l.release, l.dir)
+	l.checkWritten("an upgrade")
 	d := l.deployment()
 	if d.Spec.Template.Annotations["example.com/later"] != "yes" {
 		t.Errorf("%s: the upgrade did not change the pods: %v", l.release, d.Spec.Template.Annotations)
@@ -90,7 +123,11 @@ func (l lifecycle) run() {
 	if d := l.deployment(); d.Spec.Template.Annotations["example.com/later"] != "yes" {
 		t.Errorf("%s: the rollback did not change the pods: %v", l.release, d.Spec.Template.Annotations)
 	}
+	l.checkWritten("a rollback")
 	l.helm(nil, "uninstall", l.release)
+	if l.written != "" && !apierrors.IsNotFound(l.c.Get(t.Context(), l.configMap(), &corev1.ConfigMap{})) {
+		t.Errorf("%s: the ConfigMap is left", l.release)
+	}
 	var left appsv1.DeploymentList
 	if err := l.c.List(t.Context(), &left, client.InNamespace(namespace)); err != nil || len(left.Items) > 0 {
 		t.Errorf("%s: %d Deployments are left, %v", l.release, len(left.Items), err)
@@ -116,10 +153,13 @@ func TestInstall_HelmVersions(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			l := lifecycle{t: t, program: find(t), c: startCluster(t), release: release, dir: chartDir,
-				workload: release + "-manager", values: exportingValues(), objects: 30, conflicts: name == "Helm 4"}
+				workload: release + "-manager", objects: 30,
+				values:    exportingValues().set("api.caBundle", "-----BEGIN CERTIFICATE-----\n"),
+				conflicts: name == "Helm 4", written: release + "-authorities"}
 			l.later = l.values.set("manager.podAnnotations", map[string]any{"example.com/later": "yes"})
 			l.run()
 			l.release, l.dir, l.workload, l.values, l.objects = serverRelease, serverDir, serverRelease, values{}, 3
+			l.written = ""
 			l.later = values{}.set("podAnnotations", map[string]any{"example.com/later": "yes"})
 			l.run()
 		})

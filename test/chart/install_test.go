@@ -155,6 +155,7 @@ func (c *cluster) checkRights() {
 		{"manager", "patch", rbac, "rolebindings", namespace, release + "-anchor", false},
 		{"manager", "list", bindings, "boundendpoints", "default", "", false},
 		{"manager", "get", "", "secrets", namespace, release + "-credentials", false},
+		{"manager", "get", "", "configmaps", namespace, release + "-authorities", false}, // without api.caBundle
 		{"forwarder", "get", "", "secrets", namespace, release + "-credentials", false},
 		{"exporter", "watch", bindings, "agentendpoints", "default", "", true},
 		{"exporter", "update", bindings, "cloudendpoints/status", "default", "", true},

@@ -118,7 +118,7 @@ func ofMarker(who, text string) []string {
 func TestRights_MatchMarkers(t *testing.T) {
 	t.Parallel()
 	markers := asked(t)
-	all := render(t, validValues().set("clusterset.enabled", true))
+	all := render(t, validValues().set("clusterset.enabled", true).set("api.caBundle", "-----BEGIN CERTIFICATE-----\n"))
 	exporting := render(t, clustersetValues())
 	for who, rendered := range map[string]rendered{"manager": all, "forwarder": all, "exporter": exporting} {
 		want := slices.Sorted(slices.Values(markers[who]))

@@ -146,14 +146,18 @@ func TestSecurity_PageHasRightsOfRoles(t *testing.T) {
 	c := startCluster(t)
 	must.Succeed(t, c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team-a"}}))
 	exporting := []string{"export.enabled", "export.services"}
-	everything := append(exporting, "forwarder.podIdentity.enabled", "clusterset.enabled")
+	everything := append(exporting, "forwarder.podIdentity.enabled", "clusterset.enabled", "api.caBundle")
 	for _, install := range []struct {
 		enabled []string
 		listed  bool
 	}{{nil, false}, {everything, false}, {nil, true}, {exporting, true}} {
 		var args []string
 		for _, value := range install.enabled {
-			args = append(args, "--set", value+"=true")
+			set := value + "=true"
+			if value == "api.caBundle" {
+				set = value + "=-----BEGIN CERTIFICATE-----"
+			}
+			args = append(args, "--set", set)
 		}
 		if len(args) > 0 {
 			args = append(args, "--set", "credentials.exporterApiKey=flk_exporter,export.clusterID=eu-1")

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/test/support/must"
@@ -100,12 +101,56 @@ func (v thief) triesRights(t *testing.T, name string) {
 	}
 }
 
+// triesAuthorities changes the ConfigMap of the announced authorities, whose data alone may change.
+func (v thief) triesAuthorities(t *testing.T) {
+	t.Helper()
+	const file, refusal = "authorities-0123456789abcdef.pem", "writes nothing but authorities"
+	var object corev1.ConfigMap
+	key := client.ObjectKey{Namespace: namespace, Name: release + "-authorities"}
+	must.Succeed(t, v.Get(t.Context(), key, &object))
+	wait.Until(t, "the admission policy", func() bool {
+		changed := object.DeepCopy()
+		changed.Finalizers = []string{"example.com/x"}
+		return v.Update(t.Context(), changed, client.DryRunAll) != nil
+	})
+	for what, change := range map[string]func(*corev1.ConfigMap){
+		"a label":         func(o *corev1.ConfigMap) { o.Labels["grafana_dashboard"] = "1" },
+		"an annotation":   func(o *corev1.ConfigMap) { o.Annotations["example.com/x"] = "y" },
+		"a finalizer":     func(o *corev1.ConfigMap) { o.Finalizers = []string{"example.com/x"} },
+		"no more changes": func(o *corev1.ConfigMap) { o.Immutable = ptr.To(true) },
+		"another file":    func(o *corev1.ConfigMap) { o.Data["x"] = "" },
+		"binary data":     func(o *corev1.ConfigMap) { o.BinaryData = map[string][]byte{"x": nil} },
+		"":                func(*corev1.ConfigMap) {},
+	} {
+		changed := object.DeepCopy()
+		changed.Data = map[string]string{file: "x"}
+		change(changed)
+		want := refusal
+		if what == "" {
+			want = ""
+		}
+		checkRefusal(t, "of the authorities: "+what, want, v.Update(t.Context(), changed, client.DryRunAll))
+	}
+	other := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "x"}}
+	for what, err := range map[string]error{
+		"deleting it":      v.Delete(t.Context(), &object),
+		"making another":   v.Create(t.Context(), other),
+		"reading another":  v.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: release + "-ca"}, &object),
+		"reading them all": v.List(t.Context(), &corev1.ConfigMapList{}, client.InNamespace(namespace)),
+	} {
+		if !apierrors.IsForbidden(err) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
 // TestSecurity_StolenManagerToken does with a token of the manager what docs/secure/credentials.md
 // says that a thief can do with roles and bindings, and revokes it as the page says.
 func TestSecurity_StolenManagerToken(t *testing.T) {
 	t.Parallel()
 	c, ctx := startCluster(t), t.Context()
-	exporting := []string{"--set", "export.enabled=true,credentials.exporterApiKey=flk_exporter"}
+	exporting := []string{"--set", "export.enabled=true,credentials.exporterApiKey=flk_exporter",
+		"--set", "api.caBundle=-----BEGIN CERTIFICATE-----"}
 	c.install(release, namespace, exporting...)
 	stolen := c.steal(t, "manager")
 	prefix := namespace + "." + release
@@ -119,9 +164,12 @@ func TestSecurity_StolenManagerToken(t *testing.T) {
 	}
 	stolen.triesRights(t, prefix+"-manager")
 	stolen.triesServices(t, c)
+	stolen.triesAuthorities(t)
 
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: release + "-manager"}}
 	must.Succeed(t, c.Delete(ctx, account))
+	kept := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: release + "-authorities"}}
+	must.Succeed(t, c.Delete(ctx, kept))
 	deleted := time.Now()
 	wait.Until(t, "the API server to refuse the token", func() bool {
 		return apierrors.IsUnauthorized(stolen.List(ctx, &corev1.ServiceList{}))
@@ -135,6 +183,7 @@ func TestSecurity_StolenManagerToken(t *testing.T) {
 		b.Subjects[0].Name != release+"-manager" {
 		t.Errorf("after helm upgrade: %+v, %v", b.Subjects, err)
 	}
+	must.Succeed(t, c.Get(ctx, client.ObjectKeyFromObject(kept), kept))
 	if err := c.steal(t, "manager").List(ctx, &corev1.NamespaceList{}); err != nil {
 		t.Errorf("a token of the ServiceAccount that helm upgrade made: %v", err)
 	}

@@ -16,6 +16,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -32,6 +33,7 @@ func TestClusterSet_BetweenClusters(t *testing.T) {
 	t.Run("two clusters that claim one id", f.claimedID)
 	t.Run("a Service of two clusters", f.exportBoth)
 	t.Run("a cluster without ready endpoints is left out", f.failover)
+	t.Run("single pods of a headless Service", f.exportPods)
 	t.Run("calls survive what runs and ends", f.disrupt)
 	f.restartService(t) // which runs to the end of the test
 	t.Run("a namespace that is deleted and made again", f.deleteNamespace)
@@ -83,6 +85,66 @@ func (f *clusterSetRig) claimedID(t *testing.T) {
 	f.b.id = "b"
 	f.b.release.Upgrade(t, f.b.values()...)
 	f.waitExport(t, f.b, "Ready", "True", "Exported")
+}
+
+// exportPods exports a StatefulSet of cluster a, and calls its pods in both by names of their own: by
+// each the very pod answers. The name of the Service has the addresses of all.
+func (f *clusterSetRig) exportPods(t *testing.T) {
+	f.a.Apply(t, fmt.Sprintf(`
+---
+apiVersion: v1
+kind: Service
+metadata: {name: db, namespace: %[1]s}
+spec: {clusterIP: None, selector: {app: db}, ports: [{name: http, port: 8080}]}
+---
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: db, namespace: %[1]s}
+spec:
+  serviceName: db
+  replicas: 2
+  podManagementPolicy: Parallel
+  selector: {matchLabels: {app: db}}
+  template:
+    metadata: {labels: {app: db}}
+    spec:
+      terminationGracePeriodSeconds: 0
+      containers: [{name: nettool, image: %[2]q, imagePullPolicy: IfNotPresent, args: [serve, ":8080"]}]
+`, f.ns, ImageNettool))
+	f.mustExport(t, f.a, "db")
+	f.both(func(c *member) {
+		var pods []string
+		for _, pod := range []string{"db-0", "db-1"} {
+			c.Eventually(t, time.Minute, "answers of "+pod+" in "+c.name, func(ctx context.Context) error {
+				count, err := c.answers(ctx, f.url(pod+".a.db", 8080), 16)
+				if err == nil && count[pod] != 16 {
+					err = fmt.Errorf("answers %v", count)
+				}
+				return err
+			})
+			pods = append(pods, c.lookup(t, f.host(pod+".a.db"))...)
+		}
+		slices.Sort(pods)
+		if got := c.lookup(t, f.host("db")); len(got) != 4 || !slices.Equal(got, pods) { // two of each family
+			t.Errorf("%s: the Service's name is at %v, its pods' are at %v", c.name, got, pods)
+		}
+		count, err := c.answers(t.Context(), f.url("db", 8080), 16) // a resolver may take the same address each time
+		if must.Succeed(t, err); count["db-0"]+count["db-1"] != 16 {
+			t.Errorf("%s: answers %v", c.name, count)
+		}
+	})
+	must.Succeed(t, f.a.Client.Delete(t.Context(), &mcsv1beta1.ServiceExport{
+		ObjectMeta: metav1.ObjectMeta{Namespace: f.ns, Name: "db"}}))
+	f.both(func(c *member) {
+		c.Eventually(t, 20*time.Second, "no pod's Service in "+c.name, func(ctx context.Context) error {
+			var left corev1.ServiceList
+			err := c.Client.List(ctx, &left, client.InNamespace(f.ns), client.HasLabels{"bindings.fairlead.dev/pod"})
+			if err == nil && len(left.Items) > 0 {
+				err = fmt.Errorf("%d are left", len(left.Items))
+			}
+			return err
+		})
+	})
 }
 
 // exportBoth has one Service in both clusters: their ports are united, and both answer.

@@ -274,7 +274,19 @@ func (f *clusterSetRig) wantSame(t *testing.T, c *member, before map[string]stri
 
 // url is where pods call a port of a Service of the set.
 func (f *clusterSetRig) url(name string, port int) string {
-	return fmt.Sprintf("http://%s.%s.svc.clusterset.local:%d", name, f.ns, port)
+	return fmt.Sprintf("http://%s:%d", f.host(name), port)
+}
+
+func (f *clusterSetRig) host(name string) string { return name + "." + f.ns + ".svc.clusterset.local" }
+
+// lookup returns the sorted addresses that cluster DNS has for a host.
+func (c *member) lookup(t *testing.T, host string) []string {
+	t.Helper()
+	out, err := c.PodExec(t.Context(), c.nettool, "/nettool", "lookup", host)
+	must.Succeed(t, err)
+	_, list, _ := strings.Cut(out, "[")
+	list, _, _ = strings.Cut(list, "]")
+	return slices.Sorted(strings.FieldsSeq(list))
 }
 
 // answers asks a URL some times from a pod of the cluster and counts who answered: cluster-a,

@@ -9,6 +9,7 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/test/support/closedport"
@@ -162,5 +163,20 @@ func TestSealed_TriesOtherMembers(t *testing.T) {
 		if got, err := io.ReadAll(c); err != nil || string(got) != "b hello" {
 			t.Errorf("%q, %v, %+v", got, err, <-c.failure)
 		}
+	}
+}
+
+// TestSealed_OutlivesOpenTimeout holds that the time for opening a connection does not bound it.
+func TestSealed_OutlivesOpenTimeout(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	id := r.serve("in-a", r.endpoint(upstream(t, digest("got ")), r.owner.Identity(databaseURL)))
+	r.relay.Timing.OpenTimeout = 500 * time.Millisecond
+	c := r.call(id, r.owner.Trust())
+	_, _ = io.WriteString(c, "x")
+	time.Sleep(2 * r.relay.Timing.OpenTimeout) // for it to pass
+	_ = c.CloseWrite()
+	if got, err := io.ReadAll(c); err != nil || string(got) != "got x" {
+		t.Errorf("%q, %v, %+v", got, err, <-c.failure)
 	}
 }

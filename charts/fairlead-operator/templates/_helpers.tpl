@@ -70,7 +70,7 @@ app.kubernetes.io/name: {{ index . 1 }}
 {{- end -}}
 {{- end -}}
 
-{{/* off, prefer or require; YAML 1.1 reads an off without quotes as false. */}}
+{{/* off or require; YAML 1.1 reads an off without quotes as false. */}}
 {{- define "fairlead-operator.sealed" -}}
 {{- .Values.binding.sealed | default "off" -}}
 {{- end -}}

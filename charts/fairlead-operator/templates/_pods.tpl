@@ -157,6 +157,10 @@ volumes:
   - name: ca
     configMap:
       name: "{{ include "fairlead-operator.fullname" $root }}-ca"
+  - name: authorities
+    configMap:
+      name: "{{ include "fairlead-operator.fullname" $root }}-authorities"
+      optional: true
   {{- end }}
 {{- end -}}
 
@@ -168,6 +172,9 @@ volumeMounts:
   {{- if or .Values.api.caBundle .Values.binding.sealAuthority }}
   - name: ca
     mountPath: /etc/fairlead/ca
+    readOnly: true
+  - name: authorities
+    mountPath: /etc/fairlead/authorities
     readOnly: true
   {{- end }}
 {{- end -}}

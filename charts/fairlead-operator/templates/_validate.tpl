@@ -81,6 +81,9 @@ What the schema cannot say in a sentence. Each message names the value and the r
 {{- if not (regexMatch "^([A-Za-z0-9][A-Za-z0-9_-]{0,127})?$" $b.sealAccount) -}}
 {{- fail (printf "binding.sealAccount %q is no id of an account: give the one (ac-…) that agents' certificates name" $b.sealAccount) -}}
 {{- end -}}
+{{- if and (ne $sealed "off") (not $b.sealAuthority) -}}
+{{- fail (printf "binding.sealAuthority is required with binding.sealed=%s: give the certificates of the authorities that sign the agents' certificates (--set-file)" $sealed) -}}
+{{- end -}}
 {{- if and $b.sealAuthority (not $b.sealAccount) -}}
 {{- fail "binding.sealAuthority has no effect without binding.sealAccount: give the id (ac-…) of the account, too" -}}
 {{- end -}}

@@ -89,6 +89,8 @@ var exportFields = []Field{
 	{Name: "labels", Type: MapOf, Items: &Field{}},
 	{Name: "annotations", Type: MapOf, Items: &Field{}},
 	{Name: "ready", Type: Bool},
+	{Name: "pods", Type: ListOf, Max: account.MaxExportPods, Items: &Field{Type: Object, Fields: []Field{
+		{Name: "hostname", Max: account.MaxNamespace}, {Name: "ready", Type: Bool}}}},
 }
 
 var users = Resource{Path: Users, Noun: "identity", IDPrefix: account.PrefixUser,

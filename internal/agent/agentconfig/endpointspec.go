@@ -201,7 +201,8 @@ func fieldNames(tunnel bool) []string {
 	return []string{
 		"name", "url", "upstream", "upstream_protocol", agent.FieldCAFile, agent.FieldCASHA256, agent.FieldServerName,
 		"binding", "description", "metadata", "host_header", agent.FieldProxyProtocol, "service_labels",
-		"pooling_enabled", "traffic_policy", "traffic_policy_file", "replace_pool_policy", FieldSealed, FieldSealCallers,
+		"pooling_enabled", "traffic_policy", "traffic_policy_file", "replace_pool_policy", FieldSealed,
+		FieldSealCallers,
 	}
 }
 

@@ -185,14 +185,17 @@ func (c *clustersetChecks) checkCarriedPorts() path.Hop {
 		}
 		for _, p := range e.ServiceExport.Ports {
 			port := fmt.Sprintf("%s %d/%s", clusterOf(&e), p.Port, p.Protocol)
-			url := account.ExportedPortURL(c.name, c.namespace, clusterOf(&e), int(p.Port)).String()
+			bound := e.ServiceExport.BoundAt(p)
+			isOff := func(number int32) bool {
+				return online[account.ExportedPortURL(c.name, c.namespace, clusterOf(&e), int(number)).String()] == 0
+			}
 			switch {
-			case p.Protocol != "TCP" || e.ServiceExport.Type != account.ExportClusterSetIP:
+			case len(bound) == 0:
 				uncarried = append(uncarried, port)
-			case online[url] > 0:
-				on = append(on, port)
-			default:
+			case slices.ContainsFunc(bound, isOff):
 				off = append(off, port)
+			default:
+				on = append(on, port)
 			}
 		}
 	}

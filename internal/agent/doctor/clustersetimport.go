@@ -129,13 +129,13 @@ func (c *clustersetChecks) checkServiceImport(context.Context) path.Hop {
 	evidence := []string{fmt.Sprintf("ServiceImport %s: type %s, ips %v, ports %s, clusters %v", place, i.Spec.Type,
 		i.Spec.IPs, i.portList(), i.clusters())}
 	evidence = append(evidence, i.Status.Conditions.Evidence("ServiceImport", place)...)
-	if i.Spec.Type == "Headless" {
-		return path.Brokenf("export a Service with a cluster IP", "ServiceImport %s is Headless: the addresses of "+
-			"pods do not reach other clusters, so its name has none", place).With(evidence...)
-	}
 	if found := i.Status.Conditions.Get("Ready"); found.Status == "False" {
 		return found.Broken("change what the message names; the manager tries again", place).With(evidence...).
 			AsUsable()
+	}
+	if i.Spec.Type == "Headless" {
+		return path.Unknownf("%s from %s is Headless: the ways to its single pods are not checked", place,
+			strings.Join(i.clusters(), ", ")).With(evidence...)
 	}
 	return path.OKf("%s from %s, ports %s", place, strings.Join(i.clusters(), ", "), i.portList()).With(evidence...)
 }
@@ -144,6 +144,9 @@ func (c *clustersetChecks) checkServiceImport(context.Context) path.Hop {
 func (c *clustersetChecks) checkDerivedService(ctx context.Context) path.Hop {
 	if c.imported == nil {
 		return path.Unknownf("the ServiceImport could not be read, so its name is not known")
+	}
+	if c.imported.Spec.Type == "Headless" {
+		return path.NotChecked()
 	}
 	name := c.imported.Metadata.Annotations[annotationDerived]
 	if name == "" {
@@ -165,6 +168,9 @@ func (c *clustersetChecks) checkDerivedService(ctx context.Context) path.Hop {
 
 // checkEndpointSlices checks the forwarders' addresses and ports for each cluster that exports.
 func (c *clustersetChecks) checkEndpointSlices(ctx context.Context) path.Hop {
+	if c.imported != nil && c.imported.Spec.Type == "Headless" {
+		return path.NotChecked() // those of the pods' Services
+	}
 	var err *refusal
 	c.slices, err = listSelected[endpointSlice](ctx, c.cluster, sliceKind, c.namespace, labelServiceName+"="+c.name)
 	if err != nil {

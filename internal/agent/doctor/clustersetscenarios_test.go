@@ -141,7 +141,7 @@ func importScenarios() []scenario {
 		{"server without exports", path.HopOperator, func(f *fake) {
 			f.replace(askOps, `"reason": "Online"`, `"reason": "ClusterSetUnknown"`)
 		}},
-		{"headless import", path.HopServiceImport, func(f *fake) { f.replace(askImport, "ClusterSetIP", "Headless") }},
+		{"headless import", "", func(f *fake) { f.replace(askImport, "ClusterSetIP", "Headless") }},
 		{"derived Service missing", path.HopDerivedService, func(f *fake) { f.none(askDerived) }},
 		{"derived Service of other addresses", path.HopDerivedService, func(f *fake) {
 			f.replace(askDerived, "10.96.7.7", "10.96.7.8")
@@ -209,7 +209,7 @@ func serviceExportScenarios() []scenario {
 			f.notExported("Valid", "InvalidServiceType", "Service demo/hello is an ExternalName")
 			f.replace(atExport+askHello, `"ClusterIP"`, `"ExternalName"`)
 		}},
-		{"export of a headless Service", path.HopExportService, func(f *fake) {
+		{"export of a headless Service", "", func(f *fake) {
 			f.replace(atExport+askHello, "10.96.1.1", "None")
 			f.replace(askImport, "ClusterSetIP", "Headless")
 		}},

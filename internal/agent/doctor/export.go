@@ -327,9 +327,6 @@ func (c *clustersetChecks) checkExportedService(ctx context.Context) path.Hop {
 		return *bad
 	case s.Spec.Type == "ExternalName":
 		return path.Brokenf(path.Remedy("ServiceExport", "InvalidServiceType"), path.ExternalName, place)
-	case s.Spec.ClusterIP == "None":
-		return path.Brokenf("export a Service with a cluster IP", "Service %s is headless: it is imported as a name "+
-			"without addresses, and is not carried", place)
 	}
 	return e.checkReady(ctx, c.namespace, c.name, s, printable.Count(len(s.Spec.Ports), "port", "ports"))
 }

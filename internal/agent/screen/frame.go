@@ -153,7 +153,8 @@ func (r *row) statistics() []span {
 	if p50, p90, ok := r.percentiles(); ok {
 		text += "  p50 " + roundDuration(p50) + "  p90 " + roundDuration(p90)
 	}
-	spans = append(spans, span{"", text + alsoAt("  also at ", r.alsoAt, "")})
+	text += optional("  also at ", r.alsoAt, "") + optional("  sealed by ", r.SealKey, "")
+	spans = append(spans, span{"", text})
 	if r.upstreamDown {
 		spans = append(spans, span{red, "  upstream unreachable: " + Escape(r.cause)})
 	}

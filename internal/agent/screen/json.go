@@ -30,6 +30,7 @@ type record struct {
 	Region        string    `json:"region,omitempty"`
 	URL           string    `json:"url,omitempty"`
 	Listener      string    `json:"listener_url,omitempty"`
+	SealKey       string    `json:"seal_key,omitempty"`
 	Name          string    `json:"name,omitempty"`
 	Labels        string    `json:"labels,omitempty"`
 	Upstream      string    `json:"upstream,omitempty"`
@@ -133,7 +134,7 @@ func recordOf(event agent.Event) record {
 		return record{Event: "refused", URL: e.URL, Labels: e.Labels, Upstream: e.Upstream, Cause: e.Cause}
 	case agent.Online:
 		return record{Event: "online", Again: &e.Reconnected, EndpointID: e.EndpointID, URL: e.URL, Name: e.Name,
-			Labels: e.Labels, Upstream: e.Upstream, Listener: e.ListenerURL,
+			Labels: e.Labels, Upstream: e.Upstream, Listener: e.ListenerURL, SealKey: e.SealKey,
 			SessionID: e.SessionID, Server: e.Server, ServerVersion: e.ServerVersion}
 	case agent.Unreachable:
 		return record{Event: "unreachable", URL: e.URL, Cause: e.Cause, Command: e.Command}

@@ -77,7 +77,7 @@ func (t *text) online(stamp string, e agent.Online) []byte {
 		return []byte(stamp + t.paint(green, "online again") + ": " + name + ", session " + Escape(e.SessionID) + "\n")
 	case t.multiple:
 		return []byte(stamp + t.paint(green, "online") + ": " + name + ", forwarding to " + Escape(e.Upstream) +
-			alsoAt(", also at ", e.AlsoAt(), "") + "\n")
+			optional(", also at ", e.AlsoAt(), "") + optional(", sealed by the key ", e.SealKey, "") + "\n")
 	}
 	return []byte(t.banner(e))
 }
@@ -100,17 +100,18 @@ func (t *text) banner(e agent.Online) string {
 		name = "Name        " + Escape(e.Name) + "\n"
 	}
 	return title + Escape(e.DisplayName()) + " (" + Escape(e.EndpointID) + ")\n" + name +
-		alsoAt("Also at     ", e.AlsoAt(), ", where the service listens\n") +
+		optional("Also at     ", e.AlsoAt(), ", where the service listens\n") +
+		optional("Sealed      by the key ", e.SealKey, "\n") +
 		"Forwarding  to " + Escape(e.Upstream) + "\n" +
 		"Session     " + Escape(e.SessionID) + " with " + Escape(e.Server) + ": " + t.paint(green, "online") + "\n"
 }
 
-// alsoAt returns another URL of an endpoint between two texts; "" without one.
-func alsoAt(before, url, after string) string {
-	if url == "" {
+// optional returns a property of an endpoint between two texts; "" without one.
+func optional(before, value, after string) string {
+	if value == "" {
 		return ""
 	}
-	return before + Escape(url) + after
+	return before + Escape(value) + after
 }
 
 func (t *text) sentence(event agent.Event) string {

@@ -95,7 +95,7 @@ func stripSlice(o any) (any, error) {
 	}
 	for i := range s.Endpoints {
 		e := &s.Endpoints[i]
-		kept.Endpoints = append(kept.Endpoints, discoveryv1.Endpoint{Addresses: e.Addresses,
+		kept.Endpoints = append(kept.Endpoints, discoveryv1.Endpoint{Addresses: e.Addresses, Hostname: e.Hostname,
 			Conditions: discoveryv1.EndpointConditions{Ready: sharedBool(e.Conditions.Ready),
 				Serving: sharedBool(e.Conditions.Serving), Terminating: sharedBool(e.Conditions.Terminating)}})
 	}

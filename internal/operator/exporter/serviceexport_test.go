@@ -89,10 +89,13 @@ func (w *world) expectExport(o *v1beta1.ServiceExport, part, message string) {
 // host returns the hostname of an export of the cluster with the id.
 func (w *world) host(name, id string) string { return name + "." + w.namespace + "." + id }
 
-// callPort calls port 80 of an export as a forwarder of another cluster does, and returns the body.
-func (w *world) callPort(name string) string {
+// dashes returns the hostname of a pod that has none, by its address.
+func dashes(address string) string { return strings.ReplaceAll(address, ".", "-") }
+
+// callPort calls a port of an export as a forwarder of another cluster does, and returns the body.
+func (w *world) callPort(name string, port int32) string {
 	w.Helper()
-	rows := w.rows("tcp://" + w.host(name, "a") + ":80")
+	rows := w.rows(fmt.Sprintf("tcp://%s:%d", w.host(name, "a"), port))
 	if len(rows) == 0 {
 		return "no endpoint"
 	}
@@ -101,7 +104,7 @@ func (w *world) callPort(name string) string {
 		return err.Error()
 	}
 	st, err := s.Open(w.Context(), tunnel.OpenHeader{EndpointID: rows[0].ID, Scheme: "tcp", Host: w.host(name, "a"),
-		Port: 80, ClientAddr: "10.9.9.9:1234"})
+		Port: int(port), ClientAddr: "10.9.9.9:1234"})
 	if err != nil {
 		return err.Error()
 	}
@@ -115,7 +118,9 @@ func (w *world) callPort(name string) string {
 	return body
 }
 
-func (w *world) expectPort(name, want string) {
+func (w *world) expectPort(name, want string) { w.Helper(); w.expectPortAt(name, 80, want) }
+
+func (w *world) expectPortAt(name string, port int32, want string) {
 	w.Helper()
 	got := ""
 	defer func() {
@@ -123,7 +128,7 @@ func (w *world) expectPort(name, want string) {
 			w.Logf("%s: the last answer was %q, want %q", name, got, want)
 		}
 	}()
-	wait.Until(w.T, want+" of "+name, func() bool { got = w.callPort(name); return got == want })
+	wait.Until(w.T, want+" of "+name, func() bool { got = w.callPort(name, port); return got == want })
 }
 
 // record returns the records of an export.

@@ -60,7 +60,8 @@ func TestSealing_WaitsForRulesAndSeals(t *testing.T) {
 		_, _ = io.Copy(io.Discard, c)
 		_ = c.Close()
 	})
-	byDefault := endpointtrust.Default{Mode: sealed.Require, Account: "ac-1", Authorities: []*x509.Certificate{owner.Root}}
+	byDefault := endpointtrust.Default{Mode: sealed.Require, Account: "ac-1",
+		Authorities: []*x509.Certificate{owner.Root}}
 	rules := &fakeTrust{changed: make(chan struct{}, 10)}
 	rules.set(byDefault, endpointaccess.Listed{})
 	r := start(t, e, shortTiming(), func(o *Options) { o.Trust = rules })
@@ -75,7 +76,7 @@ func TestSealing_WaitsForRulesAndSeals(t *testing.T) {
 		t.Errorf("%+v", h)
 	}
 	rules.set(byDefault, allListed, endpointtrust.Policy{Namespace: "demo", Name: "typo", Spec: endpointtrust.Spec{
-		Endpoints: []string{"db"}, Mode: sealed.Require, Keys: []string{"sha256/typo"}}})
+		Endpoints: []string{"db"}, Keys: []string{"sha256/typo"}}})
 	c = r.dial(15432)
 	if _, err := io.ReadAll(c); err == nil {
 		t.Error("a connection was served whose trust cannot be read")

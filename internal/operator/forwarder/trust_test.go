@@ -41,7 +41,7 @@ func TestSealing_ReadyAndReportedOnceListed(t *testing.T) {
 			}
 			changed := r.statusChanged.next()
 			rules.set(byDefault, allListed, endpointtrust.Policy{Namespace: "other", Name: "p", UID: "1", Generation: 2,
-				Spec: endpointtrust.Spec{Endpoints: []string{"db"}, Mode: sealed.Require}})
+				Spec: endpointtrust.Spec{Endpoints: []string{"db"}}})
 			wait.Receive(t, "a change of the status", changed)
 			wait.Until(t, "readiness", r.ready.Load)
 			want := endpointaccess.Digest([]endpointtrust.Policy{{Name: "p", UID: "1", Generation: 2}})

@@ -15,7 +15,7 @@ import (
 
 // Seal is whose agents may answer for endpoints that no EndpointTrust selects.
 type Seal struct {
-	// Sealed is off, prefer or require; empty: EndpointTrust objects are not read, and nothing is
+	// Sealed is off or require; empty: EndpointTrust objects are not read, and nothing is
 	// sealed.
 	Sealed      string
 	SealAccount string // SealAccount is the id of the account, which agents' certificates name.
@@ -26,27 +26,29 @@ type Seal struct {
 // AddFlags adds the flags that manager and forwarder share.
 func (o *Seal) AddFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.Sealed, "sealed", "",
-		"`MODE` of endpoints that no EndpointTrust selects: off, prefer or require, which no EndpointTrust loosens; "+
+		"`MODE` of endpoints that no EndpointTrust selects: off or require (sealed, or refused); "+
 			"default: EndpointTrust objects are not read")
 	f.StringVar(&o.SealAccount, "seal-account", "", "`ID` of the account, which agents' certificates must name")
 	f.StringVar(&o.SealAuthorityFile, "seal-authority-file", "",
 		"PEM `FILE` with certificates of the authorities that sign agents' certificates")
 }
 
-var sealModes = map[string]sealed.Mode{"": sealed.Off, "off": sealed.Off, "prefer": sealed.Prefer,
-	"require": sealed.Require}
+var sealModes = map[string]sealed.Mode{"": sealed.Off, "off": sealed.Off, "require": sealed.Require}
 
 // Parse checks the flags and returns what they say.
 func (o *Seal) Parse(c *Checker) endpointtrust.Default {
 	mode, ok := sealModes[o.Sealed]
 	if !ok {
-		c.Reject("--sealed", o.Sealed, "give off, prefer or require")
+		c.Reject("--sealed", o.Sealed, "give off or require")
 	}
 	if !IDPattern.MatchString(o.SealAccount) || ok && mode != sealed.Off && o.SealAccount == "" {
 		c.Reject("--seal-account", o.SealAccount, "give the id of the account (ac-…)")
 	}
 	d := endpointtrust.Default{Mode: mode, Account: o.SealAccount}
 	if o.SealAuthorityFile == "" {
+		if d.Mode != sealed.Off {
+			c.Reject("--seal-authority-file", "", "name the authorities that sign the agents' certificates")
+		}
 		return d
 	}
 	text, err := os.ReadFile(o.SealAuthorityFile)

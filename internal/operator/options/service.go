@@ -32,6 +32,9 @@ type Credentials struct {
 	// and again on live sessions when it changes.
 	ServiceAccountTokenFile string
 	CAFile                  string // CAFile is PEM; empty: the system's roots.
+	// AuthoritiesDir has the authorities that the service announced to the manager before this process
+	// began; empty: only those of CAFile are trusted at first.
+	AuthoritiesDir string
 }
 
 // ServiceAccountTokenFlag names the file with a ServiceAccount token, for all processes.
@@ -92,7 +95,7 @@ func (o *API) Client(
 	if u, err := account.ParseServerURL("--api-url", o.APIURL); err == nil {
 		host = u.Hostname()
 	}
-	tls, authorities, err := trust.Options{CAFile: o.CAFile, Host: host}.Open()
+	tls, authorities, err := trust.Options{CAFile: o.CAFile, Host: host, Kept: o.AuthoritiesDir}.Open()
 	if err != nil {
 		return nil, apiclient.Options{}, fmt.Errorf("reading the authorities to trust for the account's API: %w", err)
 	}
@@ -124,7 +127,7 @@ func (o *Session) CheckAddress(c *Checker) {
 // Trust returns how the process verifies the edge, and what learns the authorities that it announces.
 func (o *Session) Trust(c *Credentials) (*tls.Config, *trust.Authorities, error) {
 	host, _, _ := net.SplitHostPort(o.EdgeAddress) // CheckAddress has checked it
-	cfg, authorities, err := trust.Options{CAFile: c.CAFile, Host: host}.Open()
+	cfg, authorities, err := trust.Options{CAFile: c.CAFile, Host: host, Kept: c.AuthoritiesDir}.Open()
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading the authorities to trust for the edge: %w", err)
 	}

@@ -10,10 +10,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 )
 
-// The modes of files: private keys are their owner's alone.
+// The modes of private keys, and of other files.
 const (
 	Secret fs.FileMode = 0o600
 	Public fs.FileMode = 0o644
@@ -26,25 +25,19 @@ type File struct {
 	Mode fs.FileMode // Mode is Secret or Public.
 }
 
-// WriteFiles writes files into a folder that only its owner may enter, and makes the folder. Without
-// replace, none is written if one exists.
+// WriteFiles writes files into a folder; one that is not there is made, and only its owner may enter
+// it. Without replace, none is written if one exists.
 func WriteFiles(dir string, replace bool, files ...File) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	if info, err := os.Stat(dir); err != nil {
-		return err
-	} else if mode := info.Mode().Perm(); runtime.GOOS != "windows" && mode&0o077 != 0 {
-		return fmt.Errorf("%s has the mode %#o, and private keys belong where only you can enter: choose a folder that "+
-			"does not exist yet, or run `chmod 700 %[1]s`", dir, mode)
-	}
-	for i := range files {
-		files[i].Name = filepath.Join(dir, files[i].Name)
-		if _, err := os.Lstat(files[i].Name); err == nil && !replace {
-			return fmt.Errorf("%s exists: choose another folder, or give --force to replace it", files[i].Name)
+	for _, f := range files {
+		if _, err := os.Lstat(filepath.Join(dir, f.Name)); err == nil && !replace {
+			return fmt.Errorf("%s exists in %s: choose another folder, or give --force to replace it", f.Name, dir)
 		}
 	}
 	for _, f := range files {
+		f.Name = filepath.Join(dir, f.Name)
 		if err := f.Write(); err != nil {
 			return err
 		}
@@ -60,7 +53,7 @@ func (f File) Write() (err error) {
 		return err
 	}
 	defer func() { _ = os.Remove(tmp.Name()) }() // unless it was renamed
-	if err = restrict(tmp.Name(), f.Mode); err == nil {
+	if err = tmp.Chmod(f.Mode); err == nil {
 		_, err = tmp.Write(f.Data)
 	}
 	if err = errors.Join(err, tmp.Sync(), tmp.Close()); err != nil {
@@ -69,8 +62,6 @@ func (f File) Write() (err error) {
 	return os.Rename(tmp.Name(), f.Name)
 }
 
-const maxFile = 64 << 10
-
 // ReadFile reads a file of at most 64 KiB.
 func ReadFile(name string) ([]byte, error) {
 	f, err := os.Open(name)
@@ -78,9 +69,9 @@ func ReadFile(name string) ([]byte, error) {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }()
-	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	if err == nil && len(text) > maxFile {
-		err = errors.New("the file has more than 64 KiB")
+	text, err := io.ReadAll(io.LimitReader(f, 64<<10+1))
+	if err == nil && len(text) > 64<<10 {
+		err = fmt.Errorf("%s: it has more than 64 KiB", name)
 	}
 	return text, err
 }

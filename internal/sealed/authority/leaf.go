@@ -29,15 +29,7 @@ func LoadLeaf(certFile, keyFile string) (*tls.Certificate, error) {
 }
 
 func loadPair(certFile, keyFile string) (*tls.Certificate, error) {
-	cert, err := ReadFile(certFile)
-	if err != nil {
-		return nil, fmt.Errorf("reading the certificate %s: %w", certFile, err)
-	}
-	key, err := ReadFile(keyFile)
-	if err != nil {
-		return nil, fmt.Errorf("reading the private key %s: %w", keyFile, err)
-	}
-	pair, err := tls.X509KeyPair(cert, key)
+	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
 	if err != nil {
 		return nil, fmt.Errorf("%s and %s are not a certificate and its private key, both PEM: %s", certFile, keyFile,
 			strings.TrimPrefix(err.Error(), "tls: "))
@@ -64,13 +56,11 @@ func CheckLeaf(c *x509.Certificate, now time.Time) error {
 	return CheckDates(c, now)
 }
 
-// CheckDates returns an error unless a certificate is in force.
+// CheckDates returns an error unless a certificate is in force, or will be within 5 minutes.
 func CheckDates(c *x509.Certificate, now time.Time) error {
-	switch {
-	case now.After(c.NotAfter):
-		return fmt.Errorf("the certificate has ended at %s", c.NotAfter.UTC().Format(time.RFC3339))
-	case now.Before(c.NotBefore):
-		return fmt.Errorf("the certificate begins at %s: is the clock right?", c.NotBefore.UTC().Format(time.RFC3339))
+	if now.After(c.NotAfter) || now.Add(backdate).Before(c.NotBefore) {
+		return fmt.Errorf("the certificate is in force from %s to %s, and now is %s: replace it, or set the clock",
+			c.NotBefore.Format(time.RFC3339), c.NotAfter.Format(time.RFC3339), now.UTC().Format(time.RFC3339))
 	}
 	return nil
 }
@@ -83,12 +73,10 @@ type Source struct {
 
 	mu      sync.Mutex
 	pair    *tls.Certificate
-	files   [2]os.FileInfo // files are those that pair was read from.
+	files   [2]os.FileInfo // files are those of pair.
 	err     error          // err is why what is in the files now cannot be used.
 	checked time.Time
 }
-
-const checkInterval = 10 * time.Second
 
 // Certificate returns the last good certificate of the files, also after its end: peers name that in
 // their refusal. It returns an error as long as there has been no good one.
@@ -118,25 +106,24 @@ func (s *Source) Problem() error {
 // files that are replaced meanwhile are read again.
 func (s *Source) reload() {
 	now := time.Now()
-	if !s.checked.IsZero() && now.Sub(s.checked) < checkInterval {
+	if !s.checked.IsZero() && now.Sub(s.checked) < 10*time.Second {
 		return
 	}
 	s.checked = now
 	var files [2]os.FileInfo
+	same := s.pair != nil
 	for i, file := range []string{s.CertFile, s.KeyFile} {
 		if files[i], s.err = os.Stat(file); s.err != nil {
 			return
 		}
+		same = same && os.SameFile(files[i], s.files[i]) && files[i].Size() == s.files[i].Size() &&
+			files[i].ModTime().Equal(s.files[i].ModTime())
 	}
-	if s.pair != nil && same(files[0], s.files[0]) && same(files[1], s.files[1]) {
+	if same {
 		return
 	}
 	var pair *tls.Certificate
 	if pair, s.err = LoadLeaf(s.CertFile, s.KeyFile); s.err == nil {
 		s.pair, s.files = pair, files
 	}
-}
-
-func same(a, b os.FileInfo) bool {
-	return os.SameFile(a, b) && a.ModTime().Equal(b.ModTime()) && a.Size() == b.Size()
 }

@@ -21,17 +21,18 @@ import (
 
 func TestLoadLeaf_RefusesWhatCannotServe(t *testing.T) {
 	t.Parallel()
-	root, now := newRoot(t), time.Now()
-	good, other := sign(t, root, endpoints(t, "http://api.demo"), now), sign(t, root, endpoints(t, "http://b.demo"), now)
+	root, rootFiles := makeRoot(t)
+	now := time.Now()
+	good := sign(t, root, endpoints(t, "http://api.demo"), now)
+	other := sign(t, root, endpoints(t, "http://b.demo"), now)
 	caller := sign(t, root, authority.Names{Account: accountID, Caller: "c-1"}, now)
 	old := sign(t, root, endpoints(t, "http://api.demo"), now.Add(-25*time.Hour))
 	early := sign(t, root, endpoints(t, "http://api.demo"), now.Add(time.Hour))
+	soon := sign(t, root, endpoints(t, "http://api.demo"), now.Add(9*time.Minute))
 	block, _ := pem.Decode(good.key)
 	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
 	must.Succeed(t, err)
 	sec1, err := x509.MarshalECPrivateKey(key.(*ecdsa.PrivateKey))
-	must.Succeed(t, err)
-	rootFiles, err := root.Files("root")
 	must.Succeed(t, err)
 	for name, c := range map[string]struct {
 		crt, key []byte
@@ -45,9 +46,10 @@ func TestLoadLeaf_RefusesWhatCannotServe(t *testing.T) {
 		"no key":          {good.crt, good.crt, "are not a certificate and its private key"},
 		"no certificate":  {good.key, good.key, "are not a certificate and its private key"},
 		"a root":          {rootFiles[1].Data, rootFiles[0].Data, "the certificate has no name of a sealed endpoint"},
-		"ended":           {old.crt, old.key, "the certificate has ended at "},
-		"not begun":       {early.crt, early.key, "is the clock right?"},
-		"large":           {make([]byte, 1<<20), good.key, "more than 64 KiB"},
+		"ended":           {old.crt, old.key, "the certificate is in force from "},
+		"another clock":   {soon.crt, soon.key, ""},
+		"not begun":       {early.crt, early.key, ": replace it, or set the clock"},
+		"large":           {make([]byte, 1<<20), good.key, "are not a certificate and its private key"},
 	} {
 		dir := t.TempDir()
 		pair{crt: c.crt, key: c.key}.write(t, dir)
@@ -77,8 +79,7 @@ func TestSource_FollowsMountedSecret(t *testing.T) {
 		must.Succeed(t, os.Symlink(filepath.Join("..data", name), filepath.Join(dir, name)))
 	}
 	synctest.Test(t, func(t *testing.T) {
-		root, err := authority.NewRoot(accountID, "root", time.Now())
-		must.Succeed(t, err)
+		root := newRoot(t)
 		s := &authority.Source{CertFile: filepath.Join(dir, "tls.crt"), KeyFile: filepath.Join(dir, "tls.key")}
 		check := func(step string, want *x509.Certificate, problem string) {
 			t.Helper()
@@ -117,7 +118,7 @@ func TestSource_FollowsMountedSecret(t *testing.T) {
 		check("unmounted", third.cert, "no such file")
 		mount(t, dir, "4", third)
 		time.Sleep(24 * time.Hour)
-		check("ended", third.cert, "the certificate has ended")
+		check("ended", third.cert, "the certificate is in force from ")
 	})
 }
 
@@ -162,7 +163,8 @@ func TestFile_WritesWhole(t *testing.T) {
 func TestWriteFiles_AllOrNone(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "seal")
-	first, second := authority.File{Name: "a", Mode: authority.Secret}, authority.File{Name: "b", Mode: authority.Public}
+	first := authority.File{Name: "a", Mode: authority.Secret}
+	second := authority.File{Name: "b", Mode: authority.Public}
 	must.Succeed(t, authority.WriteFiles(dir, false, second))
 	if err := authority.WriteFiles(dir, false, first, second); err == nil {
 		t.Error("an existing file was replaced")

@@ -6,7 +6,6 @@ package authority
 import (
 	"bytes"
 	"crypto/ecdsa"
-	"crypto/ed25519"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
@@ -15,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -28,8 +28,8 @@ type Names struct {
 	Caller  string                // Caller is a DNS label, such as the name of a cluster.
 }
 
-// uris returns the names in the form in which a certificate has them.
-func (n Names) uris() (all []*url.URL) {
+// URIs returns the names in the form in which a certificate has them.
+func (n Names) URIs() (all []*url.URL) {
 	for _, u := range n.URLs {
 		all = append(all, sealed.Name(n.Account, u))
 	}
@@ -61,7 +61,7 @@ func ParseNames(uris []*url.URL) (n Names, err error) {
 		} else if u, err := sealed.ParsePattern(kind + "://" + rest); err == nil {
 			one.URLs = []account.EndpointURL{u}
 		}
-		if all := one.uris(); len(all) != 1 || all[0].String() != uri.String() ||
+		if all := one.URIs(); len(all) != 1 || all[0].String() != uri.String() ||
 			!account.ValidID(account.PrefixAccount, one.Account) {
 			return Names{}, fmt.Errorf("%q is no name of a sealed endpoint or caller, such as "+
 				"fairlead://ac-…/http/api.demo:80 or fairlead://ac-…/caller/NAME", account.Shorten(uri.String()))
@@ -77,64 +77,51 @@ func ParseNames(uris []*url.URL) (n Names, err error) {
 
 // allow reports whether all names that are asked for are among n.
 func (n Names) allow(asked Names) bool {
-	for _, u := range asked.URLs {
-		if !sealed.Covers(n.uris(), asked.Account, u) {
-			return false
-		}
-	}
-	return asked.Caller == "" || asked.Caller == n.Caller && asked.Account == n.Account
+	uncovered := func(u account.EndpointURL) bool { return !sealed.Covers(n.URIs(), asked.Account, u) }
+	return !slices.ContainsFunc(asked.URLs, uncovered) && (asked.Caller == "" || asked.Caller == n.Caller)
 }
 
 // NewRequest makes a key and a request for a certificate with these names, or with none, as files
 // NAME.key and NAME.csr.
 func NewRequest(n Names, name string) ([]File, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	key, keyPEM, err := newKey()
 	if err != nil {
-		return nil, fmt.Errorf("making a key: %w", err)
+		return nil, err
 	}
-	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{URIs: n.uris()}, key)
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{URIs: n.URIs()}, key)
 	if err != nil {
 		return nil, fmt.Errorf("making a request: %w", err)
 	}
-	text, err := encodeKey(key)
-	return []File{{name + ".key", text, Secret}, {name + ".csr", encode(TypeRequest, der), Public}}, err
+	return []File{{name + ".key", keyPEM, Secret}, {name + ".csr", encode("CERTIFICATE REQUEST", der), Public}}, nil
 }
 
-// parseRequest reads a PEM file that holds one request and nothing else.
-func parseRequest(text []byte) (*x509.CertificateRequest, error) {
+// parseRequest reads a PEM file that holds one request and nothing else. The request must ask for
+// nothing but names of sealed endpoints or of a caller, with a key that is good.
+func parseRequest(text []byte) (n Names, public any, err error) {
 	text = bytes.TrimSpace(text)
 	block, rest := pem.Decode(text)
-	if block == nil || len(rest) > 0 || block.Type != TypeRequest || !bytes.HasPrefix(text, []byte("-----BEGIN ")) {
-		return nil, errors.New("it is not one request, from -----BEGIN " + TypeRequest + "----- to -----END " + TypeRequest +
-			"-----, and nothing else, as that of fairlead seal request")
+	if block == nil || len(rest) > 0 || block.Type != "CERTIFICATE REQUEST" || !bytes.HasPrefix(text, []byte("---")) {
+		return n, nil, errors.New("it is not one request and nothing else, as that of fairlead seal request: " +
+			"from -----BEGIN CERTIFICATE REQUEST----- to -----END CERTIFICATE REQUEST-----")
 	}
 	csr, err := x509.ParseCertificateRequest(block.Bytes)
 	if err == nil {
 		err = csr.CheckSignature()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("it is damaged: %w", err)
+		return n, nil, fmt.Errorf("it is damaged: %w", err)
 	}
-	return csr, nil
-}
-
-// checkRequest returns the names that a request asks for. It must ask for nothing else, with a key
-// that is good.
-func checkRequest(csr *x509.CertificateRequest) (Names, error) {
 	for _, e := range csr.Extensions {
 		if !e.Id.Equal(asn1.ObjectIdentifier{2, 5, 29, 17}) { // names
-			return Names{}, fmt.Errorf("it asks for the extension %s, which no certificate gets: ask for names alone", e.Id)
+			return n, nil, fmt.Errorf("it asks for extension %s, which no certificate gets: ask for names alone", e.Id)
 		}
 	}
-	if len(csr.DNSNames)+len(csr.IPAddresses)+len(csr.EmailAddresses) > 0 {
-		return Names{}, fmt.Errorf("it asks for names that are no URIs of sealed endpoints, %q: ask for URIs alone",
-			fmt.Sprint(csr.DNSNames, csr.IPAddresses, csr.EmailAddresses))
+	if other := fmt.Sprint(csr.DNSNames, csr.IPAddresses, csr.EmailAddresses); other != "[] [] []" {
+		return n, nil, fmt.Errorf("it asks for names that are no sealed endpoints', %q: ask for URIs alone", other)
 	}
-	ec, isEC := csr.PublicKey.(*ecdsa.PublicKey)
-	if _, isEd25519 := csr.PublicKey.(ed25519.PublicKey); !isEd25519 &&
-		(!isEC || ec.Curve != elliptic.P256() && ec.Curve != elliptic.P384()) {
-		return Names{}, errors.New("its key is none of ECDSA with P-256 or P-384, or Ed25519: make such a key, " +
-			"for example with fairlead seal request")
+	if key, ok := csr.PublicKey.(*ecdsa.PublicKey); !ok || key.Curve != elliptic.P256() {
+		return n, nil, errors.New("its key is no ECDSA key of P-256: make one with fairlead seal request")
 	}
-	return ParseNames(csr.URIs)
+	n, err = ParseNames(csr.URIs)
+	return n, csr.PublicKey, err
 }

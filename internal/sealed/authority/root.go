@@ -16,6 +16,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"time"
 
@@ -23,39 +24,36 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/sealed"
 )
 
+// Lives of certificates; clocks may differ by backdate.
 const (
-	rootYears = 10
-	backdate  = 5 * time.Minute // Clocks may differ by it.
+	MinLife  = 24 * time.Hour
+	MaxLife  = 30 * 24 * time.Hour
+	backdate = 5 * time.Minute
 )
 
-// The lives that Sign gives certificates.
-const (
-	MinLife = 24 * time.Hour
-	MaxLife = 30 * 24 * time.Hour
-)
-
-// Root is an authority for the endpoints and callers of one account, and for nothing else: its
-// certificate permits URIs of the account alone.
+// Root is an authority for the endpoints and callers of one account.
 type Root struct {
 	Certificate *x509.Certificate
 	Account     string
 	key         crypto.Signer
 }
 
-// NewRoot makes a root. The title tells roots of an account apart.
-func NewRoot(accountID, title string, now time.Time) (*Root, error) {
+// NewRoot makes a root for an account, and for nothing else: its certificate permits URIs of the
+// account alone. It returns the files NAME.key and NAME.crt for ReadRoot.
+func NewRoot(accountID, name string, now time.Time) (*x509.Certificate, []File, error) {
 	if !account.ValidID(account.PrefixAccount, accountID) {
-		return nil, account.Invalid("account", accountID, "must be the id of an account: ac- and 26 characters")
+		return nil, nil, account.Invalid("account", accountID, "must be the id of an account, such as "+
+			"ac-06f0l2rj1qg4o3b5e6s7t8u9v0: fairlead status prints it")
 	}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	key, keyPEM, err := newKey()
 	if err != nil {
-		return nil, fmt.Errorf("making the key of a root: %w", err)
+		return nil, nil, err
 	}
 	template := &x509.Certificate{
 		Subject: pkix.Name{Organization: []string{"Fairlead"},
-			CommonName: "Seal " + title + now.UTC().Format(" 2006-01-02T15:04Z ") + accountID},
+			CommonName: "Seal " + name + now.UTC().Format(" 2006-01-02T15:04Z ") + accountID},
 		NotBefore:             now.Add(-backdate),
-		NotAfter:              now.AddDate(rootYears, 0, 0),
+		NotAfter:              now.AddDate(10, 0, 0),
 		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
 		BasicConstraintsValid: true,
 		IsCA:                  true,
@@ -66,10 +64,24 @@ func NewRoot(accountID, title string, now time.Time) (*Root, error) {
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
-		return nil, fmt.Errorf("making a root: %w", err)
+		return nil, nil, fmt.Errorf("making a root: %w", err)
 	}
 	cert, err := x509.ParseCertificate(der)
-	return &Root{Certificate: cert, Account: accountID, key: key}, err
+	return cert, []File{{name + ".key", keyPEM, Secret}, {name + ".crt", encode("CERTIFICATE", der), Public}}, err
+}
+
+// newKey returns a private key, and its PEM form.
+func newKey() (crypto.Signer, []byte, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, fmt.Errorf("making a private key: %w", err)
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	return key, encode("PRIVATE KEY", der), err
+}
+
+func encode(blockType string, der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: blockType, Bytes: der})
 }
 
 // ReadRoot reads a root from its two files.
@@ -87,17 +99,10 @@ func ReadRoot(certFile, keyFile string) (*Root, error) {
 
 // RootAccount returns the account of a root; "" for another certificate.
 func RootAccount(c *x509.Certificate) string {
-	if c.IsCA && len(c.PermittedURIDomains) == 1 &&
-		account.ValidID(account.PrefixAccount, c.PermittedURIDomains[0]) {
+	if c.IsCA && len(c.PermittedURIDomains) == 1 && account.ValidID(account.PrefixAccount, c.PermittedURIDomains[0]) {
 		return c.PermittedURIDomains[0]
 	}
 	return ""
-}
-
-// Files returns the root's files: NAME.key and NAME.crt.
-func (r *Root) Files(name string) ([]File, error) {
-	key, err := encodeKey(r.key)
-	return []File{{name + ".key", key, Secret}, {name + ".crt", encode(TypeCertificate, r.Certificate.Raw), Public}}, err
 }
 
 // KeyOf returns the fingerprint of the key of a certificate, as sealed.FormatKey writes it.
@@ -108,22 +113,16 @@ func KeyOf(c *x509.Certificate) string {
 // Sign makes the certificate, PEM, for a PEM file with a request. It has the names of the request, all
 // of which have to be allowed; those that are allowed if it asks for none.
 func (r *Root) Sign(request []byte, allowed Names, life time.Duration, now time.Time) ([]byte, error) {
-	csr, err := parseRequest(request)
-	if err != nil {
-		return nil, err
-	}
-	names, err := checkRequest(csr)
+	names, public, err := parseRequest(request)
 	if err != nil {
 		return nil, err
 	}
 	if names.Account == "" {
 		names = allowed
 	}
-	end := now.Add(life)
-	if end.After(r.Certificate.NotAfter) {
-		end = r.Certificate.NotAfter
-	}
-	switch {
+	switch end := r.Certificate.NotAfter; {
+	case allowed.String() == "":
+		return nil, errors.New("nothing is allowed: give --url or --caller")
 	case names.Account != r.Account:
 		return nil, fmt.Errorf("it is for the account %s, and the root for %s", names.Account, r.Account)
 	case !allowed.allow(names):
@@ -131,7 +130,7 @@ func (r *Root) Sign(request []byte, allowed Names, life time.Duration, now time.
 	case life < MinLife || life > MaxLife:
 		return nil, fmt.Errorf("a certificate lives for 24h to 30d, not %v", life)
 	case now.After(end):
-		return nil, fmt.Errorf("the root has ended on %s: make others with fairlead seal init", end.Format(time.DateOnly))
+		return nil, fmt.Errorf("the root has ended on %s: make one with fairlead seal init", end.Format(time.DateOnly))
 	}
 	usage, title := x509.ExtKeyUsageServerAuth, "Sealed endpoints"
 	if names.Caller != "" {
@@ -140,33 +139,14 @@ func (r *Root) Sign(request []byte, allowed Names, life time.Duration, now time.
 	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
 		Subject:               pkix.Name{Organization: []string{"Fairlead"}, CommonName: title},
 		NotBefore:             now.Add(-backdate),
-		NotAfter:              end,
+		NotAfter:              now.Add(life),
 		KeyUsage:              x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:           []x509.ExtKeyUsage{usage},
 		BasicConstraintsValid: true,
-		URIs:                  names.uris(),
-	}, r.Certificate, csr.PublicKey, r.key)
+		URIs:                  names.URIs(),
+	}, r.Certificate, public, r.key)
 	if err != nil {
 		return nil, fmt.Errorf("signing a certificate: %w", err)
 	}
-	return encode(TypeCertificate, der), nil
-}
-
-// Types of PEM blocks.
-const (
-	TypeCertificate = "CERTIFICATE"
-	TypeRequest     = "CERTIFICATE REQUEST"
-	TypeKey         = "PRIVATE KEY"
-)
-
-func encode(blockType string, der []byte) []byte {
-	return pem.EncodeToMemory(&pem.Block{Type: blockType, Bytes: der})
-}
-
-func encodeKey(key crypto.Signer) ([]byte, error) {
-	der, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		return nil, fmt.Errorf("encoding a private key: %w", err)
-	}
-	return encode(TypeKey, der), nil
+	return encode("CERTIFICATE", der), nil
 }

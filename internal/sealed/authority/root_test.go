@@ -28,9 +28,20 @@ const accountID = "ac-06f0l2rj1qg4o3b5e6s7t8u9v0"
 
 func newRoot(t *testing.T) *authority.Root {
 	t.Helper()
-	root, err := authority.NewRoot(accountID, "root", time.Now())
-	must.Succeed(t, err)
+	root, _ := makeRoot(t)
 	return root
+}
+
+// makeRoot makes a root, and its files root.key and root.crt.
+func makeRoot(t *testing.T) (*authority.Root, []authority.File) {
+	t.Helper()
+	_, files, err := authority.NewRoot(accountID, "root", time.Now())
+	must.Succeed(t, err)
+	dir := t.TempDir()
+	must.Succeed(t, authority.WriteFiles(dir, false, files...))
+	root, err := authority.ReadRoot(filepath.Join(dir, "root.crt"), filepath.Join(dir, "root.key"))
+	must.Succeed(t, err)
+	return root, files
 }
 
 func endpoints(t *testing.T, patterns ...string) authority.Names {
@@ -103,6 +114,9 @@ func TestRoot_SignsForItself(t *testing.T) {
 	if !sealed.Covers(agent.URIs, accountID, u) {
 		t.Errorf("%v does not cover %s", agent.URIs, u)
 	}
+	if c := root.Certificate; !c.MaxPathLenZero || c.MaxPathLen != 0 || time.Until(c.NotAfter) < 3652*24*time.Hour {
+		t.Errorf("a root with the path length %d ends at %v", c.MaxPathLen, c.NotAfter)
+	}
 	if life := agent.NotAfter.Sub(agent.NotBefore); life != authority.MinLife+5*time.Minute {
 		t.Errorf("the certificate lives for %v", life)
 	}
@@ -111,9 +125,7 @@ func TestRoot_SignsForItself(t *testing.T) {
 // TestRoot_ItsKeySignsForNoOtherAccount signs with a root's key what Sign refuses.
 func TestRoot_ItsKeySignsForNoOtherAccount(t *testing.T) {
 	t.Parallel()
-	root := newRoot(t)
-	files, err := root.Files("root")
-	must.Succeed(t, err)
+	root, files := makeRoot(t)
 	block, _ := pem.Decode(files[0].Data)
 	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
 	must.Succeed(t, err)
@@ -157,18 +169,14 @@ func TestRoot_RefusesWrongLivesAndEnds(t *testing.T) {
 			t.Errorf("%v at %v: %v", c.life, c.at, err)
 		}
 	}
-	late := sign(t, root, names, now.AddDate(10, 0, 0).Add(-time.Hour)).cert
-	if !late.NotAfter.Equal(root.Certificate.NotAfter) {
-		t.Errorf("a certificate ends at %v, its root at %v", late.NotAfter, root.Certificate.NotAfter)
-	}
 }
 
 func TestReadRoot_ReadsItsFiles(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "seal")
-	root, other := newRoot(t), newRoot(t)
-	for name, r := range map[string]*authority.Root{"root": root, "other": other} {
-		files, err := r.Files(name)
+	root := newRoot(t)
+	for _, name := range []string{"root", "other"} {
+		_, files, err := authority.NewRoot(accountID, name, time.Now())
 		must.Succeed(t, err)
 		must.Succeed(t, authority.WriteFiles(dir, false, files...))
 	}
@@ -199,12 +207,12 @@ func TestRoot_OpenSSLVerifies(t *testing.T) {
 	if err != nil {
 		t.Skip("openssl is not installed")
 	}
-	root, other, dir := newRoot(t), newRoot(t), t.TempDir()
+	root, rootFiles := makeRoot(t)
+	_, otherFiles := makeRoot(t)
+	dir := t.TempDir()
 	names := authority.Names{Account: accountID, Caller: "c-1"}
 	sign(t, root, names, time.Now()).write(t, dir)
-	for file, r := range map[string]*authority.Root{"root.crt": root, "other.crt": other} {
-		files, err := r.Files(file)
-		must.Succeed(t, err)
+	for file, files := range map[string][]authority.File{"root.crt": rootFiles, "other.crt": otherFiles} {
 		must.Succeed(t, os.WriteFile(filepath.Join(dir, file), files[1].Data, 0o600))
 	}
 	for file, good := range map[string]bool{"root.crt": true, "other.crt": false} {

@@ -69,6 +69,11 @@ func readServiceExport(o *object) *account.ServiceExport {
 	for _, port := range inner.objects("ports") {
 		s.Ports = append(s.Ports, readExportPort(port))
 	}
+	for _, pod := range inner.objects("pods") {
+		s.Pods = append(s.Pods, account.ServiceExportPod{Hostname: valueOf(pod.text("hostname")),
+			Ready: valueOf(pod.boolean("ready"))})
+		pod.rejectUnknown()
+	}
 	s.IPFamilies = valueOf(inner.texts("ip_families"))
 	s.Labels, s.Annotations = inner.metadata("labels"), inner.metadata("annotations")
 	s.Ready = valueOf(inner.boolean("ready"))

@@ -137,11 +137,12 @@ func (h *endpointHandlers) show(c *call) error {
 
 // exportedPorts returns the endpoints of the TCP ports of the export of a Service.
 func (h *endpointHandlers) exportedPorts(c *call, e *account.Endpoint) (ports []account.Endpoint, err error) {
+	var numbers []int32
 	for _, port := range e.ServiceExport.Ports {
-		u := account.EndpointURL{Scheme: "tcp", Host: e.Host, Port: int(port.Port)}
-		if port.Protocol != "TCP" {
-			continue
-		}
+		numbers = append(numbers, e.ServiceExport.BoundAt(port)...)
+	}
+	for _, number := range numbers {
+		u := account.EndpointURL{Scheme: "tcp", Host: e.Host, Port: int(number)}
 		page, err := h.store.ListEndpoints(c.Context(), c.AccountID(),
 			account.EndpointFilter{Bindings: e.Bindings, URL: u.String()}, account.Page{Limit: pageSize})
 		if err != nil {

@@ -222,14 +222,14 @@ func (ce *CloudEndpoints) checkExpected(t *tx, row *endpointRow, p account.Endpo
 	return err
 }
 
-// onlyReadiness reports whether two states of an endpoint differ in nothing but
-// ServiceExport.Ready, which follows the pods of a Service.
+// onlyReadiness reports whether two states of an endpoint differ in nothing but Ready and Pods of its
+// ServiceExport, which follow the pods of a Service.
 func onlyReadiness(a, b account.Endpoint) bool {
 	if a.ServiceExport == nil || b.ServiceExport == nil {
 		return false
 	}
 	export := *a.ServiceExport
-	export.Ready, a.ServiceExport = b.ServiceExport.Ready, &export
+	export.Ready, export.Pods, a.ServiceExport = b.ServiceExport.Ready, b.ServiceExport.Pods, &export
 	return !differs(a, b)
 }
 

@@ -86,7 +86,7 @@ func (r *Relay) tryOpenStream(c *Conn) (*tunnel.Stream, *tunnel.Session) {
 	until := c.acceptedAt.Add(r.Timing.OpenTimeout)
 	h := c.Header
 	h.Deadline = time.Until(until) // what the wait for a session left
-	h.BytesFollow = len(c.buffered.buf) > 0 || hasUnreadInput(c.Connection)
+	h.BytesFollow = h.Sealed || len(c.buffered.buf) > 0 || hasUnreadInput(c.Connection)
 	st, err := session.Open(ctx, h)
 	if err != nil {
 		return nil, session

@@ -4,6 +4,7 @@
 package forward
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/sealed"
 	"github.com/fairlead-dev/fairlead/internal/trafficerror"
 	"github.com/fairlead-dev/fairlead/internal/trust"
@@ -37,7 +37,7 @@ func (r *Relay) ServeSealed(c *Conn, by *sealed.Trust) *Failure {
 
 // openSealed tries one agent after the other. What the first one that was reached answered says more
 // than that there is no other.
-func (r *Relay) openSealed(c *Conn, t *sealed.Trust) (*sealed.Conn, *Failure) {
+func (r *Relay) openSealed(c *Conn, by *sealed.Trust) (*sealed.Conn, *Failure) {
 	ctx, cancel := context.WithDeadline(r.Context, c.acceptedAt.Add(r.Timing.OpenTimeout))
 	defer cancel()
 	h := sealed.Header{URL: c.URL, ClientAddr: c.Header.ClientAddr, TraceID: c.Header.TraceID, Pod: c.Header.Pod}
@@ -46,51 +46,69 @@ func (r *Relay) openSealed(c *Conn, t *sealed.Trust) (*sealed.Conn, *Failure) {
 	var tried []string
 	for range maxSealedAttempts {
 		c.Header.Tried = strings.Join(tried, ",")
-		st, failure := r.openSealedStream(ctx, c)
+		st, failure := r.openSealedStream(c)
 		if failure != nil {
-			if failed != nil {
-				failure = failed
-			}
-			return nil, failure
+			return nil, cmp.Or(failed, failure)
 		}
-		hint, err := sealed.ReadHint(ctx, st)
+		conn, err := by.Connect(ctx, st, h)
 		if err == nil {
-			var conn *sealed.Conn
-			if conn, err = t.Connect(ctx, st, h); err == nil {
-				return conn, nil
-			}
+			_ = st.SetReadDeadline(time.Time{})
+			return conn, nil
 		}
-		if failure := classifySealed(c, err); failed == nil || failure.Code != account.CodeNoEdge {
-			failed = failure
+		var refused *tunnel.RefusedError
+		switch isRefused := errors.As(err, &refused); {
+		case isRefused && refused.Code == tunnel.RefusedDraining:
+			r.awaitRetry(c, st.Session())
+			continue
+		case isRefused: // by the edge: there is no other agent
+			return nil, cmp.Or(failed, c.classify(err))
 		}
-		if ctx.Err() != nil || hint == "" || slices.Contains(tried, hint) {
-			return nil, failed
+		failed = classifySealed(c, err)
+		if ctx.Err() != nil || st.hint == "" || slices.Contains(tried, st.hint) {
+			break
 		}
-		tried = append(tried, hint)
+		tried = append(tried, st.hint)
 	}
 	return nil, failed
 }
 
-// openSealedStream opens a stream that an agent has accepted.
-func (r *Relay) openSealedStream(ctx context.Context, c *Conn) (*tunnel.Stream, *Failure) {
+// openSealedStream opens a stream, on which the seal may begin at once.
+func (r *Relay) openSealedStream(c *Conn) (*hintedStream, *Failure) {
 	for {
 		st, session := r.tryOpenStream(c)
-		if st == nil && session == nil {
+		switch {
+		case session == nil:
 			return nil, r.noEdgeFailure(c.URL)
-		}
-		if st != nil {
-			err := st.WaitOpened(ctx)
-			if err == nil {
-				return st, nil
+		case !slices.Contains(session.Welcome().Features, tunnel.FeatureSealed):
+			if st != nil {
+				_ = st.Abort()
 			}
-			_ = st.Close()
-			var refused *tunnel.RefusedError
-			if !errors.As(err, &refused) || refused.Code != tunnel.RefusedDraining {
-				return nil, c.classify(err)
-			}
+			f := NewFailure(trafficerror.OfRefusal(tunnel.RefusedNotSealed), c.URL)
+			f.Msg = fmt.Sprintf("The service cannot carry sealed connections to %s: update fairlead-server.", c.URL)
+			return nil, f
+		case st != nil:
+			return &hintedStream{Stream: st}, nil
 		}
 		r.awaitRetry(c, session)
 	}
+}
+
+// hintedStream is a stream whose first bytes are the agent's hint: the id of its endpoint.
+type hintedStream struct {
+	*tunnel.Stream
+
+	hint string // "" before the first read
+}
+
+// Read reads what follows the hint.
+func (s *hintedStream) Read(p []byte) (int, error) {
+	if s.hint == "" {
+		var err error
+		if s.hint, err = sealed.ReadHint(context.Background(), s.Stream); err != nil {
+			return 0, err
+		}
+	}
+	return s.Stream.Read(p)
 }
 
 var untrustedTexts = map[sealed.Reason]string{

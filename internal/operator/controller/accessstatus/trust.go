@@ -92,12 +92,6 @@ func trustCondition(p *endpointtrust.Policy, d endpointtrust.Decision) metav1.Co
 		if len(p.Spec.Authorities) == 0 {
 			c.Message += ", of binding.sealAuthority"
 		}
-	default:
-		c.Message = "the first key that an agent shows is trusted, which is for demonstrations: give authorities or " +
-			"keys"
-	}
-	if d.Trust.Mode != p.Spec.Mode {
-		c.Message += fmt.Sprintf("; %s counts as %s, as binding.sealed does", p.Spec.Mode, d.Trust.Mode)
 	}
 	return c
 }

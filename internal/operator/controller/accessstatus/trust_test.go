@@ -31,14 +31,13 @@ const (
 	keyB = "sha256/57DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU="
 )
 
-// trustObject returns one of namespace demo that selects the endpoint; without a key it is of first
-// sight.
+// trustObject returns one of namespace demo that selects the endpoint.
 func trustObject(name, endpoint string, keys ...string) *v1alpha1.EndpointTrust {
 	return &v1alpha1.EndpointTrust{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "demo", Name: name, UID: types.UID(name), Generation: 1},
 		Spec: v1alpha1.EndpointTrustSpec{
 			EndpointSelection: v1alpha1.EndpointSelection{Endpoints: []string{endpoint}},
-			Mode:              "Prefer", Keys: keys}}
+			Mode:              "Require", Keys: keys}}
 }
 
 // fakeTrustObjects read the objects from the API server, and their rules from them.
@@ -115,11 +114,8 @@ func TestTrustReconciler_Conditions(t *testing.T) {
 	}{
 		"alone": {off, []*v1alpha1.EndpointTrust{trustObject("p", "api", keyA)},
 			map[string]string{"p": "Accepted: agents need one of these keys: 1"}},
-		"first sight": {off, []*v1alpha1.EndpointTrust{trustObject("p", "api")},
-			map[string]string{"p": "Accepted: the first key that an agent shows is trusted"}},
-		"loosening": {endpointtrust.Default{Mode: sealed.Require, Account: "ac-1"},
-			[]*v1alpha1.EndpointTrust{trustObject("p", "api", keyA)},
-			map[string]string{"p": "Accepted: agents need one of these keys: 1; Prefer counts as Require"}},
+		"nothing to trust": {off, []*v1alpha1.EndpointTrust{trustObject("p", "api")},
+			map[string]string{"p": "InvalidAuthority: connections are refused: EndpointTrust demo/p gives neither"}},
 		"conflicting": {off, []*v1alpha1.EndpointTrust{trustObject("p", "api-*", keyA), trustObject("q", "*-x", keyB),
 			trustObject("r", "web", keyB)},
 			map[string]string{"p": "Conflict: connections are refused: endpoints that EndpointTrust q selects",

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/clusterset"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
 	"github.com/fairlead-dev/fairlead/internal/operator/kube/owned"
@@ -98,12 +99,7 @@ func (r *Reconciler) removeDerived(ctx context.Context, key types.NamespacedName
 	}
 	found := problemOf(client.IgnoreNotFound(err))
 	r.objects.Forget(name)
-	if left := r.removeSlices(ctx, key, nil); left != nil {
-		return first(found, left)
-	}
-	r.Addresses.Forget(key.String())
-	r.objects.Forget(key.String())
-	return found
+	return first(found, r.removeSlices(ctx, key, nil))
 }
 
 // derivedService returns the desired derived Service of a ServiceImport, which owns it. It has no
@@ -128,15 +124,20 @@ func derivedService(
 		s.Spec.SessionAffinityConfig = affinityConfig(&seconds)
 	}
 	for _, p := range i.Spec.Ports {
-		port := corev1.ServicePort{Name: p.Name, Protocol: corev1.Protocol(p.Protocol), Port: p.Port,
-			TargetPort: intstr.FromInt32(p.Port)}
-		if len(validation.IsQualifiedName(p.AppProtocol)) == 0 {
-			port.AppProtocol = ptr.To(p.AppProtocol)
-		}
-		s.Spec.Ports = append(s.Spec.Ports, port)
+		s.Spec.Ports = append(s.Spec.Ports, servicePort(p))
 	}
 	own.Mark(s)
 	return s
+}
+
+// servicePort returns a port of a Service as it is exported.
+func servicePort(p account.ServiceExportPort) corev1.ServicePort {
+	port := corev1.ServicePort{Name: p.Name, Protocol: corev1.Protocol(p.Protocol), Port: p.Port,
+		TargetPort: intstr.FromInt32(p.Port)}
+	if len(validation.IsQualifiedName(p.AppProtocol)) == 0 {
+		port.AppProtocol = ptr.To(p.AppProtocol)
+	}
+	return port
 }
 
 func importReference(s *mcsv1beta1.ServiceImport) metav1.OwnerReference {

@@ -11,6 +11,9 @@
 // --> one EndpointSlice for each source cluster and family of addresses: the forwarders, with the
 // target ports of that cluster's ports
 //
+// A headless import has neither: each of its pods has a Service with slices of its own, and slices
+// that DNS reads list the ClusterIPs of these Services.
+//
 // Inputs: the exports and their merge (internal/operator/controller/endpointsync and
 // internal/clusterset), the target ports in BoundEndpoints named <name>.<namespace>.<cluster id>
 // (internal/operator/controller/boundendpoint), and the forwarders' addresses

@@ -72,8 +72,8 @@ func (r *Reconciler) isOurs(o metav1.Object, owners []metav1.OwnerReference) boo
 }
 
 // updateImport makes the ServiceImport as desired, with the addresses of the derived Service; nil =
-// it has none. Labels and annotations are exactly the exported ones and our marks, so that one which
-// is no longer exported goes.
+// it has none, and setFamilies writes the families. Labels and annotations are exactly the exported
+// ones and our marks, so that one which is no longer exported goes.
 func (r *Reconciler) updateImport(
 	ctx context.Context, live, desired *mcsv1beta1.ServiceImport, derived *corev1.Service,
 ) (*mcsv1beta1.ServiceImport, *status.Problem) {
@@ -81,10 +81,30 @@ func (r *Reconciler) updateImport(
 	next.Labels, next.Annotations = desired.Labels, desired.Annotations
 	next.OwnerReferences = desired.OwnerReferences
 	next.Spec = *desired.Spec.DeepCopy()
+	next.Spec.IPFamilies = live.Spec.IPFamilies
 	if derived != nil {
 		next.Spec.IPs = slices.Clone(derived.Spec.ClusterIPs)
 		next.Spec.IPFamilies = slices.Clone(derived.Spec.IPFamilies)
 	}
+	return r.writeImport(ctx, live, next)
+}
+
+// setFamilies gives a headless ServiceImport the address families of its pods' Services. It has the
+// former ones while there are none.
+func (r *Reconciler) setFamilies(
+	ctx context.Context, live *mcsv1beta1.ServiceImport, families []corev1.IPFamily,
+) (*mcsv1beta1.ServiceImport, *status.Problem) {
+	next := live.DeepCopy()
+	if len(families) > 0 {
+		next.Spec.IPFamilies = families
+	}
+	return r.writeImport(ctx, live, next)
+}
+
+// writeImport writes next if it differs, and returns what is there then.
+func (r *Reconciler) writeImport(
+	ctx context.Context, live, next *mcsv1beta1.ServiceImport,
+) (*mcsv1beta1.ServiceImport, *status.Problem) {
 	if equality.Semantic.DeepEqual(live, next) {
 		return live, nil
 	}
@@ -97,16 +117,13 @@ func (r *Reconciler) updateImport(
 // reportStatus writes the status of the ServiceImport if it differs: each cluster that exports the
 // Service, and whether pods reach it. live is nil if there is no ServiceImport of ours.
 func (r *Reconciler) reportStatus(
-	ctx context.Context, live *mcsv1beta1.ServiceImport, i *clusterset.Import, found *status.Problem,
+	ctx context.Context, live *mcsv1beta1.ServiceImport, i *clusterset.Import, pods podCount, found *status.Problem,
 ) *status.Problem {
 	if live == nil {
 		return nil
 	}
 	next := live.DeepCopy()
 	next.Status.EndpointSliceObjects = mcsv1beta1.EndpointSliceObjectsPresent
-	if i.Spec.Type == account.ExportHeadless {
-		next.Status.EndpointSliceObjects = mcsv1beta1.EndpointSliceObjectsAbsent
-	}
 	next.Status.Clusters = nil
 	for _, e := range i.Exports {
 		next.Status.Clusters = append(next.Status.Clusters, mcsv1beta1.ClusterStatus{Cluster: e.ClusterID})
@@ -114,7 +131,7 @@ func (r *Reconciler) reportStatus(
 	slices.SortFunc(next.Status.Clusters, func(a, b mcsv1beta1.ClusterStatus) int {
 		return cmp.Compare(a.Cluster, b.Cluster)
 	})
-	c := r.readyCondition(i, found)
+	c := r.readyCondition(i, pods, found)
 	if found == nil || !found.Quiet || meta.FindStatusCondition(next.Status.Conditions, c.Type) == nil {
 		status.Set(&next.Status.Conditions, live.Generation, time.Now(), c)
 	}
@@ -126,7 +143,7 @@ func (r *Reconciler) reportStatus(
 }
 
 // readyCondition returns the condition Ready of a ServiceImport.
-func (r *Reconciler) readyCondition(i *clusterset.Import, found *status.Problem) metav1.Condition {
+func (r *Reconciler) readyCondition(i *clusterset.Import, pods podCount, found *status.Problem) metav1.Condition {
 	c := metav1.Condition{Type: string(mcsv1beta1.ServiceImportConditionReady), Status: metav1.ConditionFalse}
 	switch {
 	case found != nil && !found.Quiet:
@@ -134,8 +151,17 @@ func (r *Reconciler) readyCondition(i *clusterset.Import, found *status.Problem)
 	case found != nil:
 		c.Reason, c.Message = string(mcsv1beta1.ServiceImportReasonPending), "the forwarders' addresses are awaited"
 	case i.Spec.Type == account.ExportHeadless:
-		c.Reason, c.Message = "HeadlessNotSupported", "the addresses of a headless Service's pods are not imported: "+
-			"export a Service with a ClusterIP"
+		if pods.imported == 0 {
+			c.Reason, c.Message = string(mcsv1beta1.ServiceImportReasonPending), "no cluster exports a pod of it yet"
+			break
+		}
+		c.Status, c.Reason = metav1.ConditionTrue, string(mcsv1beta1.ServiceImportReasonReady)
+		c.Message = fmt.Sprintf("pods reach each of its %d pods as HOSTNAME.CLUSTER.%s.%s.svc.%s", pods.imported,
+			i.Name, i.Namespace, r.Domain)
+		if pods.leftOut > 0 {
+			c.Status, c.Reason = metav1.ConditionFalse, "PodsLeftOut"
+			c.Message += fmt.Sprintf("; %d more are left out: a namespace can have %d", pods.leftOut, maxPods)
+		}
 	default:
 		c.Status, c.Reason = metav1.ConditionTrue, string(mcsv1beta1.ServiceImportReasonReady)
 		c.Message = fmt.Sprintf("pods reach it as %s.%s.svc.%s", i.Name, i.Namespace, r.Domain)
@@ -154,7 +180,12 @@ func (r *Reconciler) remove(
 		}
 		r.Log.Info("Deleted ServiceImport", "import", key.String())
 	}
-	return r.removeDerived(ctx, key)
+	if found := first(r.removeDerived(ctx, key), r.removePods(ctx, key, nil)); found != nil {
+		return found
+	}
+	r.Addresses.Forget(key.String())
+	r.objects.Forget(key.String())
+	return nil
 }
 
 // newImport returns the desired ServiceImport, without IPs.

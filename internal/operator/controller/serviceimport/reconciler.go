@@ -183,17 +183,22 @@ func (r *Reconciler) reconcile(ctx context.Context, key types.NamespacedName) *s
 func (r *Reconciler) ensure(ctx context.Context, live *mcsv1beta1.ServiceImport, i *clusterset.Import) *status.Problem {
 	key := types.NamespacedName{Namespace: i.Namespace, Name: i.Name}
 	live, derived, found := r.ensureAddressed(ctx, live, i)
+	var pods podCount
 	switch {
 	case found != nil:
 		found = first(found, r.refresh(ctx, key))
 	case derived == nil:
-		found = r.removeDerived(ctx, key)
+		pods, found = r.ensurePods(ctx, i, live)
+		var unwritten *status.Problem
+		live, unwritten = r.setFamilies(ctx, live, pods.families)
+		found = first(found, unwritten, r.removeDerived(ctx, key))
 	default:
 		if found = r.ensureSlices(ctx, i, derived); found == nil {
-			found = r.updateDerived(ctx, derived, derivedService(r.Anchors.Installation, i, live))
+			found = first(r.updateDerived(ctx, derived, derivedService(r.Anchors.Installation, i, live)),
+				r.removePods(ctx, key, nil))
 		}
 	}
-	found = first(found, r.reportStatus(ctx, live, i, found))
+	found = first(found, r.reportStatus(ctx, live, i, pods, found))
 	if found != nil {
 		return found
 	}
@@ -273,13 +278,17 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 
 // isDerived reports whether a Service or an EndpointSlice belongs to a ServiceImport of ours.
 func (r *Reconciler) isDerived(o client.Object) bool {
-	return r.Anchors.Installation.Marked(o) && o.GetLabels()[mcsv1beta1.LabelServiceName] != ""
+	return r.Anchors.Installation.Marked(o) && importOf(o) != ""
+}
+
+// importOf returns the name of the ServiceImport that a Service or an EndpointSlice belongs to.
+func importOf(o client.Object) string {
+	return cmp.Or(o.GetLabels()[mcsv1beta1.LabelServiceName], o.GetLabels()[labelImport])
 }
 
 // ofDerived returns a request for the ServiceImport that a Service or an EndpointSlice belongs to.
 func ofDerived(_ context.Context, o client.Object) []reconcile.Request {
-	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(),
-		Name: o.GetLabels()[mcsv1beta1.LabelServiceName]}}}
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: importOf(o)}}}
 }
 
 // ofBoundEndpoint returns a request for the ServiceImport whose target ports a BoundEndpoint has.

@@ -68,14 +68,13 @@ func (r *Reconciler) sources(
 	for _, e := range i.Exports {
 		ports := i.Ports(e.ClusterID)
 		host := account.ServiceExportURL(i.Name, i.Namespace, e.ClusterID).Host
-		b := &v1alpha1.BoundEndpoint{}
-		err := r.Client.Get(ctx, types.NamespacedName{Namespace: r.Anchors.Installation.Namespace, Name: host}, b)
-		if client.IgnoreNotFound(err) != nil {
-			return nil, problemOf(fmt.Errorf("reading BoundEndpoint %s: %w", host, err))
+		b, err := r.boundEndpoint(ctx, host)
+		if err != nil {
+			return nil, problemOf(err)
 		}
 		from := source{cluster: e.ClusterID}
-		if err == nil && r.Anchors.Installation.Owns(b) {
-			from.ports = endpointPorts(ports, b, livePorts(live, e.ClusterID))
+		if b != nil {
+			from.ports = endpointPorts(ports, b, portsOf(live, mcsv1beta1.LabelSourceCluster, e.ClusterID))
 		}
 		known, endpoints, offline := r.Exports.Availability(host)
 		from.available = e.Spec.Ready && available(host, ports, known, endpoints, offline)
@@ -85,10 +84,24 @@ func (r *Reconciler) sources(
 	return all, nil
 }
 
-// livePorts returns the ports of a cluster's slices.
-func livePorts(live []discoveryv1.EndpointSlice, cluster string) []discoveryv1.EndpointPort {
+// boundEndpoint returns our BoundEndpoint of an exported Service in one cluster; nil if there is
+// none.
+func (r *Reconciler) boundEndpoint(ctx context.Context, host string) (*v1alpha1.BoundEndpoint, error) {
+	b := &v1alpha1.BoundEndpoint{}
+	err := r.Client.Get(ctx, types.NamespacedName{Namespace: r.Anchors.Installation.Namespace, Name: host}, b)
+	if client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("reading BoundEndpoint %s: %w", host, err)
+	}
+	if !r.Anchors.Installation.Owns(b) { // one that there is not lacks the marks, too
+		b = nil
+	}
+	return b, nil
+}
+
+// portsOf returns the ports of the slices with the label.
+func portsOf(live []discoveryv1.EndpointSlice, label, value string) []discoveryv1.EndpointPort {
 	for i := range live {
-		if live[i].Labels[mcsv1beta1.LabelSourceCluster] == cluster {
+		if live[i].Labels[label] == value {
 			return live[i].Ports
 		}
 	}
@@ -139,9 +152,13 @@ func (r *Reconciler) removeSlices(ctx context.Context, key types.NamespacedName,
 // that stops waits until no slice lists it.
 func (r *Reconciler) refresh(ctx context.Context, key types.NamespacedName) *status.Problem {
 	live, err := r.listSlices(ctx, key)
-	if err != nil {
+	ofPods, podsErr := r.podSlices(ctx, key)
+	if err := errors.Join(err, podsErr); err != nil {
 		return problemOf(err)
 	}
+	live = append(live, slices.DeleteFunc(ofPods, func(s discoveryv1.EndpointSlice) bool {
+		return s.Labels[labelPods] != "" // it lists pods
+	})...)
 	if len(live) == 0 {
 		return nil
 	}

@@ -5,7 +5,8 @@
 // for (KEP-1645).
 //
 //	ServiceExport, Service, EndpointSlices --> record in the account (an endpoint of type cloud)
-//	                                       --> an endpoint of the agent for each TCP port
+//	                                       --> an endpoint of the agent for each TCP port, of a
+//	                                           headless Service for each one of each pod
 //	records of all clusters                --> conditions of the ServiceExports
 //
 // Every replica of the exporter reads the objects and binds the ports, through Ports. The replica

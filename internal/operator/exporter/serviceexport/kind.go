@@ -177,11 +177,12 @@ func (r *Reconciler) PortURLs(ctx context.Context) (urls map[types.NamespacedNam
 		if client.IgnoreNotFound(err) != nil {
 			return nil, false, fmt.Errorf("reading Service %s: %w", name, err)
 		}
-		for _, p := range service.Spec.Ports {
-			if isCarried(&service, p.Protocol) {
-				urls[name] = append(urls[name], account.ExportedPortURL(name.Name, name.Namespace, id, int(p.Port)).
-					String())
-			}
+		carried, err := r.carriedPorts(ctx, &service)
+		if err != nil {
+			return nil, false, err
+		}
+		for port := range carried.refs {
+			urls[name] = append(urls[name], account.ExportedPortURL(name.Name, name.Namespace, id, int(port)).String())
 		}
 	}
 	return urls, true, nil

@@ -6,6 +6,7 @@ package serviceexport
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -35,6 +36,8 @@ type resolution struct {
 	// dialing is why no port of the Service can be dialed, although it has some; "" = they can.
 	dialing string
 	ports   map[int32]agent.Endpoint // to bind
+	// podsLeftOut is how many pods of a headless Service are not exported.
+	podsLeftOut int
 }
 
 // resolve reads the Service of an export.
@@ -85,11 +88,56 @@ func (r *Reconciler) withoutService(ctx context.Context, name types.NamespacedNa
 	return found
 }
 
-// isCarried reports whether connections of a port of the protocol are carried: TCP, and not those
-// of a headless or ExternalName Service.
-func isCarried(s *corev1.Service, protocol corev1.Protocol) bool {
-	return (protocol == corev1.ProtocolTCP || protocol == "") && s.Spec.ClusterIP != corev1.ClusterIPNone &&
-		s.Spec.Type != corev1.ServiceTypeExternalName
+// isTCP reports whether connections of a port of the protocol are carried.
+func isTCP(protocol corev1.Protocol) bool { return protocol == corev1.ProtocolTCP || protocol == "" }
+
+// isHeadless reports whether the pods of a Service are exported one by one.
+func isHeadless(s *corev1.Service) bool { return s.Spec.ClusterIP == corev1.ClusterIPNone }
+
+// carriedPorts returns what is bound for a Service: each TCP port, or each of each pod.
+type carriedPorts struct {
+	refs map[int32]upstream.Ref     // refs are by the port of the URL.
+	pods []account.ServiceExportPod // pods are those of a headless Service that are exported.
+	// leftOut is how many pods are not: beyond the limit, or with the PodPort of another one.
+	leftOut int
+	dialing string // dialing is why pods are not dialed; "" = they are.
+}
+
+func (r *Reconciler) carriedPorts(ctx context.Context, service *corev1.Service) (c carriedPorts, err error) {
+	name := client.ObjectKeyFromObject(service)
+	c.refs = map[int32]upstream.Ref{}
+	var ports []int32
+	for _, p := range service.Spec.Ports {
+		if isTCP(p.Protocol) && service.Spec.Type != corev1.ServiceTypeExternalName {
+			ports = append(ports, p.Port)
+		}
+	}
+	if !isHeadless(service) {
+		for _, port := range ports {
+			c.refs[port] = upstream.Ref{Scheme: "tcp", Service: name, Port: port}
+		}
+		return c, nil
+	}
+	pods, unused, problem, err := r.Upstreams.Pods(ctx, r.Client, service)
+	if c.dialing = unused; problem != nil {
+		c.dialing = problem.Message
+	}
+	for _, pod := range pods {
+		taken := slices.ContainsFunc(ports, func(p int32) bool {
+			_, taken := c.refs[account.PodPort(pod.Hostname, p)]
+			return taken
+		})
+		if taken || len(c.pods) == account.MaxExportPods || len(c.refs)+len(ports) > account.MaxExportPorts {
+			c.leftOut++
+			continue
+		}
+		c.pods = append(c.pods, pod)
+		for _, port := range ports {
+			c.refs[account.PodPort(pod.Hostname, port)] = upstream.Ref{Scheme: "tcp", Service: name, Port: port,
+				Pod: pod.Hostname}
+		}
+	}
+	return c, err
 }
 
 // resolvePorts adds the endpoints of the ports that are carried.
@@ -97,12 +145,13 @@ func (r *Reconciler) resolvePorts(
 	ctx context.Context, o *v1beta1.ServiceExport, service *corev1.Service, found *resolution,
 ) error {
 	name := client.ObjectKeyFromObject(o)
+	carried, err := r.carriedPorts(ctx, service)
+	if err != nil {
+		return err
+	}
+	found.service.Pods, found.podsLeftOut, found.dialing = carried.pods, carried.leftOut, carried.dialing
 	found.ports = map[int32]agent.Endpoint{}
-	for _, p := range service.Spec.Ports {
-		if !isCarried(service, p.Protocol) {
-			continue
-		}
-		ref := upstream.Ref{Scheme: "tcp", Service: name, Port: p.Port}
+	for port, ref := range carried.refs {
 		addresses, why, err := r.Upstreams.Lookup(ctx, r.Client, ref)
 		switch {
 		case err != nil:
@@ -114,8 +163,8 @@ func (r *Reconciler) resolvePorts(
 		case addresses.Unused != "":
 			found.dialing = addresses.Unused
 		}
-		found.ports[p.Port] = agent.Endpoint{
-			URL:     account.ExportedPortURL(name.Name, name.Namespace, found.id, int(p.Port)),
+		found.ports[port] = agent.Endpoint{
+			URL:     account.ExportedPortURL(name.Name, name.Namespace, found.id, int(port)),
 			Binding: account.BindingClusterset,
 			Name:    account.ObjectName(name.Namespace, name.Name),
 			Owner: &tunnel.Owner{Kind: account.KindServiceExport, Namespace: name.Namespace, Name: name.Name,
@@ -134,7 +183,7 @@ func exported(o *v1beta1.ServiceExport, s *corev1.Service) *account.ServiceExpor
 		TrafficDistribution: ptr.Deref(s.Spec.TrafficDistribution, ""),
 		Labels:              o.Spec.ExportedLabels, Annotations: o.Spec.ExportedAnnotations,
 	}
-	if s.Spec.ClusterIP == corev1.ClusterIPNone {
+	if isHeadless(s) {
 		e.Type = account.ExportHeadless
 	}
 	if s.Spec.SessionAffinity == corev1.ServiceAffinityClientIP {

@@ -4,9 +4,12 @@
 package serviceexport
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -42,10 +45,12 @@ var services = map[string]struct {
 	"no ports": {change: func(s *corev1.Service) {}, typ: "ClusterSetIP",
 		want:    noConflict + "Ready=True Exported, " + valid + ", fairlead.dev/Carried=False NoPorts",
 		message: "the Service has no ports"},
-	"headless": {ports: []corev1.ServicePort{tcp("a", 42)}, typ: "Headless",
-		change:  func(s *corev1.Service) { s.Spec.ClusterIP = corev1.ClusterIPNone },
-		want:    noConflict + "Ready=True Exported, " + valid + ", fairlead.dev/Carried=False Headless",
-		message: "Export a Service with a cluster IP"},
+	"headless": {ports: []corev1.ServicePort{tcp("a", 42)}, typ: "Headless", bound: 1, // of its pod
+		change: func(s *corev1.Service) { s.Spec.ClusterIP = corev1.ClusterIPNone }, want: exportedWell},
+	"headless, no selector": {ports: []corev1.ServicePort{tcp("a", 42)}, typ: "Headless",
+		change:  func(s *corev1.Service) { s.Spec.ClusterIP, s.Spec.Selector = corev1.ClusterIPNone, nil },
+		want:    noConflict + "Ready=True Exported, " + valid + ", fairlead.dev/Carried=False EndpointsNotUsed",
+		message: "no endpoint of the Service is used: Service demo/hello has no selector"},
 	"ExternalName with ports": {ports: []corev1.ServicePort{tcp("a", 42)},
 		change:  func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeExternalName },
 		want:    "Ready=False Pending, Valid=False InvalidServiceType",
@@ -95,4 +100,34 @@ func TestReconcile_Services(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestReconcile_PodsThatShareAPort leaves one of two pods with the same PodPort out, the same in every
+// replica: a connection must not reach the other one.
+func TestReconcile_PodsThatShareAPort(t *testing.T) {
+	run(t, func(h *harness) {
+		s := h.service(hello, tcp("a", 42))
+		s.Spec.ClusterIP = corev1.ClusterIPNone
+		h.must(h.kube.Update(h.Context(), s))
+		var slice discoveryv1.EndpointSlice
+		h.must(h.kube.Get(h.Context(), hello, &slice))
+		slice.Endpoints = nil
+		for i, hostname := range []string{"db-524", "db-314", "db-1"} {
+			slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Hostname: &hostname,
+				Addresses: []string{fmt.Sprintf("10.1.0.%d", i)}})
+		}
+		h.must(h.kube.Update(h.Context(), &slice))
+		h.export(hello)
+		h.expect(hello, noConflict+"Ready=True Exported, "+valid+", fairlead.dev/Carried=False PartlyCarried",
+			"1 pods are left out")
+		want := []string{"clusterset tcp://hello.demo.a:1275 -> db-314.hello.demo.svc:42",
+			"clusterset tcp://hello.demo.a:55953 -> db-1.hello.demo.svc:42"}
+		if got := h.ports.urls(hello); !slices.Equal(slices.Sorted(slices.Values(got)), want) {
+			t.Errorf("bound %v, want %v", got, want)
+		}
+		pods := h.account.of(ownCluster, hello)[0].ServiceExport.Pods
+		if len(pods) != 2 || pods[0].Hostname != "db-1" || pods[1].Hostname != "db-314" {
+			t.Errorf("the record has the pods %v", pods)
+		}
+	})
 }

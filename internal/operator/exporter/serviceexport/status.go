@@ -204,7 +204,6 @@ const (
 	ReasonCarried     = "Carried"
 	ReasonPartial     = "PartlyCarried" // some ports are not carried
 	ReasonNotCarried  = "NotCarried"    // no port is carried
-	ReasonHeadless    = "Headless"
 	ReasonNoPorts     = "NoPorts"
 	ReasonUnusable    = "EndpointsNotUsed" // no connection reaches an endpoint of the Service
 	ReasonTypeIgnored = "TypeConflict"     // an older export is of another type
@@ -218,10 +217,6 @@ func carried(found *resolution, merged *clusterset.Import) metav1.Condition {
 	}
 	s := found.service
 	switch {
-	case s.Type == account.ExportHeadless:
-		return no(ReasonHeadless,
-			"a headless Service is imported by its name and ports only: no connection is carried. "+
-				"Export a Service with a cluster IP")
 	case len(s.Ports) == 0:
 		return no(ReasonNoPorts, "the Service has no ports")
 	case merged != nil && merged.Spec.Type != s.Type:
@@ -240,6 +235,11 @@ func carried(found *resolution, merged *clusterset.Import) metav1.Condition {
 		default:
 			count++
 		}
+	}
+	if found.podsLeftOut > 0 {
+		missing = append(missing, fmt.Sprintf("%d pods are left out: an export has at most %d and %d ports of them, "+
+			"and of two that need one port of the account the first", found.podsLeftOut, account.MaxExportPods,
+			account.MaxExportPorts))
 	}
 	switch {
 	case count == 0:

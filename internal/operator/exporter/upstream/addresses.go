@@ -30,11 +30,18 @@ type Ref struct {
 	Scheme  string // Scheme is "http", "https" or "tcp".
 	Service types.NamespacedName
 	Port    int32
+	Pod     string // Pod is the hostname of the only pod that is meant, as Pods returns it; "" = any.
 }
 
-// Host returns the Service's name in the cluster, "<name>.<namespace>.svc": what the certificate of
-// an https upstream has to be for.
-func (r Ref) Host() string { return r.Service.Name + "." + r.Service.Namespace + ".svc" }
+// Host returns the Service's name in the cluster, "<name>.<namespace>.svc", or
+// "<pod>.<name>.<namespace>.svc". The certificate of an https upstream has to be for it.
+func (r Ref) Host() string {
+	host := r.Service.Name + "." + r.Service.Namespace + ".svc"
+	if r.Pod != "" {
+		return r.Pod + "." + host
+	}
+	return host
+}
 
 // Rules are what upstreams may be.
 type Rules struct {
@@ -68,23 +75,35 @@ func (rules Rules) Lookup(ctx context.Context, cache client.Reader, ref Ref) (Ad
 	}
 	target, problem := ref.Resolve(service)
 	if problem == nil {
-		problem = rules.checkService(service, ref)
+		problem = rules.checkService(service, ref.Service)
 	}
 	if problem != nil {
 		return Addresses{}, problem, nil
 	}
-	var list discoveryv1.EndpointSliceList
-	if err := cache.List(ctx, &list, client.InNamespace(ref.Service.Namespace),
-		client.MatchingFields{indexService: ref.Service.Name}, client.UnsafeDisableDeepCopy); err != nil {
-		return Addresses{}, nil, fmt.Errorf("reading EndpointSlices of %s: %w", ref.Service, err)
+	all, err := slicesOf(ctx, cache, ref.Service)
+	if err != nil {
+		return Addresses{}, nil, err
 	}
-	return rules.addressesOf(target, list.Items), nil, nil
+	target.Pod = ref.Pod
+	return rules.addressesOf(target, all), nil, nil
+}
+
+// slicesOf returns the EndpointSlices of a Service, which belong to the cache.
+func slicesOf(ctx context.Context, cache client.Reader, service types.NamespacedName) (
+	[]discoveryv1.EndpointSlice, error) {
+	var list discoveryv1.EndpointSliceList
+	if err := cache.List(ctx, &list, client.InNamespace(service.Namespace),
+		client.MatchingFields{indexService: service.Name}, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("reading EndpointSlices of %s: %w", service, err)
+	}
+	return list.Items, nil
 }
 
 // Target is a port of a Service as EndpointSlices have it.
 type Target struct {
 	PortName string            // PortName is that of the Service's port and of the slices'; "" for an only port.
 	Families []corev1.IPFamily // Families are those of the Service, preferred first; empty: not known.
+	Pod      string            // Pod is the hostname of the only pod that is meant; "" = any.
 }
 
 // Resolve finds the Ref's port in its Service, nil where there is none.
@@ -169,7 +188,9 @@ func (rules Rules) addressesOf(t Target, endpointSlices []discoveryv1.EndpointSl
 				continue
 			}
 			for j := range s.Endpoints {
-				found.add(&s.Endpoints[j], port, seen)
+				if e := &s.Endpoints[j]; t.Pod == "" || t.Pod == hostnameOf(e) {
+					found.add(e, port, seen)
+				}
 			}
 		}
 	}
@@ -229,13 +250,13 @@ func (a *Addresses) add(e *discoveryv1.Endpoint, port uint16, seen map[netip.Add
 const SliceController = "endpointslice-controller.k8s.io"
 
 // checkService returns why the addresses of a Service are not used, or nil.
-func (rules Rules) checkService(service *corev1.Service, ref Ref) *status.Problem {
+func (rules Rules) checkService(service *corev1.Service, name types.NamespacedName) *status.Problem {
 	if rules.CrossNamespace || len(service.Spec.Selector) > 0 {
 		return nil
 	}
 	return notAllowed("Service %s has no selector: its addresses are those that were written into its "+
 		"EndpointSlices, which may lie outside of the namespace; give it a selector, or set export.crossNamespace",
-		ref.Service)
+		name)
 }
 
 // checkSlice returns why the addresses of a slice are not used, or "".

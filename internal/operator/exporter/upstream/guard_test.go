@@ -73,7 +73,7 @@ func TestLookup_HandMadeSlices(t *testing.T) {
 		"an empty selector selects no pod": {Rules{},
 			&corev1.Service{Spec: corev1.ServiceSpec{Selector: map[string]string{}}}, true},
 	} {
-		p := tt.rules.checkService(tt.service, apiRef)
+		p := tt.rules.checkService(tt.service, apiRef.Service)
 		if (p != nil) != tt.refused || p != nil && (p.Reason != v1alpha1.ReasonUpstreamNotAllowed ||
 			!strings.Contains(p.Message, "demo/api") || !strings.Contains(p.Message, "export.crossNamespace")) {
 			t.Errorf("%s: %+v", name, p)

@@ -22,10 +22,14 @@ func parseAddress(address string) (Ref, bool) {
 	host, text, err := net.SplitHostPort(address)
 	port, portErr := strconv.ParseUint(text, 10, 16)
 	labels := strings.Split(host, ".")
+	pod := ""
+	if len(labels) == 4 && labels[3] == "svc" {
+		pod, labels = labels[0], labels[1:]
+	}
 	if err != nil || portErr != nil || len(labels) != 3 {
 		return Ref{}, false
 	}
-	return Ref{Service: types.NamespacedName{Namespace: labels[1], Name: labels[0]}, Port: int32(port)}, true
+	return Ref{Service: types.NamespacedName{Namespace: labels[1], Name: labels[0]}, Port: int32(port), Pod: pod}, true
 }
 
 func notAllowed(format string, args ...any) *status.Problem {

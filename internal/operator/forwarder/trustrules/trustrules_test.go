@@ -82,9 +82,12 @@ func TestWatcher(t *testing.T) {
 		kube.MustCreate(o)
 		w.await(t, "Require")
 		wait.Receive(t, "a change", w.Changed())
-		o.Spec.Mode = "Prefer"
+		o.Spec.Endpoints = []string{"other"}
 		must.Succeed(t, kube.Update(t.Context(), o))
-		w.await(t, "Prefer")
+		w.await(t, "Off")
+		o.Spec.Endpoints = object().Spec.Endpoints
+		must.Succeed(t, kube.Update(t.Context(), o))
+		w.await(t, "Require")
 		begun := time.Now()
 		must.Succeed(t, kube.Delete(t.Context(), o))
 		w.await(t, "Off")

@@ -1,0 +1,116 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/endpointaccess"
+	"github.com/fairlead-dev/fairlead/internal/endpointtrust"
+	"github.com/fairlead-dev/fairlead/internal/operator/forwarder"
+	"github.com/fairlead-dev/fairlead/internal/sealed"
+	"github.com/fairlead-dev/fairlead/internal/sealed/authority"
+	"github.com/fairlead-dev/fairlead/test/support/must"
+)
+
+// writeSeal returns a folder with the certificate and the key of the tcp endpoint's agent, and with
+// the root that has signed it.
+func writeSeal(b testing.TB) string {
+	b.Helper()
+	u, err := account.ParseEndpointURL(tcpURL)
+	must.Succeed(b, err)
+	now, dir := time.Now(), filepath.Join(b.TempDir(), "seal")
+	accountID := account.NewID(account.PrefixAccount, now)
+	_, own, err := authority.NewRoot(accountID, "root", now)
+	must.Succeed(b, err)
+	must.Succeed(b, authority.WriteFiles(dir, true, own...))
+	root, err := authority.ReadRoot(filepath.Join(dir, "root.crt"), filepath.Join(dir, "root.key"))
+	must.Succeed(b, err)
+	files, err := authority.NewRequest(authority.Names{}, "tls")
+	must.Succeed(b, err)
+	leaf, err := root.Sign(files[1].Data, authority.Names{Account: accountID, URLs: []account.EndpointURL{u}},
+		24*time.Hour, now)
+	must.Succeed(b, err)
+	must.Succeed(b, authority.WriteFiles(dir, true, append(files,
+		authority.File{Name: "tls.crt", Data: leaf, Mode: authority.Public})...))
+	return dir
+}
+
+// identity returns the agent's for the tcp endpoint; nil for a chain that does not seal.
+func (i *installation) identity(u account.EndpointURL) (*sealed.Identity, error) {
+	if i.Seal == "" || u.Scheme != "tcp" {
+		return nil, nil
+	}
+	source := &authority.Source{CertFile: filepath.Join(i.Seal, "tls.crt"), KeyFile: filepath.Join(i.Seal, "tls.key")}
+	c, err := source.Certificate()
+	if err != nil {
+		return nil, err
+	}
+	return sealed.NewIdentity(sealed.IdentityOptions{Account: c.Leaf.URIs[0].Host, Certificate: source.Certificate})
+}
+
+// trust are rules that require the tcp endpoint to be sealed; nil for a chain that does not seal.
+func (i *installation) trust() (forwarder.TrustRules, error) {
+	if i.Seal == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(filepath.Join(i.Seal, "root.crt"))
+	if err != nil {
+		return nil, err
+	}
+	block, _ := pem.Decode(text)
+	root, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return nil, err
+	}
+	return fixedTrust{endpointtrust.Compile([]endpointtrust.Policy{{Namespace: "bench", Name: "db",
+		Spec: endpointtrust.Spec{Endpoints: []string{"db"}}}},
+		endpointtrust.Default{Mode: sealed.Off, Account: authority.RootAccount(root),
+			Authorities: []*x509.Certificate{root}},
+		endpointaccess.Listed{"": true})}, nil
+}
+
+// fixedTrust are rules that do not change.
+type fixedTrust struct{ rules *endpointtrust.Rules }
+
+func (f fixedTrust) Snapshot() *endpointtrust.Rules { return f.rules }
+func (f fixedTrust) Changed() <-chan struct{}       { return nil }
+
+// sealed measures our chain with a sealed endpoint beside the one that is not.
+func (r *chainBench) sealed(keys string, up upstreams) func() {
+	var seals *chain
+	return func() {
+		if seals == nil {
+			seals = startChain(r.b, sealing, keys, up)
+			if _, err := setUps(seals.tcp, 50, 10); err != nil {
+				r.b.Fatalf("%s: %v", seals.name, err)
+			}
+		}
+		both := map[string]*chain{native: r.chains[0], ours: seals}
+		for _, x := range []struct {
+			streams int
+			upwards bool
+		}{{1, false}, {1, true}, {16, false}, {16, true}} {
+			name := fmt.Sprintf("sealed, %d %s: CPU", x.streams, map[bool]string{false: "down", true: "up"}[x.upwards])
+			r.reportProgress(name)
+			for chain, c := range both {
+				cpu, _ := c.busy(r.b, func() error { return bulk(c.tcp, x.upwards, r.size.bulk, x.streams) })
+				r.report.add(name, "s/GB", goal{over: native}, chain, cpu.Seconds()/(float64(r.size.bulk)/1e9))
+			}
+		}
+		r.reportProgress("sealed, set-up")
+		for chain, c := range both {
+			took, err := setUps(c.tcp, r.size.setUps, 1)
+			must.Succeed(r.b, err)
+			r.report.add("sealed, set-up, sequential: p50", "ms", goal{over: native, most: 2.5}, chain, median(took))
+		}
+	}
+}

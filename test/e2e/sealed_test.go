@@ -1,0 +1,79 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/test/support/must"
+)
+
+// endpointTrust trusts what the owner of the authorities in a file has signed, as an indented block.
+const endpointTrust = `
+apiVersion: bindings.fairlead.dev/v1alpha1
+kind: EndpointTrust
+metadata: {name: databases, namespace: %s}
+spec:
+  endpoints: [db, plain]
+  mode: Require
+  authorities:
+  - |
+    %s
+`
+
+// TestSealed_BetweenPodAndAgent seals a tcp endpoint as docs/secure/sealed.md does, and then trusts
+// another owner.
+func TestSealed_BetweenPodAndAgent(t *testing.T) {
+	t.Parallel()
+	c := Shared(t)
+	s := c.StartService(t)
+	home, demo := c.Namespace(t, "fairlead"), c.Namespace(t, "demo")
+	audience := s.trustCluster(t, home).Audience
+	accountID, dir := audience[strings.LastIndex(audience, "/")+1:], t.TempDir()
+	owner, thief, agent := filepath.Join(dir, "owner"), filepath.Join(dir, "thief"), filepath.Join(dir, "agent")
+	for _, roots := range []string{owner, thief} {
+		s.fairlead(t, "", "seal", "init", "--account", accountID, "--dir", roots)
+	}
+	s.fairlead(t, "", "seal", "request", "--out", agent)
+	s.fairlead(t, "", "seal", "sign", "--dir", owner, "--url", "tcp://*."+demo+":5432", filepath.Join(agent, "tls.csr"))
+	r := s.InstallIn(t, home, "fairlead-operator", "--set", "binding.sealAccount="+accountID)
+	trust := func(roots string) {
+		pem, err := os.ReadFile(filepath.Join(roots, "authorities.pem"))
+		must.Succeed(t, err)
+		c.Apply(t, fmt.Sprintf(endpointTrust, demo, strings.ReplaceAll(strings.TrimSpace(string(pem)), "\n", "\n    ")))
+	}
+	trust(owner)
+	_, echo := c.startUpstreams(t)
+	s.Agent(t, "tcp", echo, "tcp://db."+demo+":5432", "--sealed", agent).
+		WaitOutput(t, 5*time.Second, `Sealed +by the key sha256/`)
+	s.Agent(t, "tcp", echo, "tcp://plain."+demo+":5432")
+	for _, name := range []string{"db.", "plain."} {
+		r.BoundEndpoint(t, name+demo, v1alpha1.ConditionReady, "True", v1alpha1.ReasonReady)
+	}
+	pod := c.NettoolPod(t, demo)
+	call := func(ctx context.Context, name string) error {
+		_, err := c.PodExec(ctx, pod, "/nettool", "transfer", name+demo+":5432", "1000000")
+		return err
+	}
+	c.Eventually(t, 30*time.Second, "a call of the sealed endpoint", func(ctx context.Context) error {
+		return call(ctx, "db.")
+	})
+	if call(t.Context(), "plain.") == nil {
+		t.Error("a plain endpoint was called where the namespace requires sealed ones")
+	}
+	trust(thief)
+	c.Eventually(t, 10*time.Second, "no call by another owner's trust", func(ctx context.Context) error {
+		if call(ctx, "db.") == nil {
+			return fmt.Errorf("it was served")
+		}
+		return nil
+	})
+}

@@ -46,7 +46,7 @@ func (o *Seal) Parse(c *Checker) endpointtrust.Default {
 	}
 	d := endpointtrust.Default{Mode: mode, Account: o.SealAccount}
 	if o.SealAuthorityFile == "" {
-		if d.Mode != sealed.Off {
+		if mode == sealed.Require && o.SealAccount != "" {
 			c.Reject("--seal-authority-file", "", "name the authorities that sign the agents' certificates")
 		}
 		return d

@@ -68,8 +68,9 @@ type unauthenticatedConn struct {
 // replaceable returns the connection, of some in the order of their age, that makes room for a new
 // one, or nil.
 func replaceable(conns []*unauthenticatedConn) (best *unauthenticatedConn) {
+	now := time.Now()
 	for _, c := range conns {
-		age := time.Since(c.since)
+		age := now.Sub(c.since)
 		if age < silentAge {
 			break
 		}

@@ -137,8 +137,9 @@ func TestUnauthenticatedLimiter_SharesHandshakes(t *testing.T) {
 			near, far = net.Pipe()
 			far = &connFrom{far, net.TCPAddrFromAddrPort(netip.MustParseAddrPort(client + ":1"))}
 			began := time.Now()
-			if in := u.add(far); in != wantIn || time.Since(began).Round(2*roomPause) != wantWait || len(u.handshakes) > 4 {
-				t.Errorf("added: %v after %s, %d handshakes; want %v after %s, at most 4", in, time.Since(began),
+			in, waited := u.add(far), time.Since(began).Round(2*roomPause)
+			if in != wantIn || waited != wantWait || len(u.handshakes) > 4 {
+				t.Errorf("added: %v after %s, %d handshakes; want %v after %s, at most 4", in, waited,
 					len(u.handshakes), wantIn, wantWait)
 			}
 			return near, far

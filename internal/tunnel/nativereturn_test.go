@@ -21,59 +21,76 @@ import (
 // clients cut native connections, moves to native ones when these pass, and that no stream fails.
 func TestClient_ReturnsToNative(t *testing.T) {
 	t.Parallel()
-	for name, replicaID := range map[string]string{"a server": "", "a replica": "rp_1"} {
+	for name, replicas := range map[string]int{"a server": 0, "three replicas": 3} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				handler := newHandler()
-				welcome := func(context.Context, Hello) (Welcome, error) {
-					return Welcome{SessionID: "ts_1", AccountID: "acc_1", ReplicaID: replicaID, Replicas: 1}, nil
-				}
-				handler.hello, handler.join = welcome, welcome
-				h := newTestServer(t, overPipe, handler)
 				var busy atomic.Bool
 				busy.Store(true)
-				serveBoth(t, h, &busy)
-				r := h.startClient(ClientConfig{Connections: 2})
+				r, connections := startBusy(t, replicas, &busy), max(defaultConnections, replicas)
 				s := r.awaitSession(t)
 				over, failed := open(t, s), len(r.downs)
-				if s.Carrier().Name != CarrierWebSocket || over.link.conn.ws == nil {
-					t.Fatalf("Carrier() = %+v, want WebSockets", s.Carrier())
-				}
 				time.Sleep(4 * nativeRetry)
-				if s.Carrier().Name != CarrierWebSocket || len(s.Legs()) != 1 || s.Legs()[0].Connections != 2 {
-					t.Errorf("Carrier() = %+v, %+v while the server is busy", s.Carrier(), s.Legs())
+				if n := webSockets(s); s.Carrier().Name != CarrierWebSocket || n != connections {
+					t.Errorf("Carrier() = %+v, %d WebSockets while the server is busy", s.Carrier(), n)
 				}
 				busy.Store(false)
 				for began := time.Now(); time.Since(began) < 8*nativeRetry; time.Sleep(time.Second) {
 					echoBytes(t, s, 1<<10)
 				}
-				if st := open(t, s); s.Carrier().Name != ALPN || st.link.conn.ws != nil {
-					t.Errorf("a new stream over %+v, WebSocket: %v; want a native one", s.Carrier(), st.link.conn.ws != nil)
+				if n := webSockets(s); s.Carrier().Name != ALPN || n != 1 {
+					t.Errorf("Carrier() = %+v, %d WebSockets; want the one that has a stream", s.Carrier(), n)
 				}
 				finish(t, over)
 				synctest.Wait()
-				if legs := s.Legs(); len(legs) != 1 || legs[0].Connections != 2 || s != r.Session() || len(r.downs) > failed {
-					t.Errorf("legs %+v, session lost: %v; want two connections of one session", legs, s != r.Session())
+				s.mu.Lock()
+				live, legs := s.links.live, len(s.links.byReplica())
+				s.mu.Unlock()
+				if webSockets(s) > 0 || live != connections || legs != max(1, replicas) {
+					t.Errorf("%d WebSockets among %d connections with %d replicas", webSockets(s), live, legs)
 				}
-				for _, l := range s.links.all() {
-					if l.conn.ws != nil {
-						t.Error("a WebSocket is left without a stream")
-					}
+				if s != r.Session() || len(r.downs) > failed {
+					t.Error("the session was lost")
 				}
 			})
 		})
 	}
 }
 
+// startBusy starts a client of a server, or of replicas, that are busy.
+func startBusy(t *testing.T, replicas int, busy *atomic.Bool) *testClient {
+	if replicas == 0 {
+		h := newTestServer(t, overPipe, newHandler())
+		serveBoth(t, h, busy)
+		return h.startClient(ClientConfig{})
+	}
+	all := newFakeReplicas(t, replicas, roundRobin())
+	for _, p := range all.live {
+		serveBoth(t, p.testServer, busy)
+	}
+	return all.startClient(ClientConfig{})
+}
+
+// webSockets returns how many of the session's connections are WebSockets.
+func webSockets(s *Session) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.links.all() {
+		if l.conn.ws != nil {
+			n++
+		}
+	}
+	return n
+}
+
 // serveBoth makes h serve native connections, which are cut while it is busy, and WebSockets.
 func serveBoth(t *testing.T, h *testServer, busy *atomic.Bool) {
 	ctx, stop := context.WithCancel(context.Background())
-	webSockets := pipelistener.New()
+	overWeb := pipelistener.New()
 	web := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_ = h.server.ServeWebSocket(ctx, w, r)
 	})}
-	h.serving.Go(func() { _ = web.Serve(webSockets) })
+	h.serving.Go(func() { _ = web.Serve(overWeb) })
 	t.Cleanup(func() {
 		stop()
 		_ = web.Close()
@@ -97,7 +114,7 @@ func serveBoth(t *testing.T, h *testServer, busy *atomic.Bool) {
 			if c.ConnectionState().NegotiatedProtocol == ALPN {
 				_ = h.server.ServeConn(ctx, c)
 			} else {
-				webSockets.Offer(c)
+				overWeb.Offer(c)
 			}
 		})
 		return near, nil

@@ -220,7 +220,7 @@ func (a *Agent) requestLine(l tunnel.RequestLine) {
 func (a *Agent) measureLatency(ctx context.Context, s *tunnel.Session) {
 	for next := true; next; next = timer.Sleep(ctx, a.opt.PingInterval) {
 		if took, err := s.Ping(); err == nil {
-			a.opt.Observer.Observe(Latency{RoundTrip: took})
+			a.opt.Observer.Observe(Latency{RoundTrip: took, Carrier: s.Carrier()})
 		}
 	}
 }

@@ -104,8 +104,11 @@ type Removed struct {
 	Unbound bool
 }
 
-// Latency is the round-trip time to the server.
-type Latency struct{ RoundTrip time.Duration }
+// Latency is the round-trip time to the server, over the session's present carrier.
+type Latency struct {
+	RoundTrip time.Duration
+	Carrier   tunnel.Carrier
+}
 
 // Retrying reports that there is no session, or that the only endpoint could not be bound again:
 // once when a session is lost, then for each new cause.

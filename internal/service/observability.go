@@ -85,7 +85,7 @@ func (o *observability) wire(s *service, ends *certificates) {
 	gauge(m.registry, "store_writes_waiting", "Calls that wait for their turn to write to the database.", nil,
 		o.store.WaitingWrites)
 	m.registry.counter("connections_refused_total", "Connections of agents, forwarders and API clients that were "+
-		"closed because their client had too many that had not shown a credential.", nil,
+		"closed because their client, or all together, had too many that had not shown a credential.", nil,
 		s.control.listener.unauthenticated.refused.Load)
 	m.addReplicaMetrics(s.replicas)
 }

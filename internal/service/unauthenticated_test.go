@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"os"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -127,21 +128,22 @@ func TestServer_LimitsWebSockets(t *testing.T) {
 	}
 }
 
-// TestServer_AdmitsEveryAgentOfOneAddress checks that agents behind one NAT which all come back at
-// once get their sessions, while something at the same address opens silent connections.
-func TestServer_AdmitsEveryAgentOfOneAddress(t *testing.T) {
-	t.Parallel()
-	const agents, silent = 600, 300
-	r := servicetest.Start(t)
-	ctx, stop := context.WithCancel(servicetest.Context(t))
+// holdSilent opens n connections with the service from a local address, sends their first bytes, and
+// opens each again when the server closes it, until the test ends. dialed counts the first ones.
+func holdSilent(r *servicetest.Server, from string, n int, first []byte, dialed *atomic.Int32) {
+	ctx, stop := context.WithCancel(servicetest.Context(r.T))
 	var dialing sync.WaitGroup
-	t.Cleanup(dialing.Wait)
-	t.Cleanup(stop)
-	for range silent {
+	r.T.Cleanup(dialing.Wait)
+	r.T.Cleanup(stop)
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+	for range n {
 		dialing.Go(func() {
+			count := sync.OnceFunc(func() { dialed.Add(1) })
 			for ctx.Err() == nil {
-				if c, err := (&net.Dialer{}).DialContext(ctx, "tcp", r.Addrs.Service.String()); err == nil {
+				if c, err := d.DialContext(ctx, "tcp", r.Addrs.Service.String()); err == nil {
+					count()
 					closed := context.AfterFunc(ctx, func() { _ = c.Close() })
+					_, _ = c.Write(first)
 					_, _ = io.Copy(io.Discard, c) // until the server closes it
 					closed()
 					_ = c.Close()
@@ -150,11 +152,13 @@ func TestServer_AdmitsEveryAgentOfOneAddress(t *testing.T) {
 			}
 		})
 	}
-	servicetest.Eventually(t, "the address to have as many as it may", func() bool {
-		return metric(r, "fairlead_server_connections_refused_total") > 0
-	})
-	began := time.Now()
-	clients := make([]*tunnel.Client, agents)
+}
+
+// runAgents runs agents from 127.0.0.1 and waits until all have sessions.
+func runAgents(r *servicetest.Server, n int) {
+	r.T.Helper()
+	ctx, began := servicetest.Context(r.T), time.Now()
+	clients := make([]*tunnel.Client, n)
 	for i := range clients {
 		clients[i], _, _ = r.RunTunnelClient(tunnel.ClientConfig{Connections: 1, Hello: func() tunnel.Hello {
 			return tunnel.Hello{Role: tunnel.RoleAgent, Token: r.Authtoken, ClientVersion: "0.0.0-test", OS: "linux"}
@@ -162,8 +166,53 @@ func TestServer_AdmitsEveryAgentOfOneAddress(t *testing.T) {
 	}
 	for i, c := range clients {
 		if _, err := c.Wait(ctx); err != nil {
-			t.Fatalf("agent %d has no session: %v", i, err)
+			r.T.Fatalf("agent %d has no session after %s: %v", i, time.Since(began), err)
 		}
 	}
-	t.Logf("%d agents had sessions after %s", agents, time.Since(began).Round(time.Millisecond))
+	r.T.Logf("%d agents had sessions after %s", n, time.Since(began).Round(time.Millisecond))
+}
+
+// TestServer_AdmitsEveryAgentOfOneAddress checks that agents behind one NAT which all come back at
+// once get their sessions, while something at the same address opens silent connections.
+func TestServer_AdmitsEveryAgentOfOneAddress(t *testing.T) {
+	t.Parallel()
+	const agents, silent = 600, 300
+	r := servicetest.Start(t)
+	holdSilent(r, "127.0.0.1", silent, nil, new(atomic.Int32))
+	servicetest.Eventually(t, "the address to have as many as it may", func() bool {
+		return metric(r, "fairlead_server_connections_refused_total") > 0
+	})
+	runAgents(r, agents)
+}
+
+// TestServer_AdmitsAgentsBesideManySilentAddresses checks that addresses which together have more silent
+// connections, or handshakes that they do not go on with, than there may be handshakes keep no others out.
+func TestServer_AdmitsAgentsBesideManySilentAddresses(t *testing.T) {
+	t.Parallel()
+	for name, first := range map[string][]byte{"silent": nil, "after a ClientHello": clientHello(t)} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := servicetest.Start(t)
+			var dialed atomic.Int32
+			for i := range 4 {
+				holdSilent(r, fmt.Sprintf("127.0.0.%d", 2+i), 256, first, &dialed)
+			}
+			servicetest.Eventually(t, "silent connections", func() bool { return dialed.Load() == 4*256 })
+			runAgents(r, 50)
+		})
+	}
+}
+
+// clientHello returns the first record of a TLS client that knows the tunnel's protocol.
+func clientHello(t *testing.T) []byte {
+	t.Helper()
+	near, far := net.Pipe()
+	go func() {
+		_ = tls.Client(far, &tls.Config{ServerName: "127.0.0.1", NextProtos: []string{tunnel.ALPN}}).Handshake()
+	}()
+	record := make([]byte, 16<<10)
+	n, err := near.Read(record)
+	must.Succeed(t, err)
+	_ = near.Close()
+	return record[:n]
 }

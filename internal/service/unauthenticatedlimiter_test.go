@@ -124,3 +124,56 @@ func TestUnauthenticatedLimiter_LetsHandshakesFinish(t *testing.T) {
 		}
 	})
 }
+
+// TestUnauthenticatedLimiter_SharesHandshakes checks which connections make room when there are as many
+// handshakes of all clients as there may be, and which new ones wait for room.
+func TestUnauthenticatedLimiter_SharesHandshakes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		u := newUnauthenticatedLimiter(4, slog.New(slog.DiscardHandler))
+		u.maxHandshakes = 4
+		add := func(client string, wantIn bool, wantWait time.Duration) (near, far net.Conn) {
+			t.Helper()
+			near, far = net.Pipe()
+			far = &connFrom{far, net.TCPAddrFromAddrPort(netip.MustParseAddrPort(client + ":1"))}
+			began := time.Now()
+			in, waited := u.add(far), time.Since(began).Round(2*roomPause)
+			if in != wantIn || waited != wantWait || len(u.handshakes) > 4 {
+				t.Errorf("added: %v after %s, %d handshakes; want %v after %s, at most 4", in, waited,
+					len(u.handshakes), wantIn, wantWait)
+			}
+			return near, far
+		}
+		expectClosed := func(c net.Conn, want bool) {
+			t.Helper()
+			_ = c.SetReadDeadline(time.Now())
+			if _, err := c.Read(make([]byte, 1)); errors.Is(err, io.EOF) != want {
+				t.Errorf("closed: %v, want %v", !want, want)
+			}
+		}
+		slow, _ := add("192.0.2.1", true, 0)
+		silent1, _ := add("192.0.2.2", true, 0)
+		_, far := add("192.0.2.2", true, 0)
+		u.spoke(far)
+		_, done := add("192.0.2.2", true, 0)
+		add("192.0.2.2", false, 0) // more than its share
+		time.Sleep(silentAge - 4*roomPause)
+		add("192.0.2.3", true, 4*roomPause) // waits for the first one that can go
+		expectClosed(slow, false)           // it is older, but its client has fewer
+		expectClosed(silent1, true)
+		u.handshakeEnded(done)
+		u.handshakeEnded(done) // does nothing
+		add("192.0.2.4", true, 0)
+		time.Sleep(shakingAge)
+		u.spoke(far)
+		add("192.0.2.1", true, 0) // its own, or another single one
+		expectClosed(slow, true)
+		add("192.0.2.5", true, 0)
+		for c := range u.conns {
+			u.remove(c)
+		}
+		if len(u.handshakes) > 0 || u.shaking > 0 {
+			t.Errorf("%d handshakes of %d clients are left", len(u.handshakes), u.shaking)
+		}
+	})
+}

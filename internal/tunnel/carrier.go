@@ -27,6 +27,10 @@ type Carrier struct {
 // native connection again.
 const webSocketTime = 10 * time.Minute
 
+// nativeRetry is how long a session over WebSockets waits, at most, before it tries a native connection
+// for the first time; then for twice as long, up to webSocketTime.
+const nativeRetry = 20 * time.Second
+
 // Native connections in a row that are cut without a clear sign of the cause, after which a WebSocket is
 // tried. A server that stops, or that too many clients dial, also cuts connections: where one has
 // carried a session before, it takes more.
@@ -66,6 +70,13 @@ func (c *carrierChoice) useWebSocket(reason string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.reason, c.since = reason, time.Now()
+}
+
+// useNative records that a native connection has passed.
+func (c *carrierChoice) useNative() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.reason, c.cuts, c.passes = "", 0, true
 }
 
 // forget begins anew, as on another way to the server.

@@ -212,6 +212,9 @@ func (c *Client) runSession(ctx context.Context) (bool, error) {
 		cancel()
 	})
 	c.goroutines.Go(func() { c.manageConnections(sctx, s) })
+	if s.Carrier().Name == CarrierWebSocket {
+		c.goroutines.Go(func() { c.returnToNative(sctx, s) })
+	}
 	if c.cfg.RenewToken {
 		c.goroutines.Go(func() { c.renewTokens(sctx, s, hello.Token) })
 	}

@@ -188,15 +188,20 @@ func (k *connManager) handleDialResult(r dialResult) {
 	log.Debug("dialing a further connection", "retry_in", wait)
 }
 
-// dialFurther dials a further connection of s at an address and serves it in the background.
-// Replicas get the whole hello, as one may not know the session.
-func (c *Client) dialFurther(ctx context.Context, s *Session, address string) dialResult {
+// joinHello returns the first message of a further connection of s. Replicas get the whole hello, as
+// one may not know the session.
+func (c *Client) joinHello(s *Session) Hello {
 	hello := Hello{Role: s.Role()}
 	if s.legs.isReplicated() {
 		hello = c.hello()
 	}
 	hello.SessionID, hello.JoinSecret = s.ID(), s.welcome.JoinSecret
-	l, welcome, err := c.dial(ctx, address, hello)
+	return hello
+}
+
+// dialFurther dials a further connection of s at an address and serves it in the background.
+func (c *Client) dialFurther(ctx context.Context, s *Session, address string) dialResult {
+	l, welcome, err := c.dial(ctx, address, c.joinHello(s))
 	if err != nil {
 		return dialResult{err: err}
 	}

@@ -9,9 +9,12 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"strings"
 	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
 )
 
 // clientTLS returns the client's completed TLS configuration.
@@ -81,6 +84,25 @@ func (c *Client) dialFirst(ctx context.Context, hello Hello) (*link, *Welcome, e
 		err = fmt.Errorf("%w; and as a WebSocket: %w", native, err)
 	}
 	return l, welcome, err
+}
+
+// returnToNative moves a session from WebSockets to native connections as soon as one passes. A server
+// that has too many clients cuts connections as a firewall does, but not for long: only time tells
+// which of the two led to WebSockets, and until then the session is carried by these.
+func (c *Client) returnToNative(ctx context.Context, s *Session) {
+	for wait := nativeRetry; s.Carrier().Name == CarrierWebSocket; wait = min(2*wait, webSocketTime) {
+		if !timer.Sleep(ctx, wait/2+rand.N(wait/2)) {
+			return
+		}
+		l, welcome, err := c.greet(ctx, c.cfg.Address, c.joinHello(s), false)
+		if err == nil {
+			c.carrier.useNative()
+			_, err = c.serveLink(s, l, welcome)
+			wake(s.legs.connsChanged)
+		}
+		c.cfg.Logger.Debug("tried a native connection", "session", s.ID(), "error", err)
+	}
+	c.cfg.Logger.Info("the session is carried natively now", "session", s.ID())
 }
 
 // hasClientCertificate reports whether the client shows a certificate, which nothing that ends TLS

@@ -164,8 +164,9 @@ func (g *clientLegs) addLink(l *link, welcome *Welcome) (isNewLeg bool, retire [
 	} else {
 		limit += g.client.cfg.MaxLegs // a replica is found although there are that many with the others
 	}
-	needed := !g.isDrainingLocked(l) &&
-		(len(known) == 0 || !g.isReplicated() || len(s.links.active) < g.needsLocked(time.Now()).want)
+	movesToNative := l.conn.ws == nil && s.carrier.Name == CarrierWebSocket
+	needed := !g.isLeavingLocked(l) && (movesToNative || len(known) == 0 || !g.isReplicated() ||
+		len(s.links.active) < g.needsLocked(time.Now()).want)
 	if err := s.addLinkLocked(l, limit); err != nil {
 		return false, nil, err
 	}
@@ -173,6 +174,9 @@ func (g *clientLegs) addLink(l *link, welcome *Welcome) (isNewLeg bool, retire [
 	if !needed {
 		s.links.detach(l)
 		return false, []*link{l}, nil
+	}
+	if movesToNative {
+		s.carrier = Carrier{Name: ALPN}
 	}
 	if len(known) == 0 && s.draining {
 		m := &message{Type: typeDrain, Drain: &drain{DeadlineMS: time.Until(s.drainDeadline).Milliseconds()}}

@@ -40,22 +40,25 @@ func (g *clientLegs) isDrainingLocked(l *link) bool {
 	return yes
 }
 
-// settleDrainsLocked removes connections with replicas that drain from the choice for new streams
-// and returns them, for retirement, if there is one with another replica. Else it sets the time
-// when the session drains as a whole.
+// isLeavingLocked reports whether l is with a replica that drains, or a WebSocket of a session that
+// is carried natively now.
+func (g *clientLegs) isLeavingLocked(l *link) bool {
+	return g.isDrainingLocked(l) || l.conn.ws != nil && g.session.carrier.Name == ALPN
+}
+
+// settleDrainsLocked removes connections that are leaving from the choice for new streams and returns
+// them, for retirement, if there is another one. Else it sets the time when the session drains as a
+// whole if replicas drain.
 func (g *clientLegs) settleDrainsLocked() (retire []*link) {
-	if len(g.draining) == 0 && !g.onlyDraining {
-		return nil
-	}
 	links := &g.session.links
-	if slices.ContainsFunc(links.active, func(l *link) bool { return !g.isDrainingLocked(l) }) {
+	if slices.ContainsFunc(links.active, func(l *link) bool { return !g.isLeavingLocked(l) }) {
 		g.onlyDraining = false
 		if g.drainTimer != nil {
 			g.drainTimer.Stop()
 			g.drainTimer = nil
 		}
 		for _, l := range slices.Clone(links.active) {
-			if g.isDrainingLocked(l) {
+			if g.isLeavingLocked(l) {
 				links.detach(l)
 				retire = append(retire, l)
 			}

@@ -42,7 +42,6 @@ type Session struct {
 	hello   Hello
 	welcome Welcome
 	remote  net.Addr
-	carrier Carrier
 	// joinHash is set on the server's side: SHA-256 of the secret that further connections present.
 	joinHash [sha256.Size]byte
 
@@ -54,6 +53,7 @@ type Session struct {
 
 	mu             sync.Mutex // guards what follows
 	links          linkSet
+	carrier        Carrier
 	requests       requests
 	desired        desiredConns
 	draining       bool
@@ -84,8 +84,12 @@ func (s *Session) ID() string { return s.welcome.SessionID }
 // Role returns the client's role.
 func (s *Session) Role() Role { return s.hello.Role }
 
-// Carrier returns what carries the session's connections, as its first one was.
-func (s *Session) Carrier() Carrier { return s.carrier }
+// Carrier returns what carries the session's connections, on the server's side its first one.
+func (s *Session) Carrier() Carrier {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.carrier
+}
 
 // Hello returns the client's first message without its secrets. On the server's side it has a
 // SessionID when the session began on another server.

@@ -128,7 +128,13 @@ func TestSession_EndsOnceWithLastConnection(t *testing.T) {
 	t.Parallel()
 	forEachTransport(t, func(t *testing.T, transport string) {
 		h := newTestServer(t, transport, newHandler())
-		r := h.startClient(ClientConfig{})
+		var gone atomic.Bool // no connection joins the session between the ends of its two
+		r := h.startClient(ClientConfig{DialContext: func(ctx context.Context, network, at string) (net.Conn, error) {
+			if gone.Load() {
+				return nil, errors.New("the host is gone")
+			}
+			return h.dial(ctx, network, at)
+		}})
 		s := r.awaitSession(t)
 		far := wait.Receive(t, "the session", h.handler.ups)
 		awaitConnections(t, 2, s, far)
@@ -136,6 +142,7 @@ func TestSession_EndsOnceWithLastConnection(t *testing.T) {
 		if err := st.WaitOpened(timeoutContext(t)); err != nil {
 			t.Fatal(err)
 		}
+		gone.Store(true)
 		h.closeConns(0, 1)
 		if err := wait.Receive(t, "Down", h.handler.downs); err == nil {
 			t.Error("Down has no reason")
@@ -154,6 +161,7 @@ func TestSession_EndsOnceWithLastConnection(t *testing.T) {
 		if err := wait.Receive(t, "OnDown", r.downs); err == nil {
 			t.Error("OnDown has no reason")
 		}
+		gone.Store(false)
 		again := wait.Receive(t, "a new session", h.handler.ups)
 		if again.ID() == far.ID() {
 			t.Error("the new session has the old id")

@@ -17,6 +17,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/agent"
 	"github.com/fairlead-dev/fairlead/internal/printable"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
@@ -143,6 +144,18 @@ func TestFrame_Golden(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestFrame_ShowsPresentCarrier(t *testing.T) {
+	t.Parallel()
+	events := connected(web)
+	for _, name := range []string{tunnel.CarrierWebSocket, tunnel.ALPN} {
+		events = append(events, agent.Latency{RoundTrip: time.Millisecond, Carrier: tunnel.Carrier{Name: name}})
+		frame := strings.Join(modelOf(events...).frame(80, 24, false, noon()), "\n")
+		if shown := strings.Contains(frame, "by WebSockets"); shown != (name == tunnel.CarrierWebSocket) {
+			t.Errorf("%s: WebSockets are shown: %v", name, shown)
+		}
 	}
 }
 

@@ -71,7 +71,7 @@ func (m *model) apply(e agent.Event, now time.Time) {
 	case agent.Draining:
 		m.setSession("moving", yellow, "the server is about to stop; connecting anew", now)
 	case agent.Latency:
-		m.latency = e.RoundTrip
+		m.latency, m.carrier = e.RoundTrip, e.Carrier
 	case agent.Stopping:
 		m.setSession("stopping", yellow, "", now)
 	default:

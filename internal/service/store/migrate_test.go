@@ -27,7 +27,7 @@ const withoutLegs = `DROP TABLE acme; DROP TABLE cluster_keys; DROP TABLE cluste
 	ALTER TABLE replicas DROP COLUMN relay_address; ALTER TABLE replicas DROP COLUMN base_url;
 	ALTER TABLE replicas DROP COLUMN draining; ALTER TABLE replicas DROP COLUMN address_mac;
 	ALTER TABLE store DROP COLUMN own_hosts; DROP TABLE authorities_beside; DROP TABLE authority_reports;
-	ALTER TABLE endpoints DROP COLUMN service_labels;`
+	ALTER TABLE endpoints DROP COLUMN service_labels; ALTER TABLE endpoints DROP COLUMN seal_key;`
 
 // TestOpen_MigratesUnderNoServer holds that a command does not change the schema while a server
 // lives, and that a server does, beside other replicas, too.

@@ -20,7 +20,9 @@ import (
 // maxHandshakes how many of all clients may be in their TLS handshake. Many agents and forwarders may
 // be one client, behind a NAT: those that are refused retry a moment later, with jitter. At a limit,
 // the oldest connection makes room for a new one, of those that have sent nothing if it is silentAge
-// old, else of those that have sent a ClientHello if it is shakingAge old. At that of all clients it is
+// old, else of those that have sent a ClientHello if it is shakingAge old, or older, up to
+// maxShakingAge, while handshakes do not end before: on a machine that is too slow for the agents that
+// come back, each would else be ended for the next. At that of all clients it is
 // one of the client with the most handshakes, and of one that has no fewer than the new one's client.
 // When there is none, a client with more than its share is refused, and others wait, further ones in
 // the kernel's queue.
@@ -29,6 +31,7 @@ const (
 	maxHandshakes      = 512
 	silentAge          = 500 * time.Millisecond
 	shakingAge         = 2 * time.Second
+	maxShakingAge      = 10 * time.Second
 	roomPause          = 20 * time.Millisecond // between two looks for a handshake that makes room
 )
 
@@ -41,9 +44,10 @@ type unauthenticatedLimiter struct {
 	refused atomic.Int64  // connections that were refused or dropped
 	ended   chan struct{} // ended gets a token when a handshake has ended.
 
-	mu      sync.Mutex
-	clients map[netip.Prefix]*unauthenticatedClient // clients with counted connections
-	conns   map[net.Conn]*unauthenticatedConn       // counted connections, by what is below TLS
+	mu         sync.Mutex
+	shakingAge time.Duration                           // doubled when a handshake makes room, reset when one has ended
+	clients    map[netip.Prefix]*unauthenticatedClient // clients with counted connections
+	conns      map[net.Conn]*unauthenticatedConn       // counted connections, by what is below TLS
 	// handshakes has the connections whose handshake has not ended, the oldest first.
 	handshakes []*unauthenticatedConn
 	shaking    int       // number of clients that have handshakes
@@ -65,16 +69,16 @@ type unauthenticatedConn struct {
 	spoke  bool // spoke is set when the connection has sent a ClientHello.
 }
 
-// replaceable returns the connection, of some in the order of their age, that makes room for a new
-// one, or nil.
-func replaceable(conns []*unauthenticatedConn) (best *unauthenticatedConn) {
+// replaceableLocked returns the connection, of some in the order of their age, that makes room for a
+// new one, or nil.
+func (u *unauthenticatedLimiter) replaceableLocked(conns []*unauthenticatedConn) (best *unauthenticatedConn) {
 	now := time.Now()
 	for _, c := range conns {
 		age := now.Sub(c.since)
 		if age < silentAge {
 			break
 		}
-		if c.spoke && age < shakingAge {
+		if c.spoke && age < u.shakingAge {
 			continue
 		}
 		if best == nil || c.client.handshakes > best.client.handshakes ||
@@ -86,7 +90,7 @@ func replaceable(conns []*unauthenticatedConn) (best *unauthenticatedConn) {
 }
 
 func newUnauthenticatedLimiter(max int, log *slog.Logger) *unauthenticatedLimiter {
-	return &unauthenticatedLimiter{max: max, maxHandshakes: maxHandshakes, log: log, ended: make(chan struct{}, 1),
+	return &unauthenticatedLimiter{max: max, maxHandshakes: maxHandshakes, shakingAge: shakingAge, log: log, ended: make(chan struct{}, 1),
 		clients: make(map[netip.Prefix]*unauthenticatedClient), conns: make(map[net.Conn]*unauthenticatedConn)}
 }
 
@@ -122,7 +126,7 @@ func (u *unauthenticatedLimiter) tryAdd(c net.Conn, key netip.Prefix) (added, wa
 			u.log.Warn("connections are closed: the client has too many that have not shown a credential",
 				"client", key, "limit", u.max)
 		}
-		old := replaceable(client.conns)
+		old := u.replaceableLocked(client.conns)
 		if old == nil {
 			return false, false
 		}
@@ -132,7 +136,7 @@ func (u *unauthenticatedLimiter) tryAdd(c net.Conn, key netip.Prefix) (added, wa
 	if len(u.handshakes) <= u.maxHandshakes {
 		return true, false
 	}
-	old := replaceable(u.handshakes)
+	old := u.replaceableLocked(u.handshakes)
 	added = old != nil && old.client.handshakes >= client.handshakes
 	wait = !added && client.handshakes <= max(1, u.maxHandshakes/u.shaking)
 	if added {
@@ -163,6 +167,9 @@ func (u *unauthenticatedLimiter) addLocked(c *unauthenticatedConn) {
 
 // drop closes a connection without TLS's alert, for which it would wait.
 func (u *unauthenticatedLimiter) drop(c *unauthenticatedConn) {
+	if c.spoke {
+		u.shakingAge = min(2*u.shakingAge, maxShakingAge)
+	}
 	u.removeLocked(c.Conn)
 	_ = c.Close()
 }
@@ -187,7 +194,10 @@ func belowTLS(c net.Conn) net.Conn {
 func (u *unauthenticatedLimiter) handshakeEnded(c net.Conn) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.endHandshake(u.conns[belowTLS(c)])
+	if conn := u.conns[belowTLS(c)]; conn != nil {
+		u.shakingAge = min(max(shakingAge, 2*time.Since(conn.since)), maxShakingAge)
+		u.endHandshake(conn)
+	}
 	select {
 	case u.ended <- struct{}{}:
 	default:

@@ -125,6 +125,38 @@ func TestUnauthenticatedLimiter_LetsHandshakesFinish(t *testing.T) {
 	})
 }
 
+// TestUnauthenticatedLimiter_BearsSlowHandshakes checks that connections do not end each other's
+// handshakes for good where these take longer than shakingAge.
+func TestUnauthenticatedLimiter_BearsSlowHandshakes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		u := newUnauthenticatedLimiter(1, slog.New(slog.DiscardHandler))
+		add := func() (net.Conn, bool) {
+			_, far := net.Pipe()
+			far = &connFrom{far, net.TCPAddrFromAddrPort(netip.MustParseAddrPort("192.0.2.1:1"))}
+			in := u.add(far)
+			u.spoke(far)
+			return far, in
+		}
+		_, _ = add()
+		var slow net.Conn
+		for in := false; !in; time.Sleep(roomPause) {
+			slow, in = add()
+		}
+		time.Sleep(shakingAge) // it ends after the time for which it would have been borne
+		if _, in := add(); in {
+			t.Error("the second handshake was ended as early as the first")
+		}
+		u.handshakeEnded(slow)
+		u.remove(slow)
+		_, _ = add()
+		time.Sleep(2*shakingAge + 4*roomPause) // twice what the last one took
+		if _, in := add(); !in {
+			t.Error("a handshake that does not end keeps a new connection out although others ended")
+		}
+	})
+}
+
 // TestUnauthenticatedLimiter_SharesHandshakes checks which connections make room when there are as many
 // handshakes of all clients as there may be, and which new ones wait for room.
 func TestUnauthenticatedLimiter_SharesHandshakes(t *testing.T) {

@@ -35,7 +35,7 @@ type OpenHeader struct {
 	// FeatureSealed.
 	Sealed bool
 	// Tried are ids of endpoints whose agents were tried for the same connection, with commas between,
-	// at most 512 bytes. They serve again when no other does.
+	// at most 512 bytes. None of them serves it.
 	Tried string
 
 	// BytesFollow is not sent. It makes Open expect that the caller writes at once: the header is

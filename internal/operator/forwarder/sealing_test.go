@@ -37,6 +37,25 @@ func (r *fakeTrust) set(d endpointtrust.Default, listed endpointaccess.Listed, a
 
 var allListed = endpointaccess.Listed{"": true}
 
+// serveSealed is an agent that tells the caller its address.
+func serveSealed(ctx context.Context, t *testing.T, st *tunnel.Stream, identity *sealed.Identity) {
+	_ = st.Accept()
+	in, err := identity.Accept(ctx, st, "ep-1")
+	if err != nil {
+		t.Errorf("the agent did not accept: %v", err)
+		return
+	}
+	c, err := in.Open()
+	if err != nil {
+		t.Errorf("the agent did not open: %v", err)
+		return
+	}
+	_, _ = io.WriteString(c, "sealed from "+in.Header.ClientAddr)
+	_ = c.CloseWrite()
+	_, _ = io.Copy(io.Discard, c)
+	_ = c.Close()
+}
+
 // TestSealing_WaitsForRulesAndSeals holds that no connection is opened before it is known whom the
 // endpoint's owner trusts, and that it is then sealed.
 func TestSealing_WaitsForRulesAndSeals(t *testing.T) {
@@ -44,23 +63,7 @@ func TestSealing_WaitsForRulesAndSeals(t *testing.T) {
 	u := account.EndpointURL{Scheme: "tcp", Host: "db.demo", Port: 5432}
 	owner := sealtest.NewOwner(t, "ac-1")
 	identity := owner.Identity(u)
-	e := startEdge(t, func(ctx context.Context, st *tunnel.Stream) {
-		_ = st.Accept()
-		in, err := identity.Accept(ctx, st, "ep-1")
-		if err != nil {
-			t.Errorf("the agent did not accept: %v", err)
-			return
-		}
-		c, err := in.Open()
-		if err != nil {
-			t.Errorf("the agent did not open: %v", err)
-			return
-		}
-		_, _ = io.WriteString(c, "sealed from "+in.Header.ClientAddr)
-		_ = c.CloseWrite()
-		_, _ = io.Copy(io.Discard, c)
-		_ = c.Close()
-	})
+	e := startEdge(t, func(ctx context.Context, st *tunnel.Stream) { serveSealed(ctx, t, st, identity) })
 	byDefault := endpointtrust.Default{Mode: sealed.Require, Account: "ac-1",
 		Authorities: []*x509.Certificate{owner.Root}}
 	rules := &fakeTrust{changed: make(chan struct{}, 10)}
@@ -78,10 +81,7 @@ func TestSealing_WaitsForRulesAndSeals(t *testing.T) {
 	}
 	rules.set(byDefault, allListed, endpointtrust.Policy{Namespace: "demo", Name: "typo", Spec: endpointtrust.Spec{
 		Endpoints: []string{"db"}, Keys: []string{"sha256/typo"}}})
-	c = r.dial(15432)
-	if _, err := io.ReadAll(c); err == nil {
-		t.Error("a connection was served whose trust cannot be read")
-	}
+	wantRefused(r, 15432)
 	wait.Until(t, "a failure that names the object", func() bool {
 		f := r.listeners.byPort[15432].status().LastFailure
 		return f != nil && strings.Contains(f.Message, "EndpointTrust demo/typo")
@@ -113,9 +113,7 @@ func TestSealing_DrainingEdgeIsNoAttempt(t *testing.T) {
 		_ = st.Refuse(tunnel.RefusedOffline)
 	})
 	r := sealedForwarder(t, e, sealtest.NewOwner(t, "ac-1"))
-	if _, err := io.ReadAll(r.dial(15432)); err == nil {
-		t.Error("a refused connection looks like an end")
-	}
+	wantRefused(r, 15432)
 	wait.Until(t, "the edge's last refusal", func() bool {
 		f := r.listeners.byPort[15432].status().LastFailure
 		return f != nil && f.Reason == "offline"
@@ -149,5 +147,36 @@ func TestSealing_HeaderInsideTheSeal(t *testing.T) {
 	}
 	if h.Pod == nil || h.Pod.Name != "caller" || h.Pod.Annotations != nil {
 		t.Errorf("%+v", h.Pod)
+	}
+}
+
+// TestSealing_LostReplicaIsReplaced holds that a connection is opened with another replica when its
+// own is lost before an agent has answered: nothing of the client's was sent.
+func TestSealing_LostReplicaIsReplaced(t *testing.T) {
+	t.Parallel()
+	owner := sealtest.NewOwner(t, "ac-1")
+	identity := owner.Identity(account.EndpointURL{Scheme: "tcp", Host: "db.demo", Port: 5432})
+	for name, hinted := range map[string]bool{"before the agent's hint": false, "after it": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var first atomic.Bool
+			all := startReplicas(t, 2, func(r *fakeReplica, st *tunnel.Stream) {
+				if first.CompareAndSwap(false, true) {
+					if hinted {
+						_ = st.Accept()
+						_, _ = io.WriteString(st, "\x04ep-1")
+						_, _ = st.Read(make([]byte, 1))
+					}
+					r.kill()
+					return
+				}
+				serveSealed(t.Context(), t, st, identity)
+			})
+			r := sealedForwarder(t, all.all[0].fakeEdge, owner)
+			r.awaitLegs(2, 2)
+			if got, err := io.ReadAll(r.dial(15432)); err != nil || !strings.HasPrefix(string(got), "sealed") {
+				t.Errorf("%q, %v: %+v", got, err, r.listeners.byPort[15432].status().LastFailure)
+			}
+		})
 	}
 }

@@ -72,8 +72,15 @@ func (r *Relay) openSealed(c *Conn, by *sealed.Trust) (*sealed.Conn, *Failure) {
 		}
 		attempts++ // a refusal of an edge that drains is none: SessionDeadline bounds those
 		failed = classifySealed(c, err)
-		if ctx.Err() != nil || st.hint == "" || slices.Contains(tried, st.hint) {
-			break
+		var reset *tunnel.ResetError
+		switch isLost := failed.Reason == ReasonBroken && !errors.As(err, &reset); {
+		case ctx.Err() != nil:
+			return nil, failed
+		case isLost: // the replica, on the way to an agent that may be good
+			r.awaitRetry(c, st.Session())
+			continue
+		case st.hint == "" || slices.Contains(tried, st.hint):
+			return nil, failed
 		}
 		tried = append(tried, st.hint)
 	}

@@ -46,6 +46,7 @@ func TestHeader_RoundTrip(t *testing.T) {
 		"port 65535":              {EndpointID: "e", Port: 65535},
 		"of a trusted proxy":      {EndpointID: "e", TrustsForwarding: true},
 		"of a relayed stream":     {EndpointID: "e", RelayID: 1<<63 + 1},
+		"sealed":                  {EndpointID: "e", Sealed: true, Tried: "ep_1,ep_2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -155,6 +156,32 @@ func TestHeader_HasRoomForAnnotations(t *testing.T) {
 		}
 		if d := cmp.Diff(h, got); d != "" || len(b) > headerLimit {
 			t.Errorf("%s: %d bytes: %s", name, len(b), d)
+		}
+	}
+}
+
+// TestHeader_LeavesOutTried checks that endpoints that were tried, as hints of agents name them, keep no
+// stream from being opened.
+func TestHeader_LeavesOutTried(t *testing.T) {
+	t.Parallel()
+	long, annotations := strings.Repeat("x", maxAnnotationBytes), map[string]string{}
+	for i := range maxAnnotations {
+		annotations[fmt.Sprintf("%03d", i)] = long[:maxAnnotationBytes/maxAnnotations-3]
+	}
+	for name, h := range map[string]OpenHeader{
+		"too long": {EndpointID: "e", Tried: long[:triedLimit+1]},
+		"beside all the rest": {EndpointID: long[:128], Host: long[:255], Scheme: long[:16], ClientAddr: long[:128],
+			TraceID: long[:128], Tried: long[:triedLimit], Pod: &PodIdentity{Namespace: long[:253], Name: long[:253],
+				ServiceAccount: long[:253], Annotations: annotations}},
+	} {
+		b, err := h.encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := readHeader(bytes.NewReader(b), func(int) {})
+		h.Tried = ""
+		if d := cmp.Diff(h, got); d != "" || err != nil {
+			t.Errorf("%s: %v: %s", name, err, d)
 		}
 	}
 }

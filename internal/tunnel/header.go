@@ -35,7 +35,7 @@ type OpenHeader struct {
 	// FeatureSealed.
 	Sealed bool
 	// Tried are ids of endpoints whose agents were tried for the same connection, with commas between,
-	// at most 512 bytes. None of them serves it.
+	// at most 512 bytes: none of them serves it. It is left out if it does not fit.
 	Tried string
 
 	// BytesFollow is not sent. It makes Open expect that the caller writes at once: the header is
@@ -139,6 +139,9 @@ func (h OpenHeader) encode() ([]byte, error) {
 	if !h.namesEndpoint() {
 		return nil, errors.New("stream header: the endpoint id is empty")
 	}
+	if len(h.Tried) > triedLimit {
+		h.Tried = ""
+	}
 	if h.Port < 0 || h.Port > math.MaxUint16 {
 		return nil, fmt.Errorf("stream header: port %d is not between 0 and 65535", h.Port)
 	}
@@ -184,6 +187,10 @@ func (h OpenHeader) encode() ([]byte, error) {
 	if h.RelayID != 0 {
 		b = append(b, tagRelayID, 0, 8)
 		b = binary.BigEndian.AppendUint64(b, h.RelayID)
+	}
+	if len(b) > headerLimit && h.Tried != "" {
+		h.Tried = ""
+		return h.encode()
 	}
 	b[0], b[1] = headerVersion, flags
 	binary.BigEndian.PutUint16(b[2:], uint16(len(b)-headerPrefix))

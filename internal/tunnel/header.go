@@ -139,9 +139,6 @@ func (h OpenHeader) encode() ([]byte, error) {
 	if !h.namesEndpoint() {
 		return nil, errors.New("stream header: the endpoint id is empty")
 	}
-	if len(h.Tried) > triedLimit {
-		h.Tried = ""
-	}
 	if h.Port < 0 || h.Port > math.MaxUint16 {
 		return nil, fmt.Errorf("stream header: port %d is not between 0 and 65535", h.Port)
 	}
@@ -165,7 +162,7 @@ func (h OpenHeader) encode() ([]byte, error) {
 	b := make([]byte, headerPrefix, 256)
 	for _, tag := range textTags {
 		f := h.textField(tag)
-		if f.value == nil || tag == tagTried && *f.value == "" {
+		if f.value == nil || tag == tagTried && (*f.value == "" || len(*f.value) > triedLimit) {
 			continue
 		}
 		if err := f.check(*f.value); err != nil {

@@ -197,8 +197,7 @@ var explanations = []Explanation{
 	{endpointTrust, "Accepted", "its authorities and keys can be read, and no other object contradicts it; the " +
 		"message says whom it trusts", ""},
 	{endpointTrust, "ForwardersEnforce", "every forwarder enforces this generation", ""},
-	{endpointTrust, "Accepted", "the object counts", "nothing; give it authorities or keys where the message says " +
-		"that it is for demonstrations"},
+	{endpointTrust, "Accepted", "the object counts", "nothing"},
 	{endpointTrust, "Conflict", "other objects of the namespace, which the message names, can select the same " +
 		"endpoints and trust other authorities or keys; connections to such endpoints are refused",
 		"give them the same authorities or keys, or other endpoints"},

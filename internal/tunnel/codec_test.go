@@ -46,6 +46,7 @@ func TestHeader_RoundTrip(t *testing.T) {
 		"port 65535":              {EndpointID: "e", Port: 65535},
 		"of a trusted proxy":      {EndpointID: "e", TrustsForwarding: true},
 		"of a relayed stream":     {EndpointID: "e", RelayID: 1<<63 + 1},
+		"sealed":                  {EndpointID: "e", Sealed: true, Tried: "ep_1,ep_2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

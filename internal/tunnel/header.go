@@ -35,7 +35,7 @@ type OpenHeader struct {
 	// FeatureSealed.
 	Sealed bool
 	// Tried are ids of endpoints whose agents were tried for the same connection, with commas between,
-	// at most 512 bytes. They serve again when no other does.
+	// at most 512 bytes: none of them serves it. It is left out if it does not fit.
 	Tried string
 
 	// BytesFollow is not sent. It makes Open expect that the caller writes at once: the header is
@@ -162,7 +162,7 @@ func (h OpenHeader) encode() ([]byte, error) {
 	b := make([]byte, headerPrefix, 256)
 	for _, tag := range textTags {
 		f := h.textField(tag)
-		if f.value == nil || tag == tagTried && *f.value == "" {
+		if f.value == nil || tag == tagTried && (*f.value == "" || len(*f.value) > triedLimit) {
 			continue
 		}
 		if err := f.check(*f.value); err != nil {
@@ -184,6 +184,10 @@ func (h OpenHeader) encode() ([]byte, error) {
 	if h.RelayID != 0 {
 		b = append(b, tagRelayID, 0, 8)
 		b = binary.BigEndian.AppendUint64(b, h.RelayID)
+	}
+	if len(b) > headerLimit && h.Tried != "" {
+		h.Tried = ""
+		return h.encode()
 	}
 	b[0], b[1] = headerVersion, flags
 	binary.BigEndian.PutUint16(b[2:], uint16(len(b)-headerPrefix))

@@ -14,6 +14,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/endpointaccess"
 	"github.com/fairlead-dev/fairlead/internal/endpointtrust"
+	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/caller"
 	"github.com/fairlead-dev/fairlead/internal/sealed"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/test/support/sealtest"
@@ -36,6 +37,25 @@ func (r *fakeTrust) set(d endpointtrust.Default, listed endpointaccess.Listed, a
 
 var allListed = endpointaccess.Listed{"": true}
 
+// serveSealed is an agent that tells the caller its address.
+func serveSealed(ctx context.Context, t *testing.T, st *tunnel.Stream, identity *sealed.Identity) {
+	_ = st.Accept()
+	in, err := identity.Accept(ctx, st, "ep-1")
+	if err != nil {
+		t.Errorf("the agent did not accept: %v", err)
+		return
+	}
+	c, err := in.Open()
+	if err != nil {
+		t.Errorf("the agent did not open: %v", err)
+		return
+	}
+	_, _ = io.WriteString(c, "sealed from "+in.Header.ClientAddr)
+	_ = c.CloseWrite()
+	_, _ = io.Copy(io.Discard, c)
+	_ = c.Close()
+}
+
 // TestSealing_WaitsForRulesAndSeals holds that no connection is opened before it is known whom the
 // endpoint's owner trusts, and that it is then sealed.
 func TestSealing_WaitsForRulesAndSeals(t *testing.T) {
@@ -43,23 +63,7 @@ func TestSealing_WaitsForRulesAndSeals(t *testing.T) {
 	u := account.EndpointURL{Scheme: "tcp", Host: "db.demo", Port: 5432}
 	owner := sealtest.NewOwner(t, "ac-1")
 	identity := owner.Identity(u)
-	e := startEdge(t, func(ctx context.Context, st *tunnel.Stream) {
-		_ = st.Accept()
-		in, err := identity.Accept(ctx, st, "ep-1")
-		if err != nil {
-			t.Errorf("the agent did not accept: %v", err)
-			return
-		}
-		c, err := in.Open()
-		if err != nil {
-			t.Errorf("the agent did not open: %v", err)
-			return
-		}
-		_, _ = io.WriteString(c, "sealed from "+in.Header.ClientAddr)
-		_ = c.CloseWrite()
-		_, _ = io.Copy(io.Discard, c)
-		_ = c.Close()
-	})
+	e := startEdge(t, func(ctx context.Context, st *tunnel.Stream) { serveSealed(ctx, t, st, identity) })
 	byDefault := endpointtrust.Default{Mode: sealed.Require, Account: "ac-1",
 		Authorities: []*x509.Certificate{owner.Root}}
 	rules := &fakeTrust{changed: make(chan struct{}, 10)}
@@ -77,12 +81,102 @@ func TestSealing_WaitsForRulesAndSeals(t *testing.T) {
 	}
 	rules.set(byDefault, allListed, endpointtrust.Policy{Namespace: "demo", Name: "typo", Spec: endpointtrust.Spec{
 		Endpoints: []string{"db"}, Keys: []string{"sha256/typo"}}})
-	c = r.dial(15432)
-	if _, err := io.ReadAll(c); err == nil {
-		t.Error("a connection was served whose trust cannot be read")
-	}
+	wantRefused(r, 15432)
 	wait.Until(t, "a failure that names the object", func() bool {
 		f := r.listeners.byPort[15432].status().LastFailure
 		return f != nil && strings.Contains(f.Message, "EndpointTrust demo/typo")
 	})
+}
+
+// sealedForwarder runs a forwarder that requires the owner's seal.
+func sealedForwarder(t *testing.T, e *fakeEdge, owner *sealtest.Owner, configure ...func(*Options)) *runningForwarder {
+	t.Helper()
+	rules := &fakeTrust{changed: make(chan struct{}, 10)}
+	rules.set(endpointtrust.Default{Mode: sealed.Require, Account: owner.Account,
+		Authorities: []*x509.Certificate{owner.Root}}, allListed)
+	r := start(t, e, shortTiming(), append(configure, func(o *Options) { o.Trust = rules })...)
+	r.source.update(testObjects())
+	wait.Receive(t, "a session", r.edge.connectedOnce)
+	return r
+}
+
+// TestSealing_DrainingEdgeIsNoAttempt holds that an edge which drains is asked again, however often
+// it refuses, and that its refusals are no connection.
+func TestSealing_DrainingEdgeIsNoAttempt(t *testing.T) {
+	t.Parallel()
+	var streams atomic.Int32
+	e := startEdge(t, func(_ context.Context, st *tunnel.Stream) {
+		if streams.Add(1) <= 10 {
+			_ = st.Refuse(tunnel.RefusedDraining)
+			return
+		}
+		_ = st.Refuse(tunnel.RefusedOffline)
+	})
+	r := sealedForwarder(t, e, sealtest.NewOwner(t, "ac-1"))
+	wantRefused(r, 15432)
+	wait.Until(t, "the edge's last refusal", func() bool {
+		f := r.listeners.byPort[15432].status().LastFailure
+		return f != nil && f.Reason == "offline"
+	})
+}
+
+// TestSealing_HeaderInsideTheSeal holds that the agent is told how long the forwarder waits, and
+// nothing that policies of the edge read: annotations can be longer than what fits.
+func TestSealing_HeaderInsideTheSeal(t *testing.T) {
+	t.Parallel()
+	owner, got := sealtest.NewOwner(t, "ac-1"), make(chan sealed.Header, 1)
+	identity := owner.Identity(account.EndpointURL{Scheme: "tcp", Host: "db.demo", Port: 5432})
+	e := startEdge(t, func(ctx context.Context, st *tunnel.Stream) {
+		_ = st.Accept()
+		in, err := identity.Accept(ctx, st, "ep-1")
+		if err != nil {
+			t.Errorf("the agent did not accept: %v", err)
+			return
+		}
+		got <- in.Header
+		_ = in.Refuse("UPSTREAM", "it is down")
+	})
+	pods := newFakePods()
+	pods.set(&caller.Pod{PodIdentity: tunnel.PodIdentity{Namespace: "demo", Name: "caller", ServiceAccount: "default",
+		Annotations: map[string]string{"example.com/long": strings.Repeat("x", 32<<10)}}})
+	r := sealedForwarder(t, e, owner, func(o *Options) { o.Pods = pods })
+	r.dial(15432)
+	h := wait.Receive(t, "a header", got)
+	if h.Deadline <= 0 || h.Deadline > r.timing.OpenTimeout {
+		t.Errorf("the agent is told a deadline of %s", h.Deadline)
+	}
+	if h.Pod == nil || h.Pod.Name != "caller" || h.Pod.Annotations != nil {
+		t.Errorf("%+v", h.Pod)
+	}
+}
+
+// TestSealing_LostReplicaIsReplaced holds that a connection is opened with another replica when its
+// own is lost before an agent has answered: nothing of the client's was sent.
+func TestSealing_LostReplicaIsReplaced(t *testing.T) {
+	t.Parallel()
+	owner := sealtest.NewOwner(t, "ac-1")
+	identity := owner.Identity(account.EndpointURL{Scheme: "tcp", Host: "db.demo", Port: 5432})
+	for name, hinted := range map[string]bool{"before the agent's hint": false, "after it": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var first atomic.Bool
+			all := startReplicas(t, 2, func(r *fakeReplica, st *tunnel.Stream) {
+				if first.CompareAndSwap(false, true) {
+					if hinted {
+						_ = st.Accept()
+						_, _ = io.WriteString(st, "\x04ep-1")
+						_, _ = st.Read(make([]byte, 1))
+					}
+					r.kill()
+					return
+				}
+				serveSealed(t.Context(), t, st, identity)
+			})
+			r := sealedForwarder(t, all.all[0].fakeEdge, owner)
+			r.awaitLegs(2, 2)
+			if got, err := io.ReadAll(r.dial(15432)); err != nil || !strings.HasPrefix(string(got), "sealed") {
+				t.Errorf("%q, %v: %+v", got, err, r.listeners.byPort[15432].status().LastFailure)
+			}
+		})
+	}
 }

@@ -334,8 +334,9 @@ func (rt *router) resolveTCP(ctx context.Context, ep *account.Endpoint, info *Cl
 	return route{}, account.Errorf(account.CodeLoop, "%s: more than %d internal endpoints in a row", ep.URL, maxHops)
 }
 
-// resolveSealed returns the route of a sealed connection: to an agent that seals. Its bytes are not
-// read, so no policy applies.
+// resolveSealed returns the route of a sealed connection: to an agent that seals. It binds without a
+// policy, but another member of its pool may have replaced the pool's: that one may deny the
+// connection, and must not forward it.
 func (rt *router) resolveSealed(ctx context.Context, ep *account.Endpoint, info *ClientInfo) (route, error) {
 	if ep.Type == account.TypeCloud {
 		return route{}, errNotSealed(ep)
@@ -343,6 +344,13 @@ func (rt *router) resolveSealed(ctx context.Context, ep *account.Endpoint, info 
 	latest, agent, err := rt.resolveEndpoint(ctx, ep, info)
 	if err == nil && agent == nil {
 		err = errNotSealed(ep)
+	}
+	var verdict trafficpolicy.Verdict
+	if err == nil {
+		verdict, err = rt.evaluateConn(ctx, latest, info)
+	}
+	if err == nil && verdict.Target != (trafficpolicy.Target{}) {
+		err = account.Errorf(account.CodePolicyBroken, "the policy of %s forwards a sealed connection", latest.URL)
 	}
 	if err != nil {
 		if agent != nil {

@@ -38,18 +38,25 @@ func (r *Relay) ServeSealed(c *Conn, by *sealed.Trust) *Failure {
 // openSealed tries one agent after the other. What the first one that was reached answered says more
 // than that there is no other.
 func (r *Relay) openSealed(c *Conn, by *sealed.Trust) (*sealed.Conn, *Failure) {
-	ctx, cancel := context.WithDeadline(r.Context, c.acceptedAt.Add(r.Timing.OpenTimeout))
+	until := c.acceptedAt.Add(r.Timing.OpenTimeout)
+	ctx, cancel := context.WithDeadline(r.Context, until)
 	defer cancel()
-	h := sealed.Header{URL: c.URL, ClientAddr: c.Header.ClientAddr, TraceID: c.Header.TraceID, Pod: c.Header.Pod}
+	h := sealed.Header{URL: c.URL, ClientAddr: c.Header.ClientAddr, TraceID: c.Header.TraceID}
+	if c.Header.Pod != nil {
+		pod := *c.Header.Pod
+		pod.Annotations, pod.AnnotationsCut = nil, false // for policies of the edge; they could exceed a frame
+		h.Pod = &pod
+	}
 	c.Header.Sealed = true
 	var failed *Failure
 	var tried []string
-	for range maxSealedAttempts {
+	for attempts := 0; attempts < maxSealedAttempts; {
 		c.Header.Tried = strings.Join(tried, ",")
 		st, failure := r.openSealedStream(c)
 		if failure != nil {
 			return nil, cmp.Or(failed, failure)
 		}
+		h.Deadline = time.Until(until)
 		conn, err := by.Connect(ctx, st, h)
 		if err == nil {
 			_ = st.SetReadDeadline(time.Time{})
@@ -63,9 +70,17 @@ func (r *Relay) openSealed(c *Conn, by *sealed.Trust) (*sealed.Conn, *Failure) {
 		case isRefused: // by the edge: there is no other agent
 			return nil, cmp.Or(failed, c.classify(err))
 		}
+		attempts++ // a refusal of an edge that drains is none: SessionDeadline bounds those
 		failed = classifySealed(c, err)
-		if ctx.Err() != nil || st.hint == "" || slices.Contains(tried, st.hint) {
-			break
+		var reset *tunnel.ResetError
+		switch isLost := failed.Reason == ReasonBroken && !errors.As(err, &reset); {
+		case ctx.Err() != nil:
+			return nil, failed
+		case isLost: // the replica, on the way to an agent that may be good
+			r.awaitRetry(c, st.Session())
+			continue
+		case st.hint == "" || slices.Contains(tried, st.hint):
+			return nil, failed
 		}
 		tried = append(tried, st.hint)
 	}

@@ -90,7 +90,8 @@ func (u *unauthenticatedLimiter) replaceableLocked(conns []*unauthenticatedConn)
 }
 
 func newUnauthenticatedLimiter(max int, log *slog.Logger) *unauthenticatedLimiter {
-	return &unauthenticatedLimiter{max: max, maxHandshakes: maxHandshakes, shakingAge: shakingAge, log: log, ended: make(chan struct{}, 1),
+	return &unauthenticatedLimiter{max: max, maxHandshakes: maxHandshakes, shakingAge: shakingAge, log: log,
+		ended:   make(chan struct{}, 1),
 		clients: make(map[netip.Prefix]*unauthenticatedClient), conns: make(map[net.Conn]*unauthenticatedConn)}
 }
 

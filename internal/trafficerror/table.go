@@ -83,8 +83,8 @@ var classes = byCode(
 	},
 	Class{
 		Code: account.CodeEndpointSealed, Refusal: tunnel.RefusedSealed, Reason: "sealed",
-		message: "The endpoint %s is sealed, and this cluster has no trust for its agent's key: set binding.sealed or " +
-			"an EndpointTrust.",
+		message: "The endpoint %s is sealed, and this cluster has no trust for its agent's key: set " +
+			"binding.sealed or an EndpointTrust.",
 		page: "The endpoint %s is sealed: its agent serves no connection that the service could read.",
 	},
 	Class{

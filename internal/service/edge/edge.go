@@ -60,7 +60,7 @@ type ClientInfo struct {
 	// MaxWait bounds the wait for an agent that is reconnecting; 0 = no limit of the client's.
 	MaxWait  time.Duration
 	Sealed   bool                  // Sealed reports that the connection is to be relayed unread to an agent that seals.
-	Tried    string                // Tried are the ids of endpoints whose agents the forwarder tried, with commas between.
+	Tried    string                // Tried are ids of endpoints whose agents were tried, with commas between.
 	Draining <-chan struct{}       // Draining is closed when the forwarder is about to stop; nil = never.
 	Aborter  trafficpolicy.Aborter // Aborter is nil where the client's connection carries other requests too.
 	Locator  trafficpolicy.Locator // Locator finds ClientIP; nil = unknown.

@@ -35,7 +35,7 @@ const (
 type CertificateSource func() (*tls.Certificate, error)
 
 // TrustOptions choose whose certificate may answer for an endpoint: one of the Authorities has signed
-// it, or it has one of the Keys. Without both, any key may: the caller compares Conn.Peer.
+// it, or it has one of the Keys: one of the two is needed.
 type TrustOptions struct {
 	Mode        Mode
 	Account     string              // id of the account, never what the service says
@@ -105,6 +105,8 @@ func NewTrust(o TrustOptions) (*Trust, error) {
 	switch {
 	case o.Account == "":
 		return nil, errors.New("sealed endpoints: the account's id is missing")
+	case len(o.Authorities)+len(o.Keys) == 0:
+		return nil, errors.New("sealed endpoints: neither authorities nor keys are trusted: give one of them")
 	case len(o.Authorities) > 0 && len(o.Keys) > 0:
 		return nil, errors.New("sealed endpoints: authorities and keys exclude each other: give one of them")
 	}

@@ -65,7 +65,6 @@ func TestTrust_RefusesImpostors(t *testing.T) {
 		unknown = "other authorities"
 		pinned  = "keys" // the certificate's key
 		swapped = "other keys"
-		first   = "first sight"
 		own     = "fairlead://ac-1/tcp/db.demo:5432"
 	)
 	for name, c := range map[string]struct {
@@ -77,7 +76,6 @@ func TestTrust_RefusesImpostors(t *testing.T) {
 		"signed, wildcard": {known, names("fairlead://ac-1/tcp/*.demo:5432"), ""},
 		"pinned":           {pinned, nil, ""},
 		"pinned, expired":  {pinned, dates(-2*time.Hour, -time.Hour), ""},
-		"first sight":      {first, nil, ""},
 		"other authority":  {unknown, nil, sealed.KeyUnknown},
 		"other key":        {swapped, nil, sealed.KeyChanged},
 		"other account": {known, names("fairlead://ac-1/tcp/x.demo:1", "fairlead://ac-2/tcp/db.demo:5432"),
@@ -86,7 +84,6 @@ func TestTrust_RefusesImpostors(t *testing.T) {
 		"other port":                     {known, names("fairlead://ac-1/tcp/db.demo:5433"), sealed.NameMismatch},
 		"other scheme":                   {known, names("fairlead://ac-1/http/db.demo:5432"), sealed.NameMismatch},
 		"pinned, other name":             {pinned, names("fairlead://ac-1/tcp/web.demo:5432"), sealed.NameMismatch},
-		"first sight, other name":        {first, names("fairlead://ac-1/tcp/web.demo:5432"), sealed.NameMismatch},
 		"expired":                        {known, dates(-2*time.Hour, -time.Hour), sealed.Expired},
 		"expired, by a clock ahead":      {known, dates(-2*time.Hour, -4*time.Minute), ""},
 		"expired 6 minutes ago":          {known, dates(-2*time.Hour, -6*time.Minute), sealed.Expired},
@@ -110,7 +107,6 @@ func TestTrust_RefusesImpostors(t *testing.T) {
 				unknown: {Authorities: []*x509.Certificate{other.cert}},
 				pinned:  {Keys: []trust.Pin{{}, key}},
 				swapped: {Keys: []trust.Pin{{1}}},
-				first:   {},
 			}[c.mode])
 			accepted := make(chan error, 1)
 			below, _ := w.open(t, impostor(t, as, accepted))
@@ -220,7 +216,8 @@ func TestOptions_AreChecked(t *testing.T) {
 	t.Parallel()
 	owner := newAuthority(t)
 	for name, o := range map[string]sealed.TrustOptions{
-		"no account": {},
+		"no account": {Keys: []trust.Pin{{}}},
+		"nothing":    {Account: "a"},
 		"two kinds":  {Account: "a", Authorities: []*x509.Certificate{owner.cert}, Keys: []trust.Pin{{}}},
 	} {
 		if _, err := sealed.NewTrust(o); err == nil {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/x509"
 	"io"
+	"net"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -142,7 +143,9 @@ func TestSealing_HeaderInsideTheSeal(t *testing.T) {
 	pods.set(&caller.Pod{PodIdentity: tunnel.PodIdentity{Namespace: "demo", Name: "caller", ServiceAccount: "default",
 		Annotations: map[string]string{"example.com/long": strings.Repeat("x", 32<<10)}}})
 	r := sealedForwarder(t, e, owner, func(o *Options) { o.Pods = pods })
-	r.dial(15432)
+	if c, err := net.Dial("tcp", r.addr(15432)); err == nil { // else it was reset already
+		defer func() { _ = c.Close() }()
+	}
 	h := wait.Receive(t, "a header", got)
 	if h.Deadline <= 0 || h.Deadline > r.timing.OpenTimeout {
 		t.Errorf("the agent is told a deadline of %s", h.Deadline)

@@ -5,8 +5,8 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// EndpointTrustSpec selects endpoints of the object's namespace and says whose agents may answer for
-// them.
+// EndpointTrustSpec selects endpoints of the object's namespace, and the authorities or keys by which
+// agents may answer for them.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.authorities) || !has(self.keys)",message="give authorities or keys, not both"
 type EndpointTrustSpec struct {

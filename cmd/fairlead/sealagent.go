@@ -5,6 +5,7 @@ package main
 
 import (
 	"crypto/x509"
+	"errors"
 	"os"
 	"path/filepath"
 
@@ -41,8 +42,11 @@ func sealOf(s *agentconfig.EndpointSpec, u account.EndpointURL, broken *fieldErr
 	if s.SealCallers != "" {
 		pem, err := os.ReadFile(s.SealCallers)
 		o.CallerAuthorities, o.RequireCaller = x509.NewCertPool(), true
-		if err != nil || !o.CallerAuthorities.AppendCertsFromPEM(pem) {
-			broken.add(agentconfig.FieldSealCallers, s.SealCallers, "must be a PEM file of certificates")
+		if err == nil && !o.CallerAuthorities.AppendCertsFromPEM(pem) {
+			err = errors.New("must be a PEM file of certificates")
+		}
+		if err != nil {
+			broken.add(agentconfig.FieldSealCallers, s.SealCallers, err.Error())
 			return nil
 		}
 	}

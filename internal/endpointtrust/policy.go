@@ -9,9 +9,9 @@
 // Kubernetes client: forwarders carry the decisions out, the manager reports problems.
 //
 // Unlike policies about callers, policies of trust do not unite: a URL that two of them select which
-// trust different authorities or keys is refused, as is one whose policy cannot be read. Of equal
-// ones, and of a policy and the Default, the stricter mode counts. Policies of objects that were just
-// deleted can be among the others: they hold for URLs that no object selects any more.
+// trust different authorities or keys is refused, as is one whose policy cannot be read. Policies of
+// objects that were just deleted can be among the others: they hold for URLs that no object selects
+// any more.
 package endpointtrust
 
 import (

@@ -18,7 +18,7 @@ import (
 // Reason is why connections to an endpoint are refused.
 type Reason string
 
-// Reasons. They are label values of a metric.
+// The reasons.
 const (
 	ReasonConflict  Reason = "trust_conflict"   // policies that select the endpoint trust different agents
 	ReasonInvalid   Reason = "trust_invalid"    // the policy's authorities or keys cannot be read
@@ -28,7 +28,7 @@ const (
 
 // Default is what the installation says.
 type Default struct {
-	// Mode holds for endpoints that no policy selects. Policies may be stricter only.
+	// Mode holds for endpoints that no policy selects; what one selects is sealed.
 	Mode sealed.Mode
 	// Account is the id of the installation's account. Without it nothing can be sealed.
 	Account string
@@ -40,7 +40,7 @@ type Default struct {
 type Decision struct {
 	// Refused is why none may be opened; empty: they are sealed as Trust says.
 	Refused Reason
-	// Trust says whose certificate may answer. With Mode Off connections are not sealed.
+	// Trust decides whose certificate may answer. With Mode Off connections are not sealed.
 	Trust sealed.TrustOptions
 	// Generation identifies Trust: it is the same for the same options, and another one for others.
 	Generation string

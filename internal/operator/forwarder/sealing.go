@@ -15,10 +15,19 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel/forward"
 )
 
+// TrustRules are the rules about whose agents may answer for endpoints; *trustrules.Watcher
+// implements it.
+type TrustRules interface {
+	// Snapshot returns the current rules.
+	Snapshot() *endpointtrust.Rules
+	// Changed receives after the rules have changed.
+	Changed() <-chan struct{}
+}
+
 // maxTrusts bounds the settings of trust whose TLS sessions are kept to be resumed.
 const maxTrusts = 1024
 
-// sealing decides which connections are sealed, and by what they trust. A nil sealing seals none. Its
+// sealing decides which connections are sealed, and which agents may answer them. A nil sealing seals none. Its
 // methods are safe for concurrent use.
 type sealing struct {
 	rules   TrustRules
@@ -105,4 +114,29 @@ func untrusted(u account.EndpointURL, detail string) *forward.Failure {
 	f := forward.NewFailure(trafficerror.Untrusted(), u)
 	f.Msg += ": " + detail + "."
 	return f
+}
+
+// missing returns which rules are not known yet that the listeners need, or "".
+func (s *sealing) missing(all []ListenerStatus) string {
+	if s == nil {
+		return ""
+	}
+	return unlisted("EndpointTrust", all, s.rules.Snapshot().Knows)
+}
+
+// TrustStatus is which EndpointTrust objects a forwarder enforces, as /status shows it.
+type TrustStatus struct {
+	Complete bool `json:"complete"` // Complete reports that all EndpointTrust objects were listed.
+	// Policies has the digest of each namespace's EndpointTrust objects, of namespaces that have some;
+	// see endpointaccess.Digest.
+	Policies map[string]string `json:"policies,omitempty"`
+}
+
+// status returns nil for a nil sealing.
+func (s *sealing) status() *TrustStatus {
+	if s == nil {
+		return nil
+	}
+	rules := s.rules.Snapshot()
+	return &TrustStatus{Complete: rules.Complete(), Policies: rules.Digests}
 }

@@ -5,7 +5,8 @@
 // tunnel. The operator's forwarder does so for pods, `fairlead connect` for programs of one machine.
 //
 // What comes in: connections with the URL that they call, and the session with the edge. What goes
-// out: streams, and on the connection an error response, or a reset, when no stream was opened.
+// out: streams, sealed with internal/sealed where the caller asks for it, and on the connection an
+// error response, or a reset, when no stream was opened.
 // internal/tunnel/relay copies the bytes; the edge decides what to do with a stream.
 package forward
 

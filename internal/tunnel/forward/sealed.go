@@ -22,8 +22,9 @@ import (
 // maxSealedAttempts bounds the agents that are tried for one sealed connection.
 const maxSealedAttempts = 8
 
-// ServeSealed is Serve for an endpoint whose agents seal connections, by what they trust. Nothing of the
-// client's is read before an agent has opened the connection, so that another one can be tried.
+// ServeSealed is Serve for an endpoint whose agents seal connections; by decides which of them may
+// answer. Nothing of the client's is read before one has opened the connection, so that another one
+// can be tried.
 func (r *Relay) ServeSealed(c *Conn, by *sealed.Trust) *Failure {
 	conn, failure := r.openSealed(c, by)
 	if failure != nil {

@@ -28,11 +28,12 @@ const drainTimeout = 20 * time.Second
 const oldPodTimeout = forwarder.DeregistrationTimeout + drainTimeout + time.Minute
 
 // traffic is an installation with ten endpoints, and a pod that calls them. Half of the endpoints are
-// in a namespace with projection by EndpointSlices.
+// in a namespace with projection by EndpointSlices; two are sealed, and a tcp endpoint beside them.
 type traffic struct {
 	c          *Cluster
 	service    *Service
 	release    *Release
+	values     []string // flags of helm for the release
 	ns, sliced string
 	pod        *corev1.Pod
 	urls       []string
@@ -45,17 +46,30 @@ func newTraffic(t *testing.T, serverFlags ...string) *traffic {
 	c := Shared(t)
 	f := &traffic{c: c, service: c.StartService(t, serverFlags...), ns: c.Namespace(t, "calls"),
 		sliced: c.ProjectedNamespace(t, "calls", v1alpha1.ProjectionEndpointSlice)}
-	f.release = f.service.Install(t, "--set", "forwarder.drainTimeout="+drainTimeout.String(),
-		"--set", "manager.resources.requests.cpu=10m", "--set", "forwarder.resources.requests.cpu=10m")
+	owner := newSealOwner(t, f.service)
+	f.values = []string{"--set", "forwarder.drainTimeout=" + drainTimeout.String(),
+		"--set", "binding.sealAccount=" + owner.account, "--set-file", "binding.sealAuthority=" + owner.authorities}
+	f.release = f.service.Install(t, append([]string{"--set", "manager.resources.requests.cpu=10m",
+		"--set", "forwarder.resources.requests.cpu=10m"}, f.values...)...)
+	owner.requireSeal(t, f.ns, "web-0", "vault")
+	owner.requireSeal(t, f.sliced, "web-1")
 	f.pod = c.NettoolPod(t, f.ns)
 	web, echo := c.startUpstreams(t)
 	for i := range 10 {
 		url := fmt.Sprintf("http://web-%d.%s", i, []string{f.ns, f.sliced}[i%2])
-		f.agents = append(f.agents, f.service.Agent(t, "http", web, url))
+		var more []string
+		if i < 2 {
+			more = []string{"--sealed", owner.agent(t, url)}
+		}
+		f.agents = append(f.agents, f.service.Agent(t, "http", web, url, more...))
 		f.urls = append(f.urls, url)
 	}
-	f.agents = append(f.agents, f.service.Agent(t, "tcp", echo, "tcp://echo."+f.ns+":7000"))
-	f.release.BoundEndpoint(t, "echo."+f.ns, v1alpha1.ConditionReady, "True", v1alpha1.ReasonReady)
+	plain, sealed := "tcp://echo."+f.ns+":7000", "tcp://vault."+f.ns+":7000"
+	f.agents = append(f.agents, f.service.Agent(t, "tcp", echo, plain),
+		f.service.Agent(t, "tcp", echo, sealed, "--sealed", owner.agent(t, sealed)))
+	for _, name := range []string{"echo.", "vault."} {
+		f.release.BoundEndpoint(t, name+f.ns, v1alpha1.ConditionReady, "True", v1alpha1.ReasonReady)
+	}
 	f.waitAnswers(t)
 	return f
 }
@@ -63,7 +77,8 @@ func newTraffic(t *testing.T, serverFlags ...string) *traffic {
 // waitAnswers waits until every endpoint answers.
 func (f *traffic) waitAnswers(t *testing.T) {
 	t.Helper()
-	f.c.waitAnswers(t, f.pod, append([]string{"tcp://echo." + f.ns + ":7000"}, f.urls...)...)
+	f.c.waitAnswers(t, f.pod, append([]string{"tcp://echo." + f.ns + ":7000", "tcp://vault." + f.ns + ":7000"},
+		f.urls...)...)
 }
 
 // startLoads lets the pod call: half over connections that are kept, half over one for each
@@ -108,10 +123,10 @@ func (f *traffic) checkNoFailures(t *testing.T, stage string) {
 	}
 }
 
-// holdConn opens a long connection.
-func (f *traffic) holdConn(t *testing.T, forTime time.Duration) *heldConn {
+// holdConn opens a long connection to the endpoint echo, or vault, which is sealed.
+func (f *traffic) holdConn(t *testing.T, endpoint string, forTime time.Duration) *heldConn {
 	t.Helper()
-	h := f.c.holdConn(t, f.ns, "tcp://echo."+f.ns+":7000", forTime)
+	h := f.c.holdConn(t, f.ns, "tcp://"+endpoint+"."+f.ns+":7000", forTime)
 	h.waitOpen(t)
 	return h
 }
@@ -143,7 +158,7 @@ func TestRollout_LosesNoRequest(t *testing.T) {
 		f.waitAnswers(t)
 	}
 	deployment := f.release.Name + "-"
-	whole, long := f.holdConn(t, drainTimeout), f.holdConn(t, 0)
+	whole, long := f.holdConn(t, "echo", drainTimeout), f.holdConn(t, "vault", 0)
 	f.startLoads(t)
 
 	began := time.Now()
@@ -171,8 +186,8 @@ func TestRollout_LosesNoRequest(t *testing.T) {
 	f.checkNoFailures(t, "the end of the old forwarders")
 
 	began = time.Now()
-	f.release.Upgrade(t, "--set", "forwarder.drainTimeout="+drainTimeout.String(), "--set",
-		"forwarder.resources.requests.cpu=20m", "--set", "manager.resources.requests.cpu=20m")
+	f.release.Upgrade(t, append([]string{"--set", "forwarder.resources.requests.cpu=20m",
+		"--set", "manager.resources.requests.cpu=20m"}, f.values...)...)
 	t.Logf("helm upgrade --wait: %v", time.Since(began).Round(time.Second))
 	f.checkNoFailures(t, "helm upgrade")
 
@@ -290,7 +305,7 @@ func TestServer_RestartKeepsTraffic(t *testing.T) {
 	}
 
 	// With one the drain takes its time, and so does the outage.
-	long := f.holdConn(t, 0)
+	long := f.holdConn(t, "vault", 0)
 	f.startLoads(t)
 	began := time.Now()
 	down := f.restartService(t)

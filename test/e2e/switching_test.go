@@ -26,7 +26,7 @@ func TestProjection_SwitchLosesNoRequest(t *testing.T) {
 	foreign.Spec = corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "example.invalid"}
 	must.Succeed(t, f.c.Client.Create(t.Context(), foreign))
 	f.agents = append(f.agents, f.service.Agent(t, "http", "1", "http://theirs."+f.ns))
-	long := f.holdConn(t, 0)
+	long := f.holdConn(t, "echo", 0)
 	f.startLoads(t)
 
 	address := f.loadRememberedAddress(t)
@@ -86,9 +86,8 @@ func (f *traffic) checkHandedOver(t *testing.T, address string) {
 func (f *traffic) switchProjection(t *testing.T, mode v1alpha1.Projection) {
 	t.Helper()
 	began := time.Now()
-	f.release.Upgrade(t, "--set", "forwarder.drainTimeout="+drainTimeout.String(),
-		"--set", "manager.resources.requests.cpu=10m", "--set", "forwarder.resources.requests.cpu=10m",
-		"--set", "binding.projection="+string(mode))
+	f.release.Upgrade(t, append([]string{"--set", "manager.resources.requests.cpu=10m",
+		"--set", "forwarder.resources.requests.cpu=10m", "--set", "binding.projection=" + string(mode)}, f.values...)...)
 	f.c.Eventually(t, 2*time.Minute, "all hostnames by "+string(mode), func(ctx context.Context) error {
 		var list v1alpha1.BoundEndpointList
 		if err := f.c.Client.List(ctx, &list, client.InNamespace(f.release.Namespace)); err != nil {

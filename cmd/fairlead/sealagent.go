@@ -6,11 +6,14 @@ package main
 import (
 	"crypto/x509"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/agent"
 	"github.com/fairlead-dev/fairlead/internal/agent/agentconfig"
+	"github.com/fairlead-dev/fairlead/internal/agent/sealededge"
 	"github.com/fairlead-dev/fairlead/internal/sealed"
 	"github.com/fairlead-dev/fairlead/internal/sealed/authority"
 )
@@ -24,8 +27,9 @@ func sealOf(s *agentconfig.EndpointSpec, u account.EndpointURL, broken *fieldErr
 		return nil
 	case s.Sealed == "":
 		return nil
-	case commandOf(u.Scheme) == "http":
-		broken.add(agentconfig.FieldSealed, s.Sealed, "only tcp endpoints can be sealed, by fairlead tcp")
+	case s.ReplacePoolPolicy:
+		broken.add("replace_pool_policy", "true", "each agent of a sealed endpoint applies the policy of its own file: "+
+			"leave it out, and give all of them the same file")
 		return nil
 	}
 	source := &authority.Source{CertFile: filepath.Join(s.Sealed, "tls.crt"),
@@ -59,4 +63,21 @@ func sealOf(s *agentconfig.EndpointSpec, u account.EndpointURL, broken *fieldErr
 		broken.add(agentconfig.FieldSealed, s.Sealed, err.Error())
 	}
 	return identity
+}
+
+// serveSealed gives the sealed endpoints that need one a server for HTTP and the traffic policy. stop
+// ends the servers.
+func serveSealed(endpoints []agent.Endpoint, log *slog.Logger) (stop func()) {
+	var servers []*sealededge.Server
+	for i := range endpoints {
+		if e := &endpoints[i]; e.Seal != nil && (e.URL.Scheme == "http" || e.TrafficPolicy != "") {
+			server := sealededge.New(e, log)
+			e.SealedServer, servers = server, append(servers, server)
+		}
+	}
+	return func() {
+		for _, server := range servers {
+			server.Close()
+		}
+	}
 }

@@ -211,6 +211,11 @@ var rules = []rule{
 		why:    "three programs, three trust domains: what they share lies beside their folders",
 	},
 	{
+		name: "the agent's library has no edge", of: []string{"internal/agent", "sdk"}, deep: true,
+		forbid: []string{module + "/internal/edge", module + "/internal/trafficpolicy"},
+		why:    "programs that embed it would link CEL; it serves sealed connections through an interface",
+	},
+	{
 		name: "the operator stands alone", of: []string{"internal/operator", "internal/operator/"}, deep: true,
 		except: []string{"internal/operator/exporter", "internal/operator/exporter/"},
 		forbid: []string{module + "/internal/service", module + "/internal/agent"},

@@ -255,6 +255,9 @@ func validateSpec(s *agentconfig.EndpointSpec) (agent.Endpoint, fieldErrors) {
 	}
 	e.Seal = sealOf(s, e.URL, &broken)
 	broken.checkText("traffic_policy", s.TrafficPolicy, account.MaxTrafficPolicy)
+	if s.Sealed != "" {
+		checkSealedPolicy(s, scheme, &broken)
+	}
 	if s.ReplacePoolPolicy && !s.PoolingEnabled {
 		broken.add("replace_pool_policy", "true",
 			"belongs to a pool: it needs --pooling-enabled (pooling_enabled: true)")

@@ -16,6 +16,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/agent/sealededge"
 	"github.com/fairlead-dev/fairlead/internal/sealed"
 	"github.com/fairlead-dev/fairlead/internal/sealed/authority"
+	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )
 
 // sealOf returns the identity by which the agent seals the connections of an endpoint; nil = it serves
@@ -63,6 +64,15 @@ func sealOf(s *agentconfig.EndpointSpec, u account.EndpointURL, broken *fieldErr
 		broken.add(agentconfig.FieldSealed, s.Sealed, err.Error())
 	}
 	return identity
+}
+
+// checkSealedPolicy checks the traffic policy of a sealed endpoint: the agent applies it.
+func checkSealedPolicy(s *agentconfig.EndpointSpec, scheme string, broken *fieldErrors) {
+	_, mistakes := trafficpolicy.Check(s.TrafficPolicy, trafficpolicy.Options{Scheme: scheme, Binding: s.Binding,
+		Sealing: &trafficpolicy.Sealing{CallersProven: s.SealCallers != ""}})
+	for _, p := range mistakes {
+		broken.add("traffic_policy", p.Value, p.String())
+	}
 }
 
 // serveSealed gives the sealed endpoints that need one a server for HTTP and the traffic policy. stop

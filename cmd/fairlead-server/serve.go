@@ -16,7 +16,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/goruntime/memory"
 	"github.com/fairlead-dev/fairlead/internal/service"
-	"github.com/fairlead-dev/fairlead/internal/service/edge/public"
+	"github.com/fairlead-dev/fairlead/internal/service/public"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
 )
 

@@ -138,6 +138,7 @@ func (a *agentCommand) serve(
 		return err
 	}
 	defer inspector.close()
+	defer serveSealed(o.Endpoints, o.Logger)()
 	options := screen.Options{JSON: a.logFormat == "json", Color: a.console.color, Level: level}
 	if live := a.liveScreen(options); live != nil {
 		defer live.Close()

@@ -97,11 +97,6 @@ func newTCP(c console) *cobra.Command {
 		Long: tcpHelp, Example: tcpExamples,
 	}, "fairlead tcp 5432 --url tcp://postgres.demo:5432")
 	addProxyProtocol(cmd, &e.spec)
-	cmd.Flags().StringVar(&e.spec.Sealed, "sealed", "",
-		"`FOLDER` with tls.crt and tls.key, as fairlead seal and cert-manager write them: connections are encrypted "+
-			"from the caller's cluster to this agent, which serves no others")
-	cmd.Flags().StringVar(&e.spec.SealCallers, "seal-callers", "",
-		"PEM `FILE` of the authorities that have signed the certificates of clusters: callers without one are refused")
 	return cmd
 }
 
@@ -149,6 +144,11 @@ func (e *endpointCommand) addEndpointFlags(cmd *cobra.Command) {
 			"happens to calls; `fairlead policy check` checks one", account.MaxTrafficPolicy>>10))
 	flags.BoolVar(&s.ReplacePoolPolicy, "replace-pool-policy", false,
 		"give all members of the pool this agent's traffic policy; without it a member with another policy is refused")
+	flags.StringVar(&s.Sealed, "sealed", "",
+		"`FOLDER` with tls.crt and tls.key, as fairlead seal and cert-manager write them: connections are encrypted "+
+			"from the caller's cluster to this agent, which serves no others and applies the traffic policy itself")
+	flags.StringVar(&s.SealCallers, "seal-callers", "",
+		"PEM `FILE` of the authorities that have signed the certificates of clusters: callers without one are refused")
 }
 
 func addMetadata(cmd *cobra.Command, to *string) {
@@ -255,6 +255,9 @@ func validateSpec(s *agentconfig.EndpointSpec) (agent.Endpoint, fieldErrors) {
 	}
 	e.Seal = sealOf(s, e.URL, &broken)
 	broken.checkText("traffic_policy", s.TrafficPolicy, account.MaxTrafficPolicy)
+	if s.Sealed != "" {
+		checkSealedPolicy(s, scheme, &broken)
+	}
 	if s.ReplacePoolPolicy && !s.PoolingEnabled {
 		broken.add("replace_pool_policy", "true",
 			"belongs to a pool: it needs --pooling-enabled (pooling_enabled: true)")

@@ -6,13 +6,17 @@ package main
 import (
 	"crypto/x509"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/agent"
 	"github.com/fairlead-dev/fairlead/internal/agent/agentconfig"
+	"github.com/fairlead-dev/fairlead/internal/agent/sealededge"
 	"github.com/fairlead-dev/fairlead/internal/sealed"
 	"github.com/fairlead-dev/fairlead/internal/sealed/authority"
+	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )
 
 // sealOf returns the identity by which the agent seals the connections of an endpoint; nil = it serves
@@ -24,8 +28,9 @@ func sealOf(s *agentconfig.EndpointSpec, u account.EndpointURL, broken *fieldErr
 		return nil
 	case s.Sealed == "":
 		return nil
-	case commandOf(u.Scheme) == "http":
-		broken.add(agentconfig.FieldSealed, s.Sealed, "only tcp endpoints can be sealed, by fairlead tcp")
+	case s.ReplacePoolPolicy:
+		broken.add("replace_pool_policy", "true", "each agent of a sealed endpoint applies the policy of its own file: "+
+			"leave it out, and give all of them the same file")
 		return nil
 	}
 	source := &authority.Source{CertFile: filepath.Join(s.Sealed, "tls.crt"),
@@ -59,4 +64,30 @@ func sealOf(s *agentconfig.EndpointSpec, u account.EndpointURL, broken *fieldErr
 		broken.add(agentconfig.FieldSealed, s.Sealed, err.Error())
 	}
 	return identity
+}
+
+// checkSealedPolicy checks the traffic policy of a sealed endpoint: the agent applies it.
+func checkSealedPolicy(s *agentconfig.EndpointSpec, scheme string, broken *fieldErrors) {
+	_, mistakes := trafficpolicy.Check(s.TrafficPolicy, trafficpolicy.Options{Scheme: scheme, Binding: s.Binding,
+		Sealing: &trafficpolicy.Sealing{CallersProven: s.SealCallers != ""}})
+	for _, p := range mistakes {
+		broken.add("traffic_policy", p.Value, p.String())
+	}
+}
+
+// serveSealed gives the sealed endpoints that need one a server for HTTP and the traffic policy. stop
+// ends the servers.
+func serveSealed(endpoints []agent.Endpoint, log *slog.Logger) (stop func()) {
+	var servers []*sealededge.Server
+	for i := range endpoints {
+		if e := &endpoints[i]; e.Seal != nil && (e.URL.Scheme == "http" || e.TrafficPolicy != "") {
+			server := sealededge.New(e, log)
+			e.SealedServer, servers = server, append(servers, server)
+		}
+	}
+	return func() {
+		for _, server := range servers {
+			server.Close()
+		}
+	}
 }

@@ -7,7 +7,7 @@
 // What comes in: values from the API, the tunnel, the CLI and the operator. Whom it hands over to:
 // internal/service/store persists these nouns, internal/service/apiserver and internal/apiclient
 // carry them over HTTP in the JSON shape that the field tags give, internal/service/tunnelserver
-// and internal/service/edge act on them. They meet at the interfaces of this package.
+// and internal/edge act on them. They meet at the interfaces of this package.
 //
 // The package imports only the standard library, and nothing of Fairlead.
 package account

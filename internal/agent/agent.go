@@ -205,14 +205,8 @@ func (a *Agent) onSessionDown(err error, retryIn time.Duration) {
 
 func (a *Agent) requestLine(l tunnel.RequestLine) {
 	defer a.opt.reportPanic()
-	info, ok := a.endpoints.infoByID(l.EndpointID)
-	if !ok {
-		return
-	}
-	a.opt.Observer.Observe(Request{EndpointInfo: info, Method: l.Method, Path: l.Path, Status: l.Status,
-		Duration: l.Duration})
-	if l.Code == tunnel.LineHostRefused && a.endpoints.recordHostRefused(l.EndpointID) {
-		a.opt.Observer.Observe(HostRefused{EndpointInfo: info})
+	if e, info := a.endpoints.findByID(l.EndpointID); e != nil {
+		a.streams.reportRequest(e, info, l)
 	}
 }
 

@@ -45,8 +45,11 @@ type Endpoint struct {
 	// upstream is dialed.
 	Serve func(ctx context.Context, st *tunnel.Stream)
 	// Seal makes the agent serve sealed connections only, by this certificate; nil = plain ones. The
-	// endpoint is a tcp endpoint that is dialed.
+	// endpoint is one that is dialed.
 	Seal *sealed.Identity
+	// SealedServer applies TrafficPolicy, which the service does not get then, to sealed connections,
+	// and serves those of an http endpoint; nil = all are relayed unread.
+	SealedServer SealedServer
 }
 
 // upstreamURL returns where the agent forwards to, "" with Serve.
@@ -113,6 +116,15 @@ func (e *Endpoint) info() EndpointInfo {
 	return i
 }
 
+// Account returns the endpoint as an edge knows it, without an id.
+func (e *Endpoint) Account() account.Endpoint {
+	ep := account.NewEndpoint(e.Binding, e.URL)
+	ep.Type, ep.HostPort = account.TypeAgent, e.URL.HostPort()
+	ep.HostMode, ep.TrafficPolicy = e.HostMode, e.TrafficPolicy
+	ep.UpstreamURL, ep.UpstreamProtocol = e.upstreamURL(), e.Upstream.Protocol
+	return ep
+}
+
 // bindMessage returns the message that binds the endpoint, without a resume secret.
 func (e *Endpoint) bindMessage() tunnel.Bind {
 	b := tunnel.Bind{Labels: e.Labels, Binding: e.Binding, Name: e.Name, Description: e.Description,
@@ -125,6 +137,9 @@ func (e *Endpoint) bindMessage() tunnel.Bind {
 	}
 	if e.Seal != nil {
 		b.SealKey = sealed.FormatKey(e.Seal.Key())
+	}
+	if e.SealedServer != nil {
+		b.TrafficPolicy = ""
 	}
 	return b
 }

@@ -37,7 +37,69 @@ func (v *streamServer) serveSealed(ctx context.Context, e *endpoint, s *spec, st
 		_ = in.Refuse(sealed.CodeWrongURL, "this stream leads to "+s.URL.String()+", not to "+in.Header.URL.String())
 		return
 	}
+	switch server := s.SealedServer; {
+	case server == nil:
+	case s.URL.Scheme == "http":
+		v.serveSealedHTTP(ctx, e, s, st, in)
+		return
+	case !server.Admits(ctx, in):
+		if conn, err := in.Open(); err == nil {
+			_ = conn.Abort()
+		}
+		return
+	}
 	v.relayToUpstream(ctx, e, s, sealedCaller{in}, start)
+}
+
+// SealedServer applies the owner's traffic policy to sealed connections, and is the HTTP server of
+// those to http endpoints: what the service does for plain ones. It is safe for concurrent use.
+type SealedServer interface {
+	// Admits reports whether the policy admits a connection to a tcp endpoint.
+	Admits(ctx context.Context, in *sealed.Incoming) bool
+	// ServeHTTP opens the connection and serves it until it has ended. When draining is closed, it ends
+	// the connection with the next answer.
+	ServeHTTP(ctx context.Context, in *sealed.Incoming, to SealedUpstream, draining <-chan struct{})
+	// Drain makes connections end with the next answer, and idle ones after a second. It waits until
+	// none is left, or ctx is done.
+	Drain(ctx context.Context)
+}
+
+// SealedUpstream is the upstream of a sealed http endpoint. Equal values are the same upstream.
+type SealedUpstream struct {
+	server   *streamServer
+	endpoint *endpoint
+	spec     *spec
+}
+
+// Dial connects to the upstream, and reports whether it can be reached. Its error is a
+// *tunnel.RefusedError.
+func (u SealedUpstream) Dial(ctx context.Context) (relay.HalfCloser, error) {
+	timeout := upstreamTimeout
+	if until, ok := ctx.Deadline(); ok {
+		timeout = min(timeout, time.Until(until)*9/10) // later the caller has given up
+	}
+	conn, err := u.server.opt.dialUpstream(ctx, u.spec, timeout)
+	u.server.upstreams.report(ctx, u.endpoint, u.spec, true, err)
+	if err != nil {
+		return nil, &tunnel.RefusedError{Code: tunnel.RefusedUpstream}
+	}
+	return conn, nil
+}
+
+// Report reports a request to the agent's user.
+func (u SealedUpstream) Report(l tunnel.RequestLine) {
+	u.server.reportRequest(u.endpoint, u.spec.info, l)
+}
+
+// serveSealedHTTP serves a connection to an http endpoint.
+func (v *streamServer) serveSealedHTTP(
+	ctx context.Context, e *endpoint, s *spec, st *tunnel.Stream, in *sealed.Incoming,
+) {
+	c, start := newConnection(s, sealedCaller{in}.header()), time.Now()
+	v.opt.Observer.Observe(c)
+	s.SealedServer.ServeHTTP(ctx, in, SealedUpstream{v, e, s}, st.Session().PeerDraining())
+	c.Ended, c.Duration = true, time.Since(start)
+	v.opt.Observer.Observe(c)
 }
 
 // sealedCaller is a caller behind a seal.

@@ -129,6 +129,15 @@ func newConnection(s *spec, h tunnel.OpenHeader) Connection {
 	return c
 }
 
+// reportRequest reports a request to an endpoint.
+func (v *streamServer) reportRequest(e *endpoint, info EndpointInfo, l tunnel.RequestLine) {
+	v.opt.Observer.Observe(Request{EndpointInfo: info, Method: l.Method, Path: l.Path, Status: l.Status,
+		Duration: l.Duration})
+	if l.Code == tunnel.LineHostRefused && v.endpoints.recordHostRefused(e) {
+		v.opt.Observer.Observe(HostRefused{EndpointInfo: info})
+	}
+}
+
 // streamSet has the open streams. The zero value is ready. Safe for concurrent use.
 type streamSet struct {
 	mu   sync.Mutex

@@ -143,24 +143,23 @@ func (t *endpointSet) infos() []EndpointInfo {
 	return infos
 }
 
-// infoByID describes the endpoint with an id, as it is served. ok is false for an unknown id.
-func (t *endpointSet) infoByID(id string) (info EndpointInfo, ok bool) {
+// findByID returns the endpoint with an id, described as it is served; nil for an unknown id.
+func (t *endpointSet) findByID(id string) (*endpoint, EndpointInfo) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e := t.byID[id]
 	if e == nil {
-		return EndpointInfo{}, false
+		return nil, EndpointInfo{}
 	}
-	return e.bound.info, true
+	return e, e.bound.info
 }
 
 // recordHostRefused records that the upstream of an endpoint does not accept the Host, and reports
 // whether that is news. Labelled tunnels have no option that would help.
-func (t *endpointSet) recordHostRefused(id string) bool {
+func (t *endpointSet) recordHostRefused(e *endpoint) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	e := t.byID[id]
-	if e == nil || e.hostRefused || len(e.spec.Labels) > 0 {
+	if e.hostRefused || len(e.spec.Labels) > 0 {
 		return false
 	}
 	e.hostRefused = true

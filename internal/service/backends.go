@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/edge"
 	"github.com/fairlead-dev/fairlead/internal/service/backend"
-	"github.com/fairlead-dev/fairlead/internal/service/edge"
-	"github.com/fairlead-dev/fairlead/internal/service/storecache"
 	"github.com/fairlead-dev/fairlead/internal/service/tunnelserver"
+	"github.com/fairlead-dev/fairlead/internal/storecache"
 )
 
 const (

@@ -17,9 +17,9 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
 	"github.com/fairlead-dev/fairlead/internal/service/acme"
 	"github.com/fairlead-dev/fairlead/internal/service/dashboard"
-	"github.com/fairlead-dev/fairlead/internal/service/edge/public"
 	"github.com/fairlead-dev/fairlead/internal/service/login"
 	"github.com/fairlead-dev/fairlead/internal/service/pki"
+	"github.com/fairlead-dev/fairlead/internal/service/public"
 	"github.com/fairlead-dev/fairlead/internal/service/store"
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )

@@ -14,10 +14,10 @@ import (
 	"strings"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/edge"
 	"github.com/fairlead-dev/fairlead/internal/service/acme"
-	"github.com/fairlead-dev/fairlead/internal/service/edge"
-	"github.com/fairlead-dev/fairlead/internal/service/edge/public"
 	"github.com/fairlead-dev/fairlead/internal/service/geo"
+	"github.com/fairlead-dev/fairlead/internal/service/public"
 	"github.com/fairlead-dev/fairlead/internal/service/ticketkeys"
 	"github.com/fairlead-dev/fairlead/internal/service/tunnelserver"
 )

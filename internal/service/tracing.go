@@ -23,7 +23,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/service/edge"
+	"github.com/fairlead-dev/fairlead/internal/edge"
 	"github.com/fairlead-dev/fairlead/internal/version"
 )
 
@@ -73,7 +73,7 @@ func newTracing(ctx context.Context, log *slog.Logger) (*tracing, error) {
 	}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("traces are not sent", "err", err) }))
 	t := &tracing{provider: sdk.NewTracerProvider(sdk.WithBatcher(exporter), sdk.WithResource(about))}
-	t.tracer = t.provider.Tracer("github.com/fairlead-dev/fairlead/internal/service/edge")
+	t.tracer = t.provider.Tracer("github.com/fairlead-dev/fairlead/internal/edge")
 	return t, nil
 }
 

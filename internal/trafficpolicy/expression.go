@@ -104,6 +104,7 @@ func (c *compiler) compileExpression(n *yaml.Node, offset int, text string) *exp
 		return nil
 	}
 	c.reads.record(c.lines, n, offset, text, ast.NativeRep())
+	c.checkVariables(n, offset, text, ast.NativeRep())
 	estimate, err := env.EstimateCost(ast, usualSizes)
 	if err != nil || estimate.Max > costLimit {
 		c.problemAt(n, offset, text,

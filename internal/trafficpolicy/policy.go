@@ -32,6 +32,7 @@ type Options struct {
 	// NoSecrets makes each secret of the document a mistake, with this text as the remedy: for a
 	// document that is kept where people read it who may not know its secrets. "" allows secrets.
 	NoSecrets string
+	Sealing   *Sealing     // Sealing is set for a document that the agent of a sealed endpoint applies.
 	Costs     CostObserver // Costs may be nil.
 	// LoginHandler implements login actions; nil where the policy is only checked: they then deny
 	// every request.

@@ -117,6 +117,9 @@ func (c *compiler) compileAction(n *yaml.Node) (ruleAction, bool) {
 		c.problem(typ, name, "%s cannot run in %s; it can in %s", name, c.phase, k.phaseNames())
 		return ruleAction{}, false
 	}
+	if !c.runsHere(typ, name) {
+		return ruleAction{}, false
+	}
 	if conf == nil || conf.Tag == "!!null" {
 		conf = &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map", Line: typ.Line, Column: typ.Column}
 	}

@@ -96,13 +96,13 @@ var rules = []rule{
 	{
 		name: "login and its protocols see interfaces",
 		of:   []string{"internal/service/login", "internal/service/login/"},
-		forbid: []string{module + "/internal/service/store", module + "/internal/service/edge",
+		forbid: []string{module + "/internal/service/store", module + "/internal/edge",
 			module + "/internal/service/tunnelserver"},
 		why: "so that they can be tested without a store or an edge",
 	},
 	{
 		name:   "edge, apiserver and dashboard see interfaces",
-		of:     []string{"internal/service/edge", "internal/service/apiserver", "internal/service/dashboard"},
+		of:     []string{"internal/edge", "internal/service/apiserver", "internal/service/dashboard"},
 		forbid: []string{module + "/internal/service/store", module + "/internal/service/tunnelserver"},
 		why:    "so that they can be tested and replaced without a store or a tunnel",
 	},
@@ -145,7 +145,7 @@ var rules = []rule{
 	},
 	{
 		name: "a traffic policy only names targets", of: []string{"internal/trafficpolicy"},
-		forbid: []string{module + "/internal/service/edge", module + "/internal/service/backend",
+		forbid: []string{module + "/internal/edge", module + "/internal/service/backend",
 			module + "/internal/tunnel",
 			module + "/internal/service/store"},
 		why: "the edge carries out what it says, and the agent's command checks documents with it",
@@ -211,6 +211,11 @@ var rules = []rule{
 		why:    "three programs, three trust domains: what they share lies beside their folders",
 	},
 	{
+		name: "the agent's library has no edge", of: []string{"internal/agent", "sdk"}, deep: true,
+		forbid: []string{module + "/internal/edge", module + "/internal/trafficpolicy"},
+		why:    "programs that embed it would link CEL; it serves sealed connections through an interface",
+	},
+	{
 		name: "the operator stands alone", of: []string{"internal/operator", "internal/operator/"}, deep: true,
 		except: []string{"internal/operator/exporter", "internal/operator/exporter/"},
 		forbid: []string{module + "/internal/service", module + "/internal/agent"},
@@ -238,9 +243,10 @@ var rules = []rule{
 		name: "what the programs share knows none of them",
 		of: []string{
 			"internal/account", "internal/account/resource", "internal/apiclient", "internal/cli", "internal/cli/",
-			"internal/clusterset",
+			"internal/clusterset", "internal/edge", "internal/edge/",
 			"internal/goruntime/",
 			"internal/printable", "internal/sealed", "internal/sealed/", "internal/selector", "internal/statustoken",
+			"internal/storecache",
 			"internal/trafficpolicy", "internal/trust",
 			"internal/tunnel", "internal/tunnel/", "internal/version", "internal/webpage",
 		},

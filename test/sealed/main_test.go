@@ -94,8 +94,12 @@ type call struct {
 	failure chan *forward.Failure
 }
 
-// call connects to the endpoint; trust nil = not sealed.
+// call connects to the endpoint at databaseURL; trust nil = not sealed.
 func (r *rig) call(endpointID string, trust *sealed.Trust) call {
+	return r.callAt(databaseURL, endpointID, trust)
+}
+
+func (r *rig) callAt(u account.EndpointURL, endpointID string, trust *sealed.Trust) call {
 	r.t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	must.Succeed(r.t, err)
@@ -106,9 +110,9 @@ func (r *rig) call(endpointID string, trust *sealed.Trust) call {
 	must.Succeed(r.t, err)
 	c := call{pod.(*net.TCPConn), make(chan *forward.Failure, 1)}
 	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
-	conn := &forward.Conn{Stats: noStats{}, Header: tunnel.OpenHeader{EndpointID: endpointID, Scheme: "tcp",
-		Host: databaseURL.Host, Port: databaseURL.Port, ClientAddr: servicetest.PodAddr}}
-	r.relay.Init(conn, accepted.(*net.TCPConn), databaseURL)
+	conn := &forward.Conn{Stats: noStats{}, Header: tunnel.OpenHeader{EndpointID: endpointID, Scheme: u.Scheme,
+		Host: u.Host, Port: u.Port, ClientAddr: servicetest.PodAddr}}
+	r.relay.Init(conn, accepted.(*net.TCPConn), u)
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
@@ -119,7 +123,7 @@ func (r *rig) call(endpointID string, trust *sealed.Trust) call {
 		}
 		failure := serve()
 		if failure != nil {
-			_ = accepted.Close()
+			r.relay.Fail(conn, failure)
 		}
 		c.failure <- failure
 	}()

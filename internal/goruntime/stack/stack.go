@@ -7,7 +7,7 @@
 // nothing to copy. The garbage collector shrinks the stacks of idle goroutines again.
 //
 // What comes in: goroutines of internal/agent, internal/operator/forwarder and
-// internal/service/edge, as their first step. Nothing goes out.
+// internal/edge, as their first step. Nothing goes out.
 package stack
 
 // Grow8KiB grows the calling goroutine's stack to 8 KiB, for one that writes to a tunnel stream.

@@ -7,7 +7,7 @@
 //
 // What comes in: the hosts of endpoints that a grant covers, from internal/service/store, where
 // account, certificates and answers lie sealed for all replicas; handshakes and requests with
-// challenges, from internal/service/edge/public. Whom it hands over to: the directory, through
+// challenges, from internal/service/public. Whom it hands over to: the directory, through
 // acmez, the client below certmagic. certmagic itself, and autocert, order when a client asks for a
 // name; here the store says which hosts are ordered, and which replica orders.
 package acme

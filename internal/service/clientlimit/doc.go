@@ -6,7 +6,7 @@
 // that a site is given.
 //
 // Input: addresses and keys. Output: a decision. What is counted, and how a refusal is answered and
-// logged, is up to the callers: internal/service, internal/service/edge/public,
+// logged, is up to the callers: internal/service, internal/service/public,
 // internal/service/login, internal/service/dashboard, internal/service/apiserver,
 // internal/service/backend.
 package clientlimit

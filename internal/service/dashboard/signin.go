@@ -14,8 +14,8 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/clientlimit"
-	"github.com/fairlead-dev/fairlead/internal/service/edge/public"
 	"github.com/fairlead-dev/fairlead/internal/service/httpkit"
+	"github.com/fairlead-dev/fairlead/internal/service/public"
 )
 
 // CookieName returns the name of the cookie that holds the secret of a sign-in at a host. Browsers

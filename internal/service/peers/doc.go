@@ -6,7 +6,7 @@
 // what a commit has ended.
 //
 // What comes in: the live rows of the registry and the secret key, from internal/service; questions
-// and members, from internal/service/edge; changes, from the code that committed them. What it
+// and members, from internal/edge; changes, from the code that committed them. What it
 // hands over to: Local, which answers for this replica.
 //
 // Every replica dials every other one at its relay address, with mutual TLS 1.3: the certificates

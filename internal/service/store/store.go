@@ -6,7 +6,7 @@
 // watches read.
 //
 // What comes in: calls of the interfaces of internal/account by internal/service/tunnelserver,
-// internal/service/apiserver, internal/service/login and internal/service/edge, and the
+// internal/service/apiserver, internal/service/login and internal/edge, and the
 // administration by the commands of fairlead-server, which may run in another process at the same
 // time. Whom it hands over to: a database of internal/service/sqldb. One method is one transaction,
 // or shares one with others that wait for the turn to write at the same time; the event of a change

@@ -12,7 +12,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/service/peers"
-	"github.com/fairlead-dev/fairlead/internal/service/storecache"
+	"github.com/fairlead-dev/fairlead/internal/storecache"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 

@@ -16,9 +16,9 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/edge"
+	"github.com/fairlead-dev/fairlead/internal/edge/framing"
 	"github.com/fairlead-dev/fairlead/internal/service/acme"
-	"github.com/fairlead-dev/fairlead/internal/service/edge"
-	"github.com/fairlead-dev/fairlead/internal/service/edge/framing"
 	"github.com/fairlead-dev/fairlead/internal/service/ticketkeys"
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )

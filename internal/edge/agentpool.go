@@ -38,11 +38,16 @@ const protocolHTTP2 = "http2"
 type agentPool struct {
 	transport *http.Transport
 	http2     bool
+	isLocal   bool // isLocal reports that the agent is a LocalAgent: there are no streams.
 }
 
 func (u *upstreams) newAgentPool(agent Agent) *agentPool {
 	ep := agent.Endpoint()
+	local, isLocal := agent.(LocalAgent)
 	t := newTransport(func(ctx context.Context, _, _ string) (net.Conn, error) {
+		if isLocal {
+			return u.dialLocal(ctx, local, ep.UpstreamProtocol == protocolHTTP2)
+		}
 		s, err := u.openAgentStream(ctx, agent,
 			tunnel.OpenHeader{Scheme: "http", BytesFollow: ep.UpstreamProtocol != protocolHTTP2})
 		if err != nil {
@@ -58,7 +63,7 @@ func (u *upstreams) newAgentPool(agent Agent) *agentPool {
 		}
 		return pooledStream{s, newIdleCheck()}, nil
 	})
-	p := &agentPool{transport: t, http2: ep.UpstreamProtocol == protocolHTTP2}
+	p := &agentPool{transport: t, http2: ep.UpstreamProtocol == protocolHTTP2, isLocal: isLocal}
 	if p.http2 {
 		t.Protocols.SetUnencryptedHTTP2(true)
 	} else {
@@ -71,6 +76,10 @@ func (u *upstreams) newAgentPool(agent Agent) *agentPool {
 // retryable is given up at once with tunnel.ErrUnresponsive, and any other after unansweredPatience
 // with trafficerror.ErrUnanswered.
 func (p *agentPool) roundTrip(r *http.Request, body *replayReader) (*http.Response, *agentStream, error) {
+	if p.isLocal {
+		res, err := roundTripStatic(p.transport, r, body)
+		return res, nil, err
+	}
 	patience, reason := time.Duration(0), tunnel.ErrUnresponsive
 	if !isRetryable(r) {
 		patience, reason = unansweredPatience, trafficerror.ErrUnanswered

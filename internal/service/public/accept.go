@@ -15,10 +15,10 @@ import (
 
 	"github.com/pires/go-proxyproto"
 
+	"github.com/fairlead-dev/fairlead/internal/edge"
+	"github.com/fairlead-dev/fairlead/internal/edge/framing"
 	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
 	"github.com/fairlead-dev/fairlead/internal/service/acme"
-	"github.com/fairlead-dev/fairlead/internal/service/edge"
-	"github.com/fairlead-dev/fairlead/internal/service/edge/framing"
 )
 
 // maxHandshakes bounds concurrent TLS handshakes: they are expensive, and any client can start one.

@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/edge/framing"
 	"github.com/fairlead-dev/fairlead/internal/goruntime/tasks"
-	"github.com/fairlead-dev/fairlead/internal/service/edge/framing"
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/internal/tunnel/relay"
@@ -91,6 +91,13 @@ type Agent interface {
 	// Release ends the use of the agent by the connection or request that it was chosen for. It is
 	// called once for each choice.
 	Release()
+}
+
+// LocalAgent is an Agent in this process: its upstream is dialed, and Open is not called.
+type LocalAgent interface {
+	Agent
+	// Dial connects to the upstream. Its error is a *tunnel.RefusedError.
+	Dial(ctx context.Context) (relay.HalfCloser, error)
 }
 
 // Meter counts. Implementations are safe for concurrent use and do not block.
@@ -212,6 +219,13 @@ func (e *Edge) Serve(ctx context.Context, c Client, ep *account.Endpoint, info C
 		return
 	}
 	e.serveHTTP(ctx, c, ep, info)
+}
+
+// Admit evaluates the endpoint's policy for a connection that is not served by the Edge; CodeDenied
+// when it denies it.
+func (e *Edge) Admit(ctx context.Context, ep *account.Endpoint, info *ClientInfo) error {
+	_, err := e.router.evaluateConn(ctx, ep, info)
+	return err
 }
 
 func (e *Edge) connStarted() {

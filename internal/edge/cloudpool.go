@@ -10,7 +10,7 @@ import (
 	"sync"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/service/storecache"
+	"github.com/fairlead-dev/fairlead/internal/storecache"
 )
 
 // poolMembers lets the members of a pool of cloud endpoints serve in turn. They are always online

@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/edge/framing"
 	"github.com/fairlead-dev/fairlead/internal/goruntime/stack"
-	"github.com/fairlead-dev/fairlead/internal/service/edge/framing"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 

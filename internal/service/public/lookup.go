@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/service/storecache"
+	"github.com/fairlead-dev/fairlead/internal/storecache"
 )
 
 const (

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/service/edge/framing"
+	"github.com/fairlead-dev/fairlead/internal/edge/framing"
 )
 
 // noEndpointMessage is the same for unknown hosts, for hosts that no account may have and for hosts

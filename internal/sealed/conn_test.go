@@ -224,7 +224,7 @@ func TestConn_ReadsAgainAfterTimeout(t *testing.T) {
 	var armed atomic.Bool
 	release := make(chan struct{})
 	forwarder, agent := w.open(t, relayWith(toAgent, func(to, from *tunnel.Stream) error {
-		return editRecords(toAgent, func(record []byte) []byte {
+		return editRecords(func(record []byte) []byte {
 			if armed.CompareAndSwap(true, false) {
 				_, _ = to.Write(record[:10])
 				<-release

@@ -33,18 +33,7 @@ func (e *RefusedError) Error() string {
 // shorten cuts a text of a refusal at 512 bytes.
 func shorten(text string) string { return strings.ToValidUTF8(text[:min(len(text), 512)], "") }
 
-// ReadHint reads the agent's session id from a stream that is open: a hint, which nothing proves, by
-// which a forwarder names the members that it tried. An error is an *UntrustedError, ctx's or one of
-// the network; the stream is aborted then.
-func ReadHint(ctx context.Context, below Below) (sessionID string, err error) {
-	err = run(ctx, below, func() error {
-		sessionID, err = readHint(below)
-		return err
-	})
-	return sessionID, err
-}
-
-// Connect runs the handshake and the first flight on a stream whose hint was read. An error is an
+// Connect runs the handshake and the first flight on a stream that is open. An error is an
 // *UntrustedError, a *RefusedError, ctx's, or one of the network or the proof's source; the stream is
 // aborted then.
 func (t *Trust) Connect(ctx context.Context, below Below, h Header) (*Conn, error) {

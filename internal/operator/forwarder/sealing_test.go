@@ -41,7 +41,8 @@ var allListed = endpointaccess.Listed{"": true}
 // serveSealed is an agent that tells the caller its address.
 func serveSealed(ctx context.Context, t *testing.T, st *tunnel.Stream, identity *sealed.Identity) {
 	_ = st.Accept()
-	in, err := identity.Accept(ctx, st, "ep-1")
+	_ = sealed.WriteHint(st, "ep-1")
+	in, err := identity.Accept(ctx, st)
 	if err != nil {
 		t.Errorf("the agent did not accept: %v", err)
 		return
@@ -129,7 +130,8 @@ func TestSealing_HeaderInsideTheSeal(t *testing.T) {
 	identity := owner.Identity(account.EndpointURL{Scheme: "tcp", Host: "db.demo", Port: 5432})
 	e := startEdge(t, func(ctx context.Context, st *tunnel.Stream) {
 		_ = st.Accept()
-		in, err := identity.Accept(ctx, st, "ep-1")
+		_ = sealed.WriteHint(st, "ep-1")
+		in, err := identity.Accept(ctx, st)
 		if err != nil { // a further attempt, which the end of the test aborts
 			return
 		}
@@ -161,7 +163,7 @@ func TestSealing_LostReplicaIsReplaced(t *testing.T) {
 	t.Parallel()
 	owner := sealtest.NewOwner(t, "ac-1")
 	identity := owner.Identity(account.EndpointURL{Scheme: "tcp", Host: "db.demo", Port: 5432})
-	for name, hinted := range map[string]bool{"before the agent's hint": false, "after it": true} {
+	for name, hinted := range map[string]bool{"before the edge's hint": false, "after it": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var first atomic.Bool

@@ -109,7 +109,7 @@ func (r *Relay) openSealedStream(c *Conn) (*hintedStream, *Failure) {
 	}
 }
 
-// hintedStream is a stream whose first bytes are the agent's hint: the id of its endpoint.
+// hintedStream is a stream whose first bytes are the edge's hint: the id of the agent's endpoint.
 type hintedStream struct {
 	*tunnel.Stream
 
@@ -120,7 +120,7 @@ type hintedStream struct {
 func (s *hintedStream) Read(p []byte) (int, error) {
 	if s.hint == "" {
 		var err error
-		if s.hint, err = sealed.ReadHint(context.Background(), s.Stream); err != nil {
+		if s.hint, err = sealed.ReadHint(s.Stream); err != nil {
 			return 0, err
 		}
 	}

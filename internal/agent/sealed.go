@@ -27,7 +27,7 @@ func (v *streamServer) serveSealed(ctx context.Context, e *endpoint, s *spec, st
 	}
 	h := st.Header()
 	limit, cancel := context.WithTimeout(ctx, min(sealTimeout, cmp.Or(h.Deadline, sealTimeout)))
-	in, err := s.Seal.Accept(limit, st, h.EndpointID)
+	in, err := s.Seal.Accept(limit, st)
 	cancel()
 	if err != nil {
 		v.opt.Logger.Warn("A caller could not seal its connection", "endpoint", s.info.DisplayName(), "error", err)

@@ -13,7 +13,6 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/agent"
 	"github.com/fairlead-dev/fairlead/internal/sealed"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
-	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/sealtest"
 )
 
@@ -41,9 +40,7 @@ func TestServe_SealedWhateverTheServiceSays(t *testing.T) {
 	h.Sealed = true
 	wantRefused(t, start(nil), h, tunnel.RefusedNotSealed)
 	st := open(t, s, h)
-	_, err := sealed.ReadHint(t.Context(), st)
-	must.Succeed(t, err)
-	_, err = owner.Trust().Connect(t.Context(), st,
+	_, err := owner.Trust().Connect(t.Context(), st,
 		sealed.Header{URL: account.EndpointURL{Scheme: "tcp", Host: "web.demo", Port: 80}})
 	var refused *sealed.RefusedError
 	if !errors.As(err, &refused) || refused.Code != sealed.CodeWrongURL {

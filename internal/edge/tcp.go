@@ -13,6 +13,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/goruntime/stack"
+	"github.com/fairlead-dev/fairlead/internal/sealed"
 	"github.com/fairlead-dev/fairlead/internal/trafficerror"
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
@@ -77,13 +78,23 @@ func (p *pendingConn) waitOpened() error {
 		p.cond.Broadcast()
 		p.mu.Unlock()
 		if err == nil {
-			err = p.client.Accept()
+			err = p.accept()
 		} else {
 			p.edge.refuse(p.client, trafficerror.Of(err).Refusal)
 		}
 		p.err = err
 	})
 	return p.err
+}
+
+// accept accepts the client. A forwarder that seals is told whose agent answers: agents could claim to
+// be others.
+func (p *pendingConn) accept() error {
+	err := p.client.Accept()
+	if err == nil && p.header.Sealed {
+		err = sealed.WriteHint(p.client, p.target.agent.Endpoint().ID)
+	}
+	return err
 }
 
 // tryTargets tries one target after the other. A target that has begun to serve is the last.

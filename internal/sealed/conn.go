@@ -131,8 +131,19 @@ func (c *Conn) awaitEOF() error {
 	return err
 }
 
-// Write sends p.
-func (c *Conn) Write(p []byte) (int, error) { return c.tls.Write(p) }
+// Write sends p. The records of a large one go below with one write for four of them: a frame of the
+// multiplexer.
+func (c *Conn) Write(p []byte) (int, error) {
+	if len(p) <= len(plaintext{}) {
+		return c.tls.Write(p)
+	}
+	c.records.cork()
+	n, err := c.tls.Write(p)
+	if uncorked := c.records.uncork(); err == nil && uncorked != nil {
+		return 0, uncorked
+	}
+	return n, err
+}
 
 // CloseWrite ends the direction towards the peer, which reads io.EOF: it ends both layers.
 func (c *Conn) CloseWrite() error {
@@ -163,7 +174,19 @@ type records struct {
 	taken  int         // bytes of header that crypto/tls has read
 	left   int         // bytes that follow the last header and were not read
 	broken atomic.Bool // broken is set once the stream below has failed.
+
+	mu       sync.Mutex // mu guards what follows.
+	corked   *flight    // corked has records that a Write keeps to send them together; nil = none does.
+	kept     int        // kept counts the bytes in corked.
+	writeErr error      // writeErr is that of a write below: records are lost, and every later write fails.
 }
+
+const frameSize = 64 << 10 // the payload of one frame of the multiplexer
+
+// flight has room for four full records, which exceed a frame by what encryption adds.
+type flight [frameSize + 4*22]byte
+
+var flights = sync.Pool{New: func() any { return new(flight) }}
 
 // errCut must not be io.ErrUnexpectedEOF itself, which crypto/tls takes for a clean end when it
 // comes between two records.
@@ -208,11 +231,57 @@ func (r *records) readError(err error) error {
 }
 
 func (r *records) Write(p []byte) (int, error) {
-	n, err := r.Below.Write(p)
-	if err != nil {
-		r.broken.Store(true)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.corked == nil {
+		return len(p), r.write(r.Below.Write, p)
 	}
-	return n, err
+	if r.kept+len(p) > len(r.corked) {
+		if err := r.flush(); err != nil {
+			return 0, err
+		}
+	}
+	r.kept += copy(r.corked[r.kept:], p)
+	return len(p), nil
+}
+
+// write writes p to the stream below. mu must be held.
+func (r *records) write(to func([]byte) (int, error), p []byte) error {
+	if r.writeErr == nil {
+		if _, r.writeErr = to(p); r.writeErr != nil {
+			r.broken.Store(true)
+		}
+	}
+	return r.writeErr
+}
+
+// cork keeps what is written until flush or uncork.
+func (r *records) cork() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.corked = flights.Get().(*flight)
+}
+
+// uncork sends what cork has kept.
+func (r *records) uncork() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	err := r.flush()
+	flights.Put(r.corked)
+	r.corked = nil
+	return err
+}
+
+// flush sends what cork has kept. mu must be held. The little that exceeds a frame goes first, with
+// the frame's write.
+func (r *records) flush() error {
+	p := r.corked[:r.kept]
+	r.kept = 0
+	if below, ok := r.Below.(interface{ WriteLater(p []byte) (int, error) }); ok && len(p) > frameSize {
+		_ = r.write(below.WriteLater, p[:len(p)-frameSize])
+		p = p[len(p)-frameSize:]
+	}
+	return r.write(r.Below.Write, p)
 }
 
 // Close is called by crypto/tls when the context of a handshake ends.

@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -224,7 +225,7 @@ func TestConn_ReadsAgainAfterTimeout(t *testing.T) {
 	var armed atomic.Bool
 	release := make(chan struct{})
 	forwarder, agent := w.open(t, relayWith(toAgent, func(to, from *tunnel.Stream) error {
-		return editRecords(toAgent, func(record []byte) []byte {
+		return editRecords(func(record []byte) []byte {
 			if armed.CompareAndSwap(true, false) {
 				_, _ = to.Write(record[:10])
 				<-release
@@ -314,6 +315,44 @@ func move(t testing.TB, from, to *sealed.Conn) {
 		left -= len(p)
 	}
 	writing.Wait()
+}
+
+// frames is a stream that records what is written to it.
+type frames struct {
+	*tunnel.Stream
+	now, later []int
+}
+
+func (f *frames) Write(p []byte) (int, error) {
+	f.now = append(f.now, len(p))
+	return f.Stream.Write(p)
+}
+
+func (f *frames) WriteLater(p []byte) (int, error) {
+	f.later = append(f.later, len(p))
+	return f.Stream.WriteLater(p)
+}
+
+// What the relay reads at once makes one frame of the multiplexer, which is four records below.
+func TestConn_LargeWriteIsOneFrame(t *testing.T) {
+	t.Parallel()
+	w, owner := newWorld(t), newAuthority(t)
+	as, _ := identity(t, owner.sign(t, nil))
+	forwarder, agent := w.open(t, honest)
+	below := &frames{Stream: forwarder}
+	e := connect(t, below, agent, owner.trust(t), as, sealed.Header{URL: endpoint})
+	must.Succeed(t, errors.Join(e.forwarderErr, e.agentErr))
+	below.now, below.later = nil, nil
+	move(t, e.forwarder, e.agent)
+	if len(below.now) != 16 || slices.Max(below.now) != 64<<10 || len(below.later) != 16 || below.later[0] != 88 {
+		t.Errorf("16 writes of 64 KiB became %d and %d later", below.now, below.later)
+	}
+	must.Succeed(t, forwarder.Abort())
+	for range 2 {
+		if _, err := e.forwarder.Write(make([]byte, 64<<10)); err == nil {
+			t.Error("a write to an aborted stream succeeded")
+		}
+	}
 }
 
 var _ sealed.Below = (*tunnel.Stream)(nil)

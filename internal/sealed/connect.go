@@ -9,6 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
 // Codes with which Accept refuses a caller. An agent has more for Incoming.Refuse.
@@ -33,37 +35,38 @@ func (e *RefusedError) Error() string {
 // shorten cuts a text of a refusal at 512 bytes.
 func shorten(text string) string { return strings.ToValidUTF8(text[:min(len(text), 512)], "") }
 
-// ReadHint reads the agent's session id from a stream that is open: a hint, which nothing proves, by
-// which a forwarder names the members that it tried. An error is an *UntrustedError, ctx's or one of
-// the network; the stream is aborted then.
-func ReadHint(ctx context.Context, below Below) (sessionID string, err error) {
-	err = run(ctx, below, func() error {
-		sessionID, err = readHint(below)
-		return err
-	})
-	return sessionID, err
+// Connect is Handshake and Open.
+func (t *Trust) Connect(ctx context.Context, below Below, h Header) (*Conn, error) {
+	c, err := t.Handshake(ctx, below, h.URL)
+	if err == nil {
+		err = c.Open(ctx, h)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
 }
 
-// Connect runs the handshake and the first flight on a stream whose hint was read. An error is an
-// *UntrustedError, a *RefusedError, ctx's, or one of the network or the proof's source; the stream is
-// aborted then.
-func (t *Trust) Connect(ctx context.Context, below Below, h Header) (*Conn, error) {
-	cfg, err := t.config(h.URL)
+// Handshake runs the handshake with the agent of an endpoint on a stream. An error is an
+// *UntrustedError, ctx's cause, or one of the network or the proof's source; the stream is aborted
+// then.
+func (t *Trust) Handshake(ctx context.Context, below Below, u account.EndpointURL) (*Conn, error) {
+	cfg, err := t.config(u)
 	if err != nil {
 		_ = below.Abort()
 		return nil, err
 	}
 	c := newConn(below, tls.Client, cfg)
-	err = run(ctx, below, func() error {
-		if err := c.handshake(ctx); err != nil {
-			return err
-		}
-		return c.open(h)
-	})
-	if err != nil {
+	if err := run(ctx, below, func() error { return c.handshake(ctx) }); err != nil {
 		return nil, err
 	}
 	return c, nil
+}
+
+// Open runs the first flight after the handshake, for the same endpoint. An error is a *RefusedError,
+// ctx's cause or one of the network; the connection is aborted then.
+func (c *Conn) Open(ctx context.Context, h Header) error {
+	return run(ctx, c.stream, func() error { return c.open(h) })
 }
 
 // handshake is the caller's. Unless verify or the stream below fails it, the peer does not speak the
@@ -99,12 +102,12 @@ func (c *Conn) open(h Header) error {
 }
 
 // run runs a step of a connection's beginning. It aborts the stream below when that fails or when
-// ctx ends, which ends the step.
+// ctx ends, which ends the step with ctx's cause.
 func run(ctx context.Context, below Below, step func() error) error {
 	stop := context.AfterFunc(ctx, func() { _ = below.Abort() })
 	err := step()
-	if !stop() {
-		return ctx.Err()
+	if !stop() || err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
 	}
 	if err != nil {
 		_ = below.Abort()

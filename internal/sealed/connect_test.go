@@ -22,13 +22,10 @@ import (
 	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
-const hint = "\x08" + sessionID
-
 // serveTLS returns an agent that checks and respects nothing. It answers each header.
 func serveTLS(cert tls.Certificate, cfg *tls.Config, answer string) func(*tunnel.Stream) {
 	cfg.Certificates = []tls.Certificate{cert}
 	return func(st *tunnel.Stream) {
-		_, _ = io.WriteString(st, hint)
 		c := tls.Server(st, cfg)
 		if _, err := c.Read(make([]byte, 64<<10)); err == nil {
 			_, _ = io.WriteString(c, answer)
@@ -55,7 +52,7 @@ func TestConnect_RefusesAnswers(t *testing.T) {
 		serving.Go(func() {
 			serveTLS(cert, &tls.Config{NextProtos: []string{"fairlead-seal/1"}}, c.answer)(agent)
 		})
-		conn, err := dial(timeoutContext(t), forwarder, owner.trust(t), sealed.Header{URL: endpoint})
+		conn, err := owner.trust(t).Connect(timeoutContext(t), forwarder, sealed.Header{URL: endpoint})
 		if (err == nil) != c.opens || (conn != nil) != c.opens {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -83,20 +80,17 @@ func TestConnect_RefusesOtherProtocols(t *testing.T) {
 		"other protocol":     {serveTLS(cert, &tls.Config{NextProtos: []string{"h2"}}, opened), ""},
 		"no protocol":        {serveTLS(cert, &tls.Config{}, opened), ""},
 		"plain HTTP":         {send("HTTP/1.1 400 Bad Request\r\n\r\n" + strings.Repeat(" ", 100)), ""},
-		"oversized hint":     {send("\xff" + strings.Repeat("x", 255)), ""},
-		"empty hint":         {send("\x00"), ""},
-		"plain after hint":   {send(hint + "HTTP/1.1 400 Bad Request\r\n\r\n"), ""},
-		"endless after hint": {send(hint + strings.Repeat(record, 8)), ""},
-		"a caller's hello":   {send(hint + "\x16\x03\x01\x00\x04\x01\x00\x00\x00"), ""},
-		"plain alert":        {send(hint + "\x15\x03\x03\x00\x02\x02\x28"), ""},
-		"plain close_notify": {send(hint + "\x15\x03\x03\x00\x02\x01\x00"), ""},
+		"endless":            {send(strings.Repeat(record, 8)), ""},
+		"a caller's hello":   {send("\x16\x03\x01\x00\x04\x01\x00\x00\x00"), ""},
+		"plain alert":        {send("\x15\x03\x03\x00\x02\x02\x28"), ""},
+		"plain close_notify": {send("\x15\x03\x03\x00\x02\x01\x00"), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			forwarder, st := w.open(t, honest)
 			var serving sync.WaitGroup
 			serving.Go(func() { c.agent(st) })
-			_, err := dial(timeoutContext(t), forwarder, owner.trust(t), sealed.Header{URL: endpoint})
+			_, err := owner.trust(t).Connect(timeoutContext(t), forwarder, sealed.Header{URL: endpoint})
 			wantReason(t, err, cmp.Or(c.want, sealed.NotSealed))
 			serving.Wait()
 			if _, err := io.Copy(io.Discard, struct{ io.Reader }{st}); err == nil {
@@ -127,10 +121,10 @@ func TestFirstFlight_RefusesReplays(t *testing.T) {
 		_, _ = io.Copy(io.Discard, struct{ io.Reader }{to})
 	}
 	forwarder, _ := w.open(t, func(forwarder, _ *tunnel.Stream) { replay(forwarder, &recorded[toForwarder]) })
-	_, err := dial(timeoutContext(t), forwarder, owner.trust(t), sealed.Header{URL: endpoint})
+	_, err := owner.trust(t).Connect(timeoutContext(t), forwarder, sealed.Header{URL: endpoint})
 	wantReason(t, err, sealed.NotSealed)
 	_, agent := w.open(t, func(_, agent *tunnel.Stream) { replay(agent, &recorded[toAgent]) })
-	if _, err := as.Accept(timeoutContext(t), agent, sessionID); err == nil {
+	if _, err := as.Accept(timeoutContext(t), agent); err == nil {
 		t.Error("the agent accepted a replay")
 	}
 }
@@ -142,11 +136,11 @@ func TestFirstFlight_EndsWithContext(t *testing.T) {
 	as, _ := identity(t, owner.sign(t, nil))
 	to := owner.trust(t)
 	accept := func(ctx context.Context, forwarder, agent *tunnel.Stream, _ context.CancelFunc) error {
-		_, err := as.Accept(ctx, agent, sessionID)
+		_, err := as.Accept(ctx, agent)
 		return err
 	}
 	connect := func(ctx context.Context, forwarder, agent *tunnel.Stream, _ context.CancelFunc) error {
-		_, err := dial(ctx, forwarder, to, sealed.Header{URL: endpoint})
+		_, err := to.Connect(ctx, forwarder, sealed.Header{URL: endpoint})
 		return err
 	}
 	for name, c := range map[string]struct {
@@ -154,23 +148,15 @@ func TestFirstFlight_EndsWithContext(t *testing.T) {
 		peer    func(t *testing.T, forwarder, agent *tunnel.Stream)
 		onAgent bool
 	}{
-		"no hint": {connect, func(*testing.T, *tunnel.Stream, *tunnel.Stream) {}, false},
-		"half a hint": {connect, func(_ *testing.T, _, agent *tunnel.Stream) {
-			_, _ = io.WriteString(agent, "\x08ts")
-		}, false},
 		"no hello of the agent": {connect, func(t *testing.T, _, agent *tunnel.Stream) {
-			_, _ = io.WriteString(agent, "\x02ts")
 			_, err := agent.Read(make([]byte, 1))
 			must.Succeed(t, err)
 		}, false},
 		"no answer": {connect, func(t *testing.T, _, agent *tunnel.Stream) {
-			_, err := as.Accept(timeoutContext(t), agent, sessionID)
+			_, err := as.Accept(timeoutContext(t), agent)
 			must.Succeed(t, err)
 		}, false},
-		"no hello of the forwarder": {accept, func(t *testing.T, forwarder, _ *tunnel.Stream) {
-			_, err := sealed.ReadHint(timeoutContext(t), forwarder)
-			must.Succeed(t, err)
-		}, true},
+		"no hello of the forwarder": {accept, func(*testing.T, *tunnel.Stream, *tunnel.Stream) {}, true},
 		"no header": {accept, func(t *testing.T, forwarder, _ *tunnel.Stream) {
 			rawCaller(t, forwarder, "fairlead-seal/1")
 		}, true},

@@ -10,7 +10,7 @@
 // end, for internal/tunnel/relay. The flow, within the stream:
 //
 //	forwarder: Trust                        agent: Identity
-//	  | <- session id                          |  in the clear: ReadHint, a hint for error messages
+//	  | <- endpoint id, by the service         |  in the clear: ReadHint, to name agents that were tried
 //	  | TLS 1.3, ALPN fairlead-seal/1       -> |
 //	  |                                        |  the forwarder has checked key, URL and account
 //	  | header {url, pod, ...}              -> |  Accept: the URL is the certificate's

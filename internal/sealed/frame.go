@@ -115,8 +115,17 @@ func readFull(r io.Reader, b []byte) error {
 
 const hintLimit = 128
 
-// readHint reads the agent's session id, which follows its length in one byte.
-func readHint(r io.Reader) (sessionID string, err error) {
+// WriteHint writes the id of the endpoint whose agent the service has chosen, after its length in one
+// byte.
+func WriteHint(w io.Writer, endpointID string) error {
+	id := endpointID[:min(len(endpointID), hintLimit)]
+	_, err := w.Write(append([]byte{byte(len(id))}, id...))
+	return err
+}
+
+// ReadHint reads what WriteHint has written: a hint, which nothing proves, by which a forwarder names
+// the agents that it tried. An error is an *UntrustedError or one of the network.
+func ReadHint(r io.Reader) (endpointID string, err error) {
 	var b [1 + hintLimit]byte
 	if err := readFull(r, b[:1]); err != nil {
 		return "", err
@@ -126,7 +135,7 @@ func readHint(r io.Reader) (sessionID string, err error) {
 		return "", err
 	}
 	if b[0] == 0 || b[0] > hintLimit || bytes.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
-		return "", &UntrustedError{Reason: NotSealed, Err: errors.New("it sent no session id")}
+		return "", &UntrustedError{Reason: NotSealed, Err: errors.New("the service did not name the agent's endpoint")}
 	}
 	return string(text), nil
 }

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"reflect"
+	"strings"
 	"testing"
 )
 
@@ -52,15 +53,19 @@ func FuzzReadFrame(f *testing.F) {
 
 // FuzzReadHint reads what hostile services may send first.
 func FuzzReadHint(f *testing.F) {
-	f.Add([]byte("\x08ts_agent"))
+	f.Add([]byte("\x08ep_agent"))
+	f.Add([]byte{0})
+	f.Add([]byte("\xff" + strings.Repeat("x", 255)))
 	f.Add([]byte("HTTP/1.1 400 Bad Request"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r := bytes.NewReader(b)
-		id, err := readHint(r)
+		id, err := ReadHint(r)
 		if err != nil {
 			return
 		}
-		if id == "" || int(b[0]) != len(id) || string(b[1:1+len(id)]) != id || r.Len() != len(b)-1-len(id) {
+		var sent bytes.Buffer
+		if err := WriteHint(&sent, id); err != nil || !bytes.Equal(sent.Bytes(), b[:1+len(id)]) ||
+			r.Len() != len(b)-1-len(id) {
 			t.Errorf("read %q of %q", id, b)
 		}
 	})

@@ -35,7 +35,6 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
 	ownAccount = "ac-1"
-	sessionID  = "ts_agent"
 )
 
 var endpoint = account.EndpointURL{Scheme: "tcp", Host: "db.demo", Port: 5432}
@@ -189,21 +188,13 @@ func connect(t testing.TB, forwarder, agent sealed.Below, to *sealed.Trust, as *
 	ctx := timeoutContext(t)
 	var accepting sync.WaitGroup
 	accepting.Go(func() {
-		if e.incoming, e.agentErr = as.Accept(ctx, agent, sessionID); e.agentErr == nil {
+		if e.incoming, e.agentErr = as.Accept(ctx, agent); e.agentErr == nil {
 			e.agent, e.agentErr = e.incoming.Open()
 		}
 	})
-	e.forwarder, e.forwarderErr = dial(ctx, forwarder, to, h)
+	e.forwarder, e.forwarderErr = to.Connect(ctx, forwarder, h)
 	accepting.Wait()
 	return e
-}
-
-// dial reads the hint and connects.
-func dial(ctx context.Context, below sealed.Below, to *sealed.Trust, h sealed.Header) (*sealed.Conn, error) {
-	if _, err := sealed.ReadHint(ctx, below); err != nil {
-		return nil, err
-	}
-	return to.Connect(ctx, below, h)
 }
 
 // mustConnect is connect with ends that trust each other.

@@ -112,17 +112,13 @@ type Incoming struct {
 	conn   *Conn
 }
 
-// Accept sends the session's id as the hint, runs the handshake and reads the header on a stream that
-// the agent has accepted. It refuses a URL that the certificate does not name, and a caller that has
-// to prove itself. After an error the stream is aborted.
-func (i *Identity) Accept(ctx context.Context, below Below, sessionID string) (*Incoming, error) {
+// Accept runs the handshake and reads the header on a stream that the agent has accepted. It refuses
+// a URL that the certificate does not name, and a caller that has to prove itself. After an error the
+// stream is aborted.
+func (i *Identity) Accept(ctx context.Context, below Below) (*Incoming, error) {
 	own := i.credential()
 	in := &Incoming{conn: newConn(below, tls.Server, own.config)}
 	err := run(ctx, below, func() error {
-		hint := sessionID[:min(len(sessionID), hintLimit)]
-		if _, err := below.Write(append([]byte{byte(len(hint))}, hint...)); err != nil {
-			return err
-		}
 		if err := in.conn.tls.HandshakeContext(ctx); err != nil {
 			return err
 		}

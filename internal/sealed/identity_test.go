@@ -32,7 +32,7 @@ func TestIncoming_HasHeaderAndRefuses(t *testing.T) {
 	forwarder, agent := w.open(t, honest)
 	refused := make(chan error, 1)
 	go func() {
-		in, err := as.Accept(timeoutContext(t), agent, sessionID)
+		in, err := as.Accept(timeoutContext(t), agent)
 		if err == nil {
 			if got := in.Header; got.URL != h.URL || got.ClientAddr != h.ClientAddr || got.TraceID != h.TraceID ||
 				got.Deadline != h.Deadline || got.Pod.Namespace != "shop" || got.Pod.Name != "web-1" ||
@@ -43,11 +43,7 @@ func TestIncoming_HasHeaderAndRefuses(t *testing.T) {
 		}
 		refused <- err
 	}()
-	id, err := sealed.ReadHint(timeoutContext(t), forwarder)
-	if id != sessionID || err != nil {
-		t.Errorf("hint %q, %v", id, err)
-	}
-	_, err = owner.trust(t).Connect(timeoutContext(t), forwarder, h)
+	_, err := owner.trust(t).Connect(timeoutContext(t), forwarder, h)
 	var answer *sealed.RefusedError
 	if !errors.As(err, &answer) || answer.Code != "UPSTREAM" || !strings.HasPrefix(answer.Text, "it is down: éé") ||
 		len(answer.Text) > 512 {
@@ -60,8 +56,6 @@ func TestIncoming_HasHeaderAndRefuses(t *testing.T) {
 // with another protocol, with none or plain.
 func rawCaller(t testing.TB, below sealed.Below, protocol string) net.Conn {
 	t.Helper()
-	_, err := sealed.ReadHint(timeoutContext(t), below)
-	must.Succeed(t, err)
 	cfg := &tls.Config{InsecureSkipVerify: true}
 	switch protocol {
 	case "plain":
@@ -101,7 +95,7 @@ func TestIdentity_RefusesHeaders(t *testing.T) {
 			forwarder, agent := w.open(t, honest)
 			accepted := make(chan error, 1)
 			go func() {
-				_, err := as.Accept(timeoutContext(t), agent, sessionID)
+				_, err := as.Accept(timeoutContext(t), agent)
 				accepted <- err
 			}()
 			must.Succeed(t, forwarder.SetReadDeadline(time.Now().Add(20*time.Second)))

@@ -23,7 +23,7 @@ import (
 // accepted.
 func impostor(t testing.TB, as *sealed.Identity, accepted chan<- error) serviceFunc {
 	return func(forwarder, _ *tunnel.Stream) {
-		in, err := as.Accept(timeoutContext(t), forwarder, sessionID)
+		in, err := as.Accept(timeoutContext(t), forwarder)
 		accepted <- err
 		if err == nil {
 			_, _ = in.Open()
@@ -110,7 +110,7 @@ func TestTrust_RefusesImpostors(t *testing.T) {
 			}[c.mode])
 			accepted := make(chan error, 1)
 			below, _ := w.open(t, impostor(t, as, accepted))
-			got, err := dial(timeoutContext(t), below, to, sealed.Header{URL: endpoint})
+			got, err := to.Connect(timeoutContext(t), below, sealed.Header{URL: endpoint})
 			wantReason(t, err, c.want)
 			if headerErr := <-accepted; (headerErr == nil) != (c.want == "") {
 				t.Errorf("the other end got the header, or %v", headerErr)

@@ -5,13 +5,16 @@ package sealed_test
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/test/support/closedport"
 	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/sealtest"
@@ -163,6 +166,35 @@ func TestSealed_TriesOtherMembers(t *testing.T) {
 		if got, err := io.ReadAll(c); err != nil || string(got) != "b hello" {
 			t.Errorf("%q, %v, %+v", got, err, <-c.failure)
 		}
+	}
+}
+
+// TestSealed_PassesOverImpostors holds that members of the pool which claim to be others, as one with a
+// stolen authtoken and no certificate can, keep no call from the one that seals.
+func TestSealed_PassesOverImpostors(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	id := r.serve("in-a", r.endpoint(upstream(t, digest("a ")), r.owner.Identity(databaseURL)))
+	claim := r.endpoint(closedport.Reserve(t), sealtest.NewOwner(t, r.owner.Account).Identity(databaseURL))
+	var met atomic.Int32
+	claim.Serve = func(_ context.Context, st *tunnel.Stream) {
+		met.Add(1)
+		_ = st.Accept()
+		_, _ = st.Write(append([]byte{byte(len(id))}, id...)) // as the edge names the good one
+		_, _ = io.Copy(io.Discard, struct{ io.Reader }{st})
+	}
+	r.serve("in-b", claim)
+	trust := r.owner.Trust()
+	for range 10 {
+		c := r.call(id, trust)
+		_, _ = io.WriteString(c, "hello")
+		_ = c.CloseWrite()
+		if got, err := io.ReadAll(c); err != nil || string(got) != "a hello" {
+			t.Errorf("%q, %v, %+v", got, err, <-c.failure)
+		}
+	}
+	if met.Load() == 0 {
+		t.Error("no call met the impostor")
 	}
 }
 

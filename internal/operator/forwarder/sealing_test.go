@@ -41,7 +41,8 @@ var allListed = endpointaccess.Listed{"": true}
 // serveSealed is an agent that tells the caller its address.
 func serveSealed(ctx context.Context, t *testing.T, st *tunnel.Stream, identity *sealed.Identity) {
 	_ = st.Accept()
-	in, err := identity.Accept(ctx, st, "ep-1")
+	_ = sealed.WriteHint(st, "ep-1")
+	in, err := identity.Accept(ctx, st)
 	if err != nil {
 		t.Errorf("the agent did not accept: %v", err)
 		return
@@ -121,6 +122,38 @@ func TestSealing_DrainingEdgeIsNoAttempt(t *testing.T) {
 	})
 }
 
+// TestSealing_OlderReplicaIsLeft holds that an older replica, which tells the agent nothing of the seal,
+// is not taken for an agent's answer.
+func TestSealing_OlderReplicaIsLeft(t *testing.T) {
+	t.Parallel()
+	owner := sealtest.NewOwner(t, "ac-1")
+	identity := owner.Identity(account.EndpointURL{Scheme: "tcp", Host: "db.demo", Port: 5432})
+	for name, older := range map[string]int32{"one": 1, "all": 1000} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var streams atomic.Int32
+			r := sealedForwarder(t, startEdge(t, func(ctx context.Context, st *tunnel.Stream) {
+				if streams.Add(1) <= older {
+					_ = st.Refuse(tunnel.RefusedSealed)
+					return
+				}
+				serveSealed(ctx, t, st, identity)
+			}), owner)
+			if name == "one" {
+				if got, err := io.ReadAll(r.dial(15432)); err != nil || !strings.HasPrefix(string(got), "sealed") {
+					t.Errorf("%q, %v", got, err)
+				}
+				return
+			}
+			wantRefused(r, 15432)
+			wait.Until(t, "the remedy", func() bool {
+				f := r.listeners.byPort[15432].status().LastFailure
+				return f != nil && strings.Contains(f.Message, "update fairlead-server")
+			})
+		})
+	}
+}
+
 // TestSealing_HeaderInsideTheSeal holds that the agent is told how long the forwarder waits, and
 // nothing that policies of the edge read: annotations can be longer than what fits.
 func TestSealing_HeaderInsideTheSeal(t *testing.T) {
@@ -129,7 +162,8 @@ func TestSealing_HeaderInsideTheSeal(t *testing.T) {
 	identity := owner.Identity(account.EndpointURL{Scheme: "tcp", Host: "db.demo", Port: 5432})
 	e := startEdge(t, func(ctx context.Context, st *tunnel.Stream) {
 		_ = st.Accept()
-		in, err := identity.Accept(ctx, st, "ep-1")
+		_ = sealed.WriteHint(st, "ep-1")
+		in, err := identity.Accept(ctx, st)
 		if err != nil { // a further attempt, which the end of the test aborts
 			return
 		}
@@ -156,29 +190,72 @@ func TestSealing_HeaderInsideTheSeal(t *testing.T) {
 }
 
 // TestSealing_LostReplicaIsReplaced holds that a connection is opened with another replica when its
-// own is lost before an agent has answered: nothing of the client's was sent.
+// own is lost, or does not respond, before an agent has answered: nothing of the client's was sent.
 func TestSealing_LostReplicaIsReplaced(t *testing.T) {
 	t.Parallel()
 	owner := sealtest.NewOwner(t, "ac-1")
 	identity := owner.Identity(account.EndpointURL{Scheme: "tcp", Host: "db.demo", Port: 5432})
-	for name, hinted := range map[string]bool{"before the agent's hint": false, "after it": true} {
+	for name, tt := range map[string]struct {
+		lose   func(*fakeReplica)
+		hinted bool
+	}{
+		"killed before the edge's hint": {losses["killed"], false}, "killed after it": {losses["killed"], true},
+		"unresponsive": {losses["unresponsive"], false},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var first atomic.Bool
 			all := startReplicas(t, 2, func(r *fakeReplica, st *tunnel.Stream) {
 				if first.CompareAndSwap(false, true) {
-					if hinted {
+					if tt.hinted {
 						_ = st.Accept()
 						_, _ = io.WriteString(st, "\x04ep-1")
 						_, _ = st.Read(make([]byte, 1))
 					}
-					r.kill()
+					tt.lose(r)
 					return
 				}
 				serveSealed(t.Context(), t, st, identity)
 			})
 			r := sealedForwarder(t, all.all[0].fakeEdge, owner)
 			r.awaitLegs(2, 2)
+			if got, err := io.ReadAll(r.dial(15432)); err != nil || !strings.HasPrefix(string(got), "sealed") {
+				t.Errorf("%q, %v: %+v", got, err, r.listeners.byPort[15432].status().LastFailure)
+			}
+		})
+	}
+}
+
+// TestSealing_TimePerAgent holds that an agent which accepts and does not answer leaves time for others,
+// and that it gets the rest of the time if there is none.
+func TestSealing_TimePerAgent(t *testing.T) {
+	t.Parallel()
+	owner := sealtest.NewOwner(t, "ac-1")
+	identity := owner.Identity(account.EndpointURL{Scheme: "tcp", Host: "db.demo", Port: 5432})
+	for name, tt := range map[string]struct{ handshakes, alone bool }{
+		"without a handshake": {}, "without an upstream": {handshakes: true}, "alone": {alone: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var streams atomic.Int32
+			e := startEdge(t, func(ctx context.Context, st *tunnel.Stream) {
+				if n := streams.Add(1); n == 1 {
+					_ = st.Accept()
+					_ = sealed.WriteHint(st, "ep-slow")
+					if tt.handshakes {
+						_, _ = identity.Accept(ctx, st)
+					}
+					_, _ = io.Copy(io.Discard, struct{ io.Reader }{st}) // until the forwarder gives up
+					return
+				} else if n == 2 && st.Header().Tried != "ep-slow" || n == 3 && st.Header().Tried != "" {
+					t.Errorf("stream %d: %q was tried", n, st.Header().Tried)
+				} else if n == 2 && tt.alone {
+					_ = st.Refuse(tunnel.RefusedOffline)
+					return
+				}
+				serveSealed(ctx, t, st, identity)
+			})
+			r := sealedForwarder(t, e, owner)
 			if got, err := io.ReadAll(r.dial(15432)); err != nil || !strings.HasPrefix(string(got), "sealed") {
 				t.Errorf("%q, %v: %+v", got, err, r.listeners.byPort[15432].status().LastFailure)
 			}

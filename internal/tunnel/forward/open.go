@@ -120,7 +120,7 @@ func (r *Relay) finishAttempt(t *attempt, moved relay.Result, err error) (again 
 	switch {
 	case errors.As(cause, &refused) && refused.Code == tunnel.RefusedDraining:
 		replica := t.stream.ReplicaID()
-		if replica == t.refusedBy || !t.anotherReplicaServes() {
+		if replica == t.refusedBy || !anotherReplicaServes(t.stream.Stream) {
 			r.awaitRetry(t.Conn, t.stream.Session())
 		}
 		t.refusedBy = replica

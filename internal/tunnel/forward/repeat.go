@@ -54,7 +54,7 @@ func (t *attempt) isReplicaLost(err error) bool {
 // canRepeat reports whether another replica serves the session, and may be sent what the client has
 // sent.
 func (t *attempt) canRepeat() bool {
-	if !t.anotherReplicaServes() {
+	if !anotherReplicaServes(t.stream.Stream) {
 		return false
 	}
 	t.mu.Lock()
@@ -63,10 +63,10 @@ func (t *attempt) canRepeat() bool {
 }
 
 // anotherReplicaServes reports whether the session has a leg for new streams besides that of the
-// attempt.
-func (t *attempt) anotherReplicaServes() bool {
-	return slices.ContainsFunc(t.stream.Session().Legs(), func(l tunnel.Leg) bool {
-		return l.ReplicaID != "" && l.ReplicaID != t.stream.ReplicaID() && !l.Draining && !l.Unresponsive
+// stream.
+func anotherReplicaServes(st *tunnel.Stream) bool {
+	return slices.ContainsFunc(st.Session().Legs(), func(l tunnel.Leg) bool {
+		return l.ReplicaID != "" && l.ReplicaID != st.ReplicaID() && !l.Draining && !l.Unresponsive
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -37,10 +38,10 @@ func (r *Relay) ServeSealed(c *Conn, by *sealed.Trust) *Failure {
 }
 
 // openSealed tries one agent after the other. What the first one that was reached answered says more
-// than that there is no other.
+// than that there is no other. One that needed most of its time is tried again when there is no other.
 func (r *Relay) openSealed(c *Conn, by *sealed.Trust) (*sealed.Conn, *Failure) {
 	until := c.acceptedAt.Add(r.Timing.OpenTimeout)
-	ctx, cancel := context.WithDeadline(r.Context, until)
+	ctx, cancel := context.WithDeadlineCause(r.Context, until, trafficerror.ErrAgentTimeout)
 	defer cancel()
 	h := sealed.Header{URL: c.URL, ClientAddr: c.Header.ClientAddr, TraceID: c.Header.TraceID}
 	if c.Header.Pod != nil {
@@ -51,45 +52,51 @@ func (r *Relay) openSealed(c *Conn, by *sealed.Trust) (*sealed.Conn, *Failure) {
 	c.Header.Sealed = true
 	var failed *Failure
 	var tried []string
+	anySlow, last := false, false
 	for attempts := 0; attempts < maxSealedAttempts; {
 		c.Header.Tried = strings.Join(tried, ",")
 		st, failure := r.openSealedStream(c)
 		if failure != nil {
 			return nil, cmp.Or(failed, failure)
 		}
-		h.Deadline = time.Until(until)
-		conn, err := by.Connect(ctx, st, h)
-		if err == nil {
-			_ = st.SetReadDeadline(time.Time{})
-			return conn, nil
-		}
+		st.until, st.last = until, last
+		conn, err := st.connect(ctx, by, h)
 		var refused *tunnel.RefusedError
 		switch isRefused := errors.As(err, &refused); {
+		case err == nil:
+			return conn, nil
 		case isRefused && refused.Code == tunnel.RefusedDraining:
 			r.awaitRetry(c, st.Session())
 			continue
-		case isRefused: // by the edge: there is no other agent
+		case isRefused && refused.Code == tunnel.RefusedSealed: // by the agent, as an older replica dropped the flag
+			failed = cmp.Or(failed, cannotCarryFailure(c))
+			r.awaitRetry(c, st.Session())
+			continue
+		case isRefused && anySlow && !last: // by the edge: there is no other agent
+			tried, last = nil, true
+			continue
+		case isRefused:
 			return nil, cmp.Or(failed, c.classify(err))
 		}
 		attempts++ // a refusal of an edge that drains is none: SessionDeadline bounds those
-		failed = classifySealed(c, err)
-		var reset *tunnel.ResetError
-		switch isLost := failed.Reason == ReasonBroken && !errors.As(err, &reset); {
+		failed = st.classify(c, err)
+		switch {
 		case ctx.Err() != nil:
 			return nil, failed
-		case isLost: // the replica, on the way to an agent that may be good
+		case st.isLost(err): // the replica, on the way to an agent that may be good
 			r.awaitRetry(c, st.Session())
 			continue
 		case st.hint == "" || slices.Contains(tried, st.hint):
 			return nil, failed
 		}
+		anySlow = anySlow || st.isSlow()
 		tried = append(tried, st.hint)
 	}
 	return nil, failed
 }
 
 // openSealedStream opens a stream, on which the seal may begin at once.
-func (r *Relay) openSealedStream(c *Conn) (*hintedStream, *Failure) {
+func (r *Relay) openSealedStream(c *Conn) (*sealedStream, *Failure) {
 	for {
 		st, session := r.tryOpenStream(c)
 		switch {
@@ -99,32 +106,92 @@ func (r *Relay) openSealedStream(c *Conn) (*hintedStream, *Failure) {
 			if st != nil {
 				_ = st.Abort()
 			}
-			f := NewFailure(trafficerror.OfRefusal(tunnel.RefusedNotSealed), c.URL)
-			f.Msg = fmt.Sprintf("The service cannot carry sealed connections to %s: update fairlead-server.", c.URL)
-			return nil, f
+			return nil, cannotCarryFailure(c)
 		case st != nil:
-			return &hintedStream{Stream: st}, nil
+			_ = st.SetReadDeadline(time.Time{}) // contexts end the wait
+			return &sealedStream{Stream: st}, nil
 		}
 		r.awaitRetry(c, session)
 	}
 }
 
-// hintedStream is a stream whose first bytes are the agent's hint: the id of its endpoint.
-type hintedStream struct {
+func cannotCarryFailure(c *Conn) *Failure {
+	f := NewFailure(trafficerror.OfRefusal(tunnel.RefusedNotSealed), c.URL)
+	f.Msg = fmt.Sprintf("The service cannot carry sealed connections to %s: update fairlead-server.", c.URL)
+	return f
+}
+
+// minSealedAttempt is how long an agent gets for its answer, if there is as much time: half of what is
+// left, and all of it once there is no other agent.
+const minSealedAttempt = 500 * time.Millisecond
+
+// sealedStream is a stream whose first bytes are the edge's hint: the id of the agent's endpoint. From
+// then on the agent's time runs.
+type sealedStream struct {
 	*tunnel.Stream
 
-	hint string // "" before the first read
+	until    time.Time // end of the wait for all agents
+	last     bool      // last reports that the agent gets all the time that is left.
+	giveUp   context.CancelCauseFunc
+	hint     string    // "" before the first read
+	deadline time.Time // end of the agent's time
+	given    time.Duration
+	timer    *time.Timer
 }
 
 // Read reads what follows the hint.
-func (s *hintedStream) Read(p []byte) (int, error) {
+func (s *sealedStream) Read(p []byte) (int, error) {
 	if s.hint == "" {
 		var err error
-		if s.hint, err = sealed.ReadHint(context.Background(), s.Stream); err != nil {
+		if s.hint, err = sealed.ReadHint(s.Stream); err != nil {
 			return 0, err
 		}
+		s.given = time.Until(s.until)
+		if !s.last {
+			s.given = min(s.given, max(s.given/2, minSealedAttempt))
+		}
+		s.deadline = time.Now().Add(s.given)
+		giveUp := s.giveUp
+		s.timer = time.AfterFunc(s.given, func() { giveUp(trafficerror.ErrAgentTimeout) })
 	}
 	return s.Stream.Read(p)
+}
+
+// isSlow reports whether the agent needed most of its time, which may have been too little.
+func (s *sealedStream) isSlow() bool { return time.Until(s.deadline) < s.given/4 }
+
+// connect seals the connection and opens it. It gives up when the agent's time is over, and when the
+// replica does not respond and another one does.
+func (s *sealedStream) connect(ctx context.Context, by *sealed.Trust, h sealed.Header) (*sealed.Conn, error) {
+	ctx, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
+	defer s.OnUnresponsive(func() {
+		if anotherReplicaServes(s.Stream) {
+			giveUp(tunnel.ErrUnresponsive)
+		}
+	})()
+	s.giveUp = giveUp
+	defer func() {
+		if s.timer != nil {
+			s.timer.Stop()
+		}
+		s.timer, s.giveUp = nil, nil // the stream lives as long as the connection
+	}()
+	conn, err := by.Handshake(ctx, s, h.URL)
+	if err != nil {
+		return nil, err
+	}
+	h.Deadline = time.Until(s.deadline)
+	return conn, conn.Open(ctx, h)
+}
+
+// isLost reports whether the error of connect is the loss of the replica.
+func (s *sealedStream) isLost(err error) bool {
+	var untrusted *sealed.UntrustedError
+	var refused *sealed.RefusedError
+	var reset *tunnel.ResetError
+	return !errors.As(err, &untrusted) && !errors.As(err, &refused) && !errors.As(err, &reset) &&
+		!errors.Is(err, trafficerror.ErrAgentTimeout)
 }
 
 var untrustedTexts = map[sealed.Reason]string{
@@ -135,8 +202,8 @@ var untrustedTexts = map[sealed.Reason]string{
 	sealed.NotSealed:    "it does not speak the protocol of sealed endpoints.",
 }
 
-// classifySealed returns the failure for the error of an agent's, or of what pretended to be one.
-func classifySealed(c *Conn, err error) *Failure {
+// classify returns the failure for the error of an agent's, or of what pretended to be one.
+func (s *sealedStream) classify(c *Conn, err error) *Failure {
 	var untrusted *sealed.UntrustedError
 	var refused *sealed.RefusedError
 	switch {
@@ -151,6 +218,10 @@ func classifySealed(c *Conn, err error) *Failure {
 		f := NewFailure(trafficerror.OfRefusal(tunnel.RefusedUpstream), c.URL)
 		f.Msg = fmt.Sprintf("The agent of %s refused the connection: %s", c.URL, refused.Text)
 		return f
+	case s.hint == "" && errors.Is(err, trafficerror.ErrAgentTimeout):
+		err = os.ErrDeadlineExceeded // of the edge
+	case errors.Is(err, trafficerror.ErrAgentTimeout):
+		return NewFailure(trafficerror.Of(err), c.URL)
 	}
 	f := c.classify(err)
 	if f.Reason == ReasonBroken {

@@ -45,16 +45,10 @@ func ReadHint(ctx context.Context, below Below) (sessionID string, err error) {
 }
 
 // Connect runs the handshake and the first flight on a stream whose hint was read. An error is an
-// *UntrustedError, a *RefusedError, ctx's, or one of the network or the proof's source; the stream is
-// aborted then.
+// *UntrustedError, a *RefusedError, ctx's, or one of the network; the stream is aborted then.
 func (t *Trust) Connect(ctx context.Context, below Below, h Header) (*Conn, error) {
-	cfg, err := t.config(h.URL)
-	if err != nil {
-		_ = below.Abort()
-		return nil, err
-	}
-	c := newConn(below, tls.Client, cfg)
-	err = run(ctx, below, func() error {
+	c := newConn(below, tls.Client, t.config(h.URL))
+	err := run(ctx, below, func() error {
 		if err := c.handshake(ctx); err != nil {
 			return err
 		}

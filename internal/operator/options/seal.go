@@ -11,6 +11,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/endpointtrust"
 	"github.com/fairlead-dev/fairlead/internal/sealed"
+	"github.com/fairlead-dev/fairlead/internal/sealed/authority"
 )
 
 // Seal is whose agents may answer for endpoints that no EndpointTrust selects.
@@ -53,7 +54,7 @@ func (o *Seal) Parse(c *Checker) endpointtrust.Default {
 	}
 	text, err := os.ReadFile(o.SealAuthorityFile)
 	if err == nil {
-		d.Authorities, err = endpointtrust.ParseAuthorities(string(text))
+		d.Authorities, err = authority.ParseAuthorities(string(text))
 	}
 	if err != nil {
 		c.Reject("--seal-authority-file", o.SealAuthorityFile,

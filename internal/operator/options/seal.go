@@ -6,6 +6,7 @@ package options
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/pflag"
 
@@ -22,6 +23,9 @@ type Seal struct {
 	SealAccount string // SealAccount is the id of the account, which agents' certificates name.
 	// SealAuthorityFile has PEM certificates of the authorities that sign them; empty: none.
 	SealAuthorityFile string
+	// SealCallerDir has tls.crt and tls.key, by which forwarders prove themselves to agents; empty: they
+	// do not.
+	SealCallerDir string
 }
 
 // AddFlags adds the flags that manager and forwarder share.
@@ -34,6 +38,22 @@ func (o *Seal) AddFlags(f *pflag.FlagSet) {
 		"PEM `FILE` with certificates of the authorities that sign agents' certificates")
 }
 
+// AddCallerFlag adds the flag of forwarders.
+func (o *Seal) AddCallerFlag(f *pflag.FlagSet) {
+	f.StringVar(&o.SealCallerDir, "seal-caller-dir", "",
+		"`FOLDER` with tls.crt and tls.key, as fairlead seal sign --caller and cert-manager make them, which prove to "+
+			"agents who calls; read again when they change")
+}
+
+// Caller returns the certificate by which forwarders prove themselves; nil without one.
+func (o *Seal) Caller() *authority.Source {
+	if o.SealCallerDir == "" {
+		return nil
+	}
+	return &authority.Source{CertFile: filepath.Join(o.SealCallerDir, "tls.crt"),
+		KeyFile: filepath.Join(o.SealCallerDir, "tls.key"), CallerOf: o.SealAccount}
+}
+
 var sealModes = map[string]sealed.Mode{"": sealed.Off, "off": sealed.Off, "require": sealed.Require}
 
 // Parse checks the flags and returns what they say.
@@ -44,6 +64,9 @@ func (o *Seal) Parse(c *Checker) endpointtrust.Default {
 	}
 	if !IDPattern.MatchString(o.SealAccount) || ok && mode != sealed.Off && o.SealAccount == "" {
 		c.Reject("--seal-account", o.SealAccount, "give the id of the account (ac-…)")
+	}
+	if o.SealCallerDir != "" && (o.Sealed == "" || o.SealAccount == "") {
+		c.Reject("--seal-caller-dir", o.SealCallerDir, "give --sealed and --seal-account, too")
 	}
 	d := endpointtrust.Default{Mode: mode, Account: o.SealAccount}
 	if o.SealAuthorityFile == "" {

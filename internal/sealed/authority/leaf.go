@@ -82,6 +82,9 @@ func CheckLife(c *x509.Certificate, now time.Time) error {
 type Source struct {
 	CertFile, KeyFile string
 
+	// CallerOf is the account of which the certificate has to name a caller; "" = it is an agent's.
+	CallerOf string
+
 	followed followed[tls.Certificate]
 }
 
@@ -108,4 +111,24 @@ func (s *Source) Problem() error {
 	return nil
 }
 
-func (s *Source) load() (*tls.Certificate, error) { return LoadLeaf(s.CertFile, s.KeyFile) }
+func (s *Source) load() (*tls.Certificate, error) {
+	pair, err := LoadLeaf(s.CertFile, s.KeyFile)
+	if err != nil || s.CallerOf == "" {
+		return pair, err
+	}
+	if n, _ := ParseNames(pair.Leaf.URIs); n.Caller == "" || n.Account != s.CallerOf { // LoadLeaf has the error
+		return nil, fmt.Errorf("%s: the certificate is for %s of account %s, not for a caller of %s: have one signed "+
+			"with --caller", s.CertFile, n, n.Account, s.CallerOf)
+	}
+	return pair, nil
+}
+
+// Caller returns the name that the certificate gives the caller; "" without one.
+func (s *Source) Caller() string {
+	pair, err := s.Certificate()
+	if err != nil {
+		return ""
+	}
+	n, _ := ParseNames(pair.Leaf.URIs) // load has checked them
+	return n.Caller
+}

@@ -10,8 +10,11 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"math/big"
 	"net/url"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -66,7 +69,7 @@ func (o *Owner) leaf(usage x509.ExtKeyUsage, name *url.URL, end time.Time) *tls.
 	o.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	must.Succeed(o.t, err)
-	leaf := o.sign(&x509.Certificate{SerialNumber: big.NewInt(2), NotAfter: end,
+	leaf := o.sign(&x509.Certificate{SerialNumber: big.NewInt(2), NotBefore: time.Now().Add(-time.Hour), NotAfter: end,
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{usage},
 		URIs: []*url.URL{name}}, o.Root, &key.PublicKey)
 	return &tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: key, Leaf: leaf}
@@ -75,6 +78,17 @@ func (o *Owner) leaf(usage x509.ExtKeyUsage, name *url.URL, end time.Time) *tls.
 // Static returns what always returns the certificate.
 func Static(c *tls.Certificate) sealed.CertificateSource {
 	return func() (*tls.Certificate, error) { return c, nil }
+}
+
+// Write writes tls.crt and tls.key into a folder.
+func Write(t testing.TB, dir string, c *tls.Certificate) {
+	t.Helper()
+	key, err := x509.MarshalPKCS8PrivateKey(c.PrivateKey)
+	must.Succeed(t, err)
+	for name, block := range map[string]*pem.Block{"tls.crt": {Type: "CERTIFICATE", Bytes: c.Certificate[0]},
+		"tls.key": {Type: "PRIVATE KEY", Bytes: key}} {
+		must.Succeed(t, os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600))
+	}
 }
 
 // Pool returns the owner's root.

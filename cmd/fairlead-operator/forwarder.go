@@ -50,6 +50,7 @@ func newForwarder(getenv func(string) string, errOut io.Writer) *cobra.Command {
 		"without --pod-identity: leave it to NetworkPolicies who may call, while the manager has written them for the "+
 			"EndpointAccess objects as they are")
 	o.Seal.AddFlags(f)
+	o.Seal.AddCallerFlag(f)
 	f.StringSliceVar(&o.AllowNamespaces, "allow-namespaces", nil,
 		"`NAMES` of the only namespaces whose EndpointAccess and EndpointTrust objects are read, comma-separated, as "+
 			"the manager's; calls of endpoints in others are denied; default all")

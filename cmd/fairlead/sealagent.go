@@ -4,10 +4,8 @@
 package main
 
 import (
-	"crypto/x509"
-	"errors"
+	"cmp"
 	"log/slog"
-	"os"
 	"path/filepath"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -36,24 +34,20 @@ func sealOf(s *agentconfig.EndpointSpec, u account.EndpointURL, broken *fieldErr
 	source := &authority.Source{CertFile: filepath.Join(s.Sealed, "tls.crt"),
 		KeyFile: filepath.Join(s.Sealed, "tls.key")}
 	cert, err := source.Certificate()
-	if err == nil {
-		err = source.Problem()
-	}
 	if err != nil {
 		broken.add(agentconfig.FieldSealed, s.Sealed, err.Error())
 		return nil
 	}
-	o := sealed.IdentityOptions{Account: cert.Leaf.URIs[0].Host, Certificate: source.Certificate}
+	o := sealed.IdentityOptions{Account: cert.Leaf.URIs[0].Host, Certificate: source.Certificate,
+		Problem: source.Problem}
 	if s.SealCallers != "" {
-		pem, err := os.ReadFile(s.SealCallers)
-		o.CallerAuthorities, o.RequireCaller = x509.NewCertPool(), true
-		if err == nil && !o.CallerAuthorities.AppendCertsFromPEM(pem) {
-			err = errors.New("must be a PEM file of certificates")
-		}
-		if err != nil {
+		callers := &authority.Callers{File: s.SealCallers}
+		if err := callers.Problem(); err != nil {
 			broken.add(agentconfig.FieldSealCallers, s.SealCallers, err.Error())
 			return nil
 		}
+		o.CallerAuthorities, o.RequireCaller = callers.Pool, true
+		o.Problem = func() error { return cmp.Or(source.Problem(), callers.Problem()) }
 	}
 	identity, err := sealed.NewIdentity(o)
 	if err == nil && !sealed.Covers(cert.Leaf.URIs, o.Account, u) {

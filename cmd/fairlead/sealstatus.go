@@ -131,8 +131,8 @@ func (b *sealBlock) read(blockType string, der []byte) (err error) {
 		}
 		b.Issuer, b.EndsAt, public = c.Issuer.CommonName, &c.NotAfter, c.PublicKey
 		b.EndsIn = fmt.Sprintf("%.1f days", max(0, c.NotAfter.Sub(now).Hours()/24))
-		if c.NotAfter.Sub(now) < c.NotAfter.Sub(c.NotBefore)/3 {
-			b.Problem = "less than a third of its life is left: replace it"
+		if soon := authority.CheckLife(c, now); soon != nil {
+			b.Problem = soon.Error()
 		}
 	case "CERTIFICATE REQUEST":
 		csr, err := x509.ParseCertificateRequest(der)

@@ -67,7 +67,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- a.connect(run) }()
-	defer func() { cancel(nil); a.upstreams.probes.Wait() }()
+	var watching sync.WaitGroup
+	watching.Go(func() { a.endpoints.watchSeals(run) })
+	defer func() { cancel(nil); a.upstreams.probes.Wait(); watching.Wait() }()
 	select {
 	case err := <-ended:
 		return a.finalError(run, err)

@@ -139,6 +139,15 @@ type UpstreamUp struct{ EndpointInfo }
 // send.
 type HostRefused struct{ EndpointInfo }
 
+// SealProblem reports why the connections of a sealed endpoint are refused, or soon will be: its
+// certificate, or the file of its callers' authorities. It is reported when Cause changes; "" = all is
+// well again.
+type SealProblem struct {
+	EndpointInfo
+
+	Cause string
+}
+
 // Request is one request to an http endpoint, as the edge reports it.
 type Request struct {
 	EndpointInfo
@@ -155,6 +164,7 @@ type Connection struct {
 	HTTP              bool   // the edge reports its requests
 	Client            string // host:port, "" when unknown
 	Pod               string // namespace/name as the forwarder states it, "" when unknown
+	Caller            string // who has proven itself at a sealed endpoint; "" = the caller has not
 	Ended             bool
 	Refused           bool  // it never opened: the upstream could not be reached
 	BytesIn, BytesOut int64 // bytes to and from the upstream
@@ -188,6 +198,7 @@ func (Draining) event()     {}
 func (UpstreamDown) event() {}
 func (UpstreamUp) event()   {}
 func (HostRefused) event()  {}
+func (SealProblem) event()  {}
 func (Request) event()      {}
 func (Connection) event()   {}
 func (Stopping) event()     {}

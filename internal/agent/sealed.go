@@ -33,6 +33,9 @@ func (v *streamServer) serveSealed(ctx context.Context, e *endpoint, s *spec, st
 		v.opt.Logger.Warn("A caller could not seal its connection", "endpoint", s.info.DisplayName(), "error", err)
 		return
 	}
+	if sealed.FormatKey(s.Seal.Key()) != s.info.SealKey {
+		v.endpoints.checkSeal(e) // the key has changed since the last look
+	}
 	if in.Header.URL != s.URL {
 		_ = in.Refuse(sealed.CodeWrongURL, "this stream leads to "+s.URL.String()+", not to "+in.Header.URL.String())
 		return
@@ -110,6 +113,8 @@ func (c sealedCaller) header() tunnel.OpenHeader {
 	return tunnel.OpenHeader{Scheme: h.URL.Scheme, Host: h.URL.Host, Port: h.URL.Port, ClientAddr: h.ClientAddr,
 		TraceID: h.TraceID, Deadline: h.Deadline, Pod: h.Pod}
 }
+
+func (c sealedCaller) name() string { return c.in.Caller }
 
 func (c sealedCaller) accept(Connection) (relay.HalfCloser, func(error), error) {
 	conn, err := c.in.Open()

@@ -59,6 +59,8 @@ func (v *streamServer) serve(ctx context.Context, session *tunnel.Session, st *t
 type caller interface {
 	// header describes the connection.
 	header() tunnel.OpenHeader
+	// name returns the name that the caller has proven; "" = it has not.
+	name() string
 	// accept opens the connection. end must be called with the relay's error.
 	accept(c Connection) (conn relay.HalfCloser, end func(error), err error)
 	// refuse refuses it, as the upstream cannot be reached.
@@ -73,6 +75,7 @@ type plainCaller struct {
 }
 
 func (p plainCaller) header() tunnel.OpenHeader { return p.Header() }
+func (p plainCaller) name() string              { return "" }
 
 func (p plainCaller) accept(c Connection) (relay.HalfCloser, func(error), error) {
 	if err := p.Accept(); err != nil { // the opener is gone
@@ -95,6 +98,7 @@ func (v *streamServer) relayToUpstream(ctx context.Context, e *endpoint, s *spec
 		timeout = min(timeout, h.Deadline*9/10) // later the opener has given up
 	}
 	c := newConnection(s, h)
+	c.Caller = from.name()
 	conn, err := v.opt.dialUpstream(ctx, s, timeout)
 	if err == nil {
 		err = s.Upstream.writeProxyHeader(conn, h)

@@ -55,6 +55,8 @@ type endpoint struct {
 	upstream   reachability
 
 	hostRefused bool // hostRefused reports that HostRefused was observed.
+
+	sealProblem string // sealProblem is the cause of the last SealProblem.
 }
 
 // endpointSet has the endpoints of the last Set, those that are not unbound yet, and the sessions

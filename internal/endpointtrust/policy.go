@@ -18,15 +18,13 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/hex"
-	"encoding/pem"
-	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/endpointaccess"
 	"github.com/fairlead-dev/fairlead/internal/sealed"
+	"github.com/fairlead-dev/fairlead/internal/sealed/authority"
 	"github.com/fairlead-dev/fairlead/internal/trust"
 )
 
@@ -59,7 +57,7 @@ func (p Policy) VanishedAt(t time.Time) Policy { p.Vanished = t; return p }
 // parse returns what the spec trusts: nothing, if it has neither authorities nor keys.
 func (s *Spec) parse() (authorities []*x509.Certificate, keys []trust.Pin, err error) {
 	for i, text := range s.Authorities {
-		all, err := ParseAuthorities(text)
+		all, err := authority.ParseAuthorities(text)
 		if err != nil {
 			return nil, nil, fmt.Errorf("spec.authorities[%d]: %w", i, err)
 		}
@@ -73,27 +71,6 @@ func (s *Spec) parse() (authorities []*x509.Certificate, keys []trust.Pin, err e
 		keys = append(keys, key)
 	}
 	return authorities, keys, nil
-}
-
-// ParseAuthorities reads PEM with one or more certificates of authorities, and nothing else.
-func ParseAuthorities(text string) (all []*x509.Certificate, err error) {
-	for block, rest := pem.Decode([]byte(text)); block != nil; block, rest = pem.Decode(rest) {
-		if block.Type != "CERTIFICATE" {
-			return nil, fmt.Errorf("it has a PEM block %q: give certificates only", block.Type)
-		}
-		c, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			return nil, fmt.Errorf("certificate %d cannot be read: %w", len(all)+1, err)
-		}
-		if !c.IsCA {
-			return nil, fmt.Errorf("certificate %d, %s, is not one of an authority", len(all)+1, c.Subject)
-		}
-		all = append(all, c)
-	}
-	if len(all) == 0 || len(all) != strings.Count(text, "-----BEGIN ") {
-		return nil, errors.New("it is not the PEM text of certificates")
-	}
-	return all, nil
 }
 
 // digest returns a text that identifies what the options trust, in any order and in any mode.

@@ -19,6 +19,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/endpointaccess"
 	"github.com/fairlead-dev/fairlead/internal/endpointtrust"
 	"github.com/fairlead-dev/fairlead/internal/sealed"
+	"github.com/fairlead-dev/fairlead/internal/sealed/authority"
 	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
@@ -74,7 +75,7 @@ func show(d endpointtrust.Decision) string {
 func TestRules_Decide(t *testing.T) {
 	t.Parallel()
 	rootText, ownText := certificate(t, "root", true), certificate(t, "own", true)
-	roots, err := endpointtrust.ParseAuthorities(rootText)
+	roots, err := authority.ParseAuthorities(rootText)
 	must.Succeed(t, err)
 	installation := func(mode sealed.Mode) endpointtrust.Default {
 		return endpointtrust.Default{Mode: mode, Account: "ac-1", Authorities: roots}
@@ -221,26 +222,6 @@ func TestRules_ExamineNamesOverlaps(t *testing.T) {
 			if found, _ := rules.Examine("demo", "gone"); found != nil {
 				t.Error("a policy that has vanished is examined")
 			}
-		}
-	}
-}
-
-func TestParseAuthorities_CertificatesOnly(t *testing.T) {
-	t.Parallel()
-	root, leaf := certificate(t, "root", true), certificate(t, "leaf", false)
-	for name, tt := range map[string]struct{ text, refused string }{
-		"one":            {root, ""},
-		"two, commented": {"Subject: root\n" + root + "\n" + root, ""},
-		"none":           {"", "not the PEM text"},
-		"no authority":   {leaf, "CN=leaf, is not one of an authority"},
-		"a broken one":   {strings.Replace(root, "-----END CERTIFICATE-----", "", 1) + root, "not the PEM text"},
-		"no certificate": {"-----BEGIN CERTIFICATE-----\neA==\n-----END CERTIFICATE-----\n", "cannot be read"},
-		"a key": {root + "-----BEGIN PRIVATE KEY-----\n-----END PRIVATE KEY-----\n",
-			`PEM block "PRIVATE KEY"`},
-	} {
-		_, err := endpointtrust.ParseAuthorities(tt.text)
-		if (err == nil) != (tt.refused == "") || err != nil && !strings.Contains(err.Error(), tt.refused) {
-			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

@@ -151,7 +151,7 @@ func callers(
 			return nil, rules, nil, err
 		}
 		running.Go(func() { trust.Run(ctx) })
-		rules.Trust = trust
+		rules.Trust, rules.Caller = trust, o.Seal.Caller()
 	}
 	return pods, rules, stop, nil
 }

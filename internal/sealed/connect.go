@@ -48,15 +48,9 @@ func (t *Trust) Connect(ctx context.Context, below Below, h Header) (*Conn, erro
 }
 
 // Handshake runs the handshake with the agent of an endpoint on a stream. An error is an
-// *UntrustedError, ctx's cause, or one of the network or the proof's source; the stream is aborted
-// then.
+// *UntrustedError, ctx's cause, or one of the network; the stream is aborted then.
 func (t *Trust) Handshake(ctx context.Context, below Below, u account.EndpointURL) (*Conn, error) {
-	cfg, err := t.config(u)
-	if err != nil {
-		_ = below.Abort()
-		return nil, err
-	}
-	c := newConn(below, tls.Client, cfg)
+	c := newConn(below, tls.Client, t.config(u))
 	if err := run(ctx, below, func() error { return c.handshake(ctx) }); err != nil {
 		return nil, err
 	}

@@ -10,10 +10,6 @@ func (c *Conn) Resumed() bool { return c.tls.ConnectionState().DidResume }
 
 // UseTickets makes connections to an endpoint use the tickets that another Trust has for an
 // endpoint of its own.
-func (t *Trust) UseTickets(u account.EndpointURL, other *Trust, of account.EndpointURL) error {
-	cfg, err := t.config(u)
-	if err == nil {
-		cfg.ClientSessionCache = other.configs[of].ClientSessionCache
-	}
-	return err
+func (t *Trust) UseTickets(u account.EndpointURL, other *Trust, of account.EndpointURL) {
+	t.config(u).ClientSessionCache = other.configs[of].ClientSessionCache
 }

@@ -4,7 +4,6 @@
 package sealed
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -16,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/trust"
 )
 
@@ -24,8 +24,13 @@ type IdentityOptions struct {
 	Account     string // id of the account, never what the service says
 	Certificate CertificateSource
 
-	CallerAuthorities *x509.CertPool // roots of callers' certificates; nil = callers are not asked for one
-	RequireCaller     bool           // RequireCaller refuses callers that have proven nothing.
+	// CallerAuthorities returns the roots of callers' certificates, for every connection; nil = callers
+	// are not asked for one.
+	CallerAuthorities func() *x509.CertPool
+	RequireCaller     bool // RequireCaller refuses callers that have proven nothing.
+	// Problem returns what is wrong with the files behind the certificate and the authorities, or soon
+	// will be; nil = nothing is known of that.
+	Problem func() error
 }
 
 // Identity is an agent's: it accepts sealed connections to the endpoints that its certificate names.
@@ -35,6 +40,7 @@ type Identity struct {
 
 	mu      sync.Mutex
 	current *credential // never nil once NewIdentity has returned
+	err     error       // err is why what the source returns now is of no use.
 }
 
 // credential is a certificate with what depends on it. Its TLS configuration has ticket keys of its
@@ -70,10 +76,27 @@ func (i *Identity) Key() trust.Pin { return i.credential().key }
 func (i *Identity) credential() *credential {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if own, err := i.readCredential(); err == nil {
+	var own *credential
+	if own, i.err = i.readCredential(); i.err == nil {
 		i.current = own
 	}
 	return i.current
+}
+
+// Problem returns why connections to an endpoint of the agent's are refused, or soon will be, which its
+// owner can change; nil when all is well.
+func (i *Identity) Problem(u account.EndpointURL) error {
+	own := i.credential()
+	i.mu.Lock()
+	err := i.err
+	i.mu.Unlock()
+	if err == nil && !Covers(own.names, i.options.Account, u) {
+		err = fmt.Errorf("the agent's certificate does not name %s", u)
+	}
+	if err == nil && i.options.Problem != nil {
+		err = i.options.Problem()
+	}
+	return err
 }
 
 // readCredential calls the source. mu must be held.
@@ -108,7 +131,7 @@ func (i *Identity) readCredential() (*credential, error) {
 // the stream below.
 type Incoming struct {
 	Header Header
-	Caller string // common name in the certificate with which the caller has proven itself; "" = it has not
+	Caller string // name in the certificate with which the caller has proven itself; "" = it has not
 	conn   *Conn
 }
 
@@ -146,7 +169,7 @@ func (in *Incoming) receive(own *credential, o IdentityOptions) error {
 		code, err = CodeHeader, fmt.Errorf("the header: %w", err)
 	} else if !Covers(own.names, o.Account, in.Header.URL) {
 		code, err = CodeWrongURL, fmt.Errorf("the agent's certificate does not name %s", in.Header.URL)
-	} else if err = in.verifyCaller(state.PeerCertificates, o.CallerAuthorities); err != nil && o.RequireCaller {
+	} else if err = in.verifyCaller(state.PeerCertificates, o); err != nil && o.RequireCaller {
 		code, err = CodeCallerNotProven, fmt.Errorf("the caller is not proven: %w", err)
 	}
 	if code == "" {
@@ -157,19 +180,24 @@ func (in *Incoming) receive(own *credential, o IdentityOptions) error {
 }
 
 // verifyCaller sets Caller if its certificate proves it. One that is not made for clients proves
-// nothing: an agent's is not.
-func (in *Incoming) verifyCaller(chain []*x509.Certificate, roots *x509.CertPool) error {
-	if len(chain) == 0 || roots == nil {
+// nothing: an agent's is not. A session that is resumed has the certificate with which it began, so
+// that its authority and its dates still count.
+func (in *Incoming) verifyCaller(chain []*x509.Certificate, o IdentityOptions) error {
+	if len(chain) == 0 || o.CallerAuthorities == nil {
 		return errors.New("it has no certificate")
 	}
 	leaf := chain[0]
 	in.conn.peer = keyOf(leaf)
-	if !slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageClientAuth) {
+	name := callerOf(leaf.URIs, o.Account)
+	switch {
+	case !slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageClientAuth):
 		return errors.New("its certificate is not for clients")
+	case name == "":
+		return fmt.Errorf("its certificate names no caller of account %s", o.Account)
 	}
-	err := verifyChain(chain, roots, x509.ExtKeyUsageClientAuth)
+	err := verifyChain(chain, o.CallerAuthorities(), x509.ExtKeyUsageClientAuth)
 	if err == nil {
-		in.Caller = cmp.Or(leaf.Subject.CommonName, FormatKey(in.conn.peer))
+		in.Caller = name
 	}
 	return err
 }

@@ -5,19 +5,19 @@ package sealed_test
 
 import (
 	"cmp"
-	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/binary"
 	"errors"
 	"io"
 	"net"
+	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/sealed"
-	"github.com/fairlead-dev/fairlead/internal/trust"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
@@ -118,35 +118,43 @@ func TestIdentity_KnowsProvenCallers(t *testing.T) {
 	t.Parallel()
 	w, owner, other := newWorld(t), newAuthority(t), newAuthority(t)
 	server := static(owner.sign(t, nil))
-	client := func(name string, change func(*x509.Certificate)) func(*x509.Certificate) {
+	client := func(change func(*x509.Certificate)) func(*x509.Certificate) {
 		return func(c *x509.Certificate) {
-			c.Subject.CommonName, c.URIs = name, nil
-			c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
-			if change != nil {
-				change(c)
-			}
+			asCaller("cluster-1")(c)
+			change(c)
 		}
+	}
+	named := func(uri string) func(*x509.Certificate) {
+		return client(func(c *x509.Certificate) {
+			u, err := url.Parse(uri)
+			must.Succeed(t, err)
+			c.URIs = []*url.URL{u}
+		})
 	}
 	proof := func(by *authority, change func(*x509.Certificate)) sealed.CertificateSource {
 		return static(by.sign(t, change))
 	}
-	unnamed := proof(owner, client("", nil))
 	for name, c := range map[string]struct {
 		proof  sealed.CertificateSource
 		caller string // "" = not proven
 	}{
-		"proven":          {proof(owner, client("cluster-1", nil)), "cluster-1"},
-		"no name":         {unnamed, sealed.FormatKey(keyOf(t, unnamed))},
+		"proven":          {proof(owner, asCaller("cluster-1")), "cluster-1"},
 		"no proof":        {nil, ""},
-		"other authority": {proof(other, client("cluster-1", nil)), ""},
-		"expired":         {proof(owner, client("cluster-1", dates(-2*time.Hour, -time.Hour))), ""},
+		"unreadable":      {func() (*tls.Certificate, error) { return nil, errors.New("no such file") }, ""},
+		"other authority": {proof(other, asCaller("cluster-1")), ""},
+		"expired":         {proof(owner, client(dates(-2*time.Hour, -time.Hour))), ""},
 		"an agent's":      {server, ""},
-		"for any usage":   {proof(owner, func(c *x509.Certificate) { c.ExtKeyUsage = nil }), ""},
+		"for any usage":   {proof(owner, client(func(c *x509.Certificate) { c.ExtKeyUsage = nil })), ""},
+		"no name":         {proof(owner, client(func(c *x509.Certificate) { c.URIs = nil })), ""},
+		"another account": {proof(owner, named("fairlead://ac-2/caller/cluster-1")), ""},
+		"another name":    {proof(owner, named("fairlead://ac-1/caller/a/caller/b")), ""},
+		"another scheme":  {proof(owner, named("spiffe://ac-1/caller/cluster-1")), ""},
+		"an endpoint's":   {proof(owner, named("fairlead://ac-1/tcp/db.demo:5432")), ""},
 		"authority's":     {static(tls.Certificate{Certificate: [][]byte{owner.cert.Raw}, PrivateKey: owner.key}), ""},
 	} {
 		for _, required := range []bool{false, true} {
 			as, err := sealed.NewIdentity(sealed.IdentityOptions{Account: ownAccount, Certificate: server,
-				CallerAuthorities: owner.pool(), RequireCaller: required})
+				CallerAuthorities: owner.pool, RequireCaller: required})
 			must.Succeed(t, err)
 			to := newTrust(t, sealed.TrustOptions{Authorities: []*x509.Certificate{owner.cert}, Proof: c.proof})
 			for range 2 { // the second is resumed
@@ -166,13 +174,36 @@ func TestIdentity_KnowsProvenCallers(t *testing.T) {
 	}
 }
 
-func keyOf(t testing.TB, source sealed.CertificateSource) trust.Pin {
-	t.Helper()
-	cert, err := source()
+// asCaller makes a certificate one of a caller.
+func asCaller(name string) func(*x509.Certificate) {
+	return func(c *x509.Certificate) {
+		c.URIs, c.ExtKeyUsage = []*url.URL{sealed.CallerName(ownAccount, name)},
+			[]x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
+	}
+}
+
+// A caller whose authority was removed must not go on by resuming a session that began before.
+func TestIdentity_RemovedAuthorityEndsTickets(t *testing.T) {
+	t.Parallel()
+	w, owner := newWorld(t), newAuthority(t)
+	var roots atomic.Pointer[x509.CertPool]
+	roots.Store(owner.pool())
+	as, err := sealed.NewIdentity(sealed.IdentityOptions{Account: ownAccount, Certificate: static(owner.sign(t, nil)),
+		CallerAuthorities: roots.Load, RequireCaller: true})
 	must.Succeed(t, err)
-	leaf, err := x509.ParseCertificate(cert.Certificate[0])
-	must.Succeed(t, err)
-	return sha256.Sum256(leaf.RawSubjectPublicKeyInfo)
+	to := newTrust(t, sealed.TrustOptions{Authorities: []*x509.Certificate{owner.cert},
+		Proof: static(owner.sign(t, asCaller("cluster-1")))})
+	for _, resumed := range []bool{false, true} {
+		if e := w.mustConnect(t, to, as, honest); e.forwarder.Resumed() != resumed || e.incoming.Caller != "cluster-1" {
+			t.Errorf("caller %q, resumed %t", e.incoming.Caller, e.forwarder.Resumed())
+		}
+	}
+	roots.Store(newAuthority(t).pool())
+	var refused *sealed.RefusedError
+	if e := w.connect(t, to, as, honest); !errors.As(e.forwarderErr, &refused) ||
+		refused.Code != sealed.CodeCallerNotProven || !strings.Contains(refused.Text, "unknown authority") {
+		t.Errorf("after its authority was removed: %v", e.forwarderErr)
+	}
 }
 
 // A caller that gets a certificate must not go on resuming sessions without one.
@@ -180,7 +211,7 @@ func TestTrust_RenewedProofEndsTickets(t *testing.T) {
 	t.Parallel()
 	w, owner := newWorld(t), newAuthority(t)
 	as, err := sealed.NewIdentity(sealed.IdentityOptions{Account: ownAccount, Certificate: static(owner.sign(t, nil)),
-		CallerAuthorities: owner.pool()})
+		CallerAuthorities: owner.pool})
 	must.Succeed(t, err)
 	var current tls.Certificate
 	to := newTrust(t, sealed.TrustOptions{Authorities: []*x509.Certificate{owner.cert},
@@ -193,9 +224,7 @@ func TestTrust_RenewedProofEndsTickets(t *testing.T) {
 		}})
 	for i, name := range []string{"", "", "cluster-1", "cluster-1", "cluster-2"} {
 		if i > 0 && name != "" && i != 3 {
-			current = owner.sign(t, func(c *x509.Certificate) {
-				c.Subject.CommonName, c.ExtKeyUsage = name, []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
-			})
+			current = owner.sign(t, asCaller(name))
 		}
 		e := w.mustConnect(t, to, as, honest)
 		if resumed := i == 1 || i == 3; e.incoming.Caller != name || e.forwarder.Resumed() != resumed {

@@ -6,6 +6,7 @@ package sealed
 import (
 	"fmt"
 	"net/url"
+	"path"
 	"strings"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -35,6 +36,22 @@ func Covers(names []*url.URL, accountID string, u account.EndpointURL) bool {
 		}
 	}
 	return false
+}
+
+// CallerName returns the URI by which a certificate names a caller of an account, such as a cluster.
+func CallerName(accountID, name string) *url.URL {
+	return &url.URL{Scheme: NameScheme, Host: accountID, Path: "/caller/" + name}
+}
+
+// callerOf returns the caller of the account that a certificate names; "" if it names none.
+func callerOf(names []*url.URL, accountID string) string {
+	for _, name := range names {
+		caller := path.Base(name.Path)
+		if account.ValidClusterID(caller) && name.String() == CallerName(accountID, caller).String() {
+			return caller
+		}
+	}
+	return ""
 }
 
 // ParsePattern returns the URL in the name of a certificate: that of an endpoint of the kubernetes

@@ -41,7 +41,9 @@ type TrustOptions struct {
 	Account     string              // id of the account, never what the service says
 	Authorities []*x509.Certificate // roots of the account's owner
 	Keys        []trust.Pin         // agents' public keys
-	Proof       CertificateSource   // the caller's own certificate, for agents that ask for one; nil = none
+	// Proof is the caller's own certificate, for agents that ask for one; nil = none. While it fails,
+	// calls go on with the certificate before, or without one.
+	Proof CertificateSource
 }
 
 // Trust is one setting of trust: its TLS sessions are resumed under no other. It is safe for
@@ -125,15 +127,13 @@ func (t *Trust) Mode() Mode { return t.options.Mode }
 
 // config returns the TLS configuration for connections to an endpoint. A session is resumed for the
 // same endpoint, and with the proof with which it began.
-func (t *Trust) config(u account.EndpointURL) (*tls.Config, error) {
+func (t *Trust) config(u account.EndpointURL) *tls.Config {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	proof := t.proof
 	if t.options.Proof != nil {
 		if read, err := t.options.Proof(); err == nil {
 			proof = read
-		} else if proof == nil {
-			return nil, fmt.Errorf("reading the caller's certificate: %w", err)
 		}
 	}
 	if !sameCertificate(proof, t.proof) || len(t.configs) >= maxConfigs {
@@ -141,7 +141,7 @@ func (t *Trust) config(u account.EndpointURL) (*tls.Config, error) {
 		t.proof = proof
 	}
 	if cfg := t.configs[u]; cfg != nil {
-		return cfg, nil
+		return cfg
 	}
 	cfg := &tls.Config{
 		MinVersion: tls.VersionTLS13, NextProtos: []string{alpn}, ServerName: serverName,
@@ -154,7 +154,7 @@ func (t *Trust) config(u account.EndpointURL) (*tls.Config, error) {
 		cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return proof, nil }
 	}
 	t.configs[u] = cfg
-	return cfg, nil
+	return cfg
 }
 
 // verify returns an *UntrustedError unless the peer may answer for the endpoint. Whatever is trusted,

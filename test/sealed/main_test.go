@@ -60,6 +60,12 @@ var databaseURL = account.EndpointURL{Scheme: "tcp", Host: "db.demo", Port: 5432
 // serve runs an agent and returns the id of its endpoint.
 func (r *rig) serve(instance string, e agent.Endpoint) string {
 	r.t.Helper()
+	return servicetest.Receive(r.t, r.start(instance, e), "bind").EndpointID
+}
+
+// start runs an agent and returns the events of its binds.
+func (r *rig) start(instance string, e agent.Endpoint) <-chan agent.Online {
+	r.t.Helper()
 	online := make(chan agent.Online, 100)
 	a := agent.New(agent.Options{
 		ServerOptions: agent.ServerOptions{Server: "https://" + r.Addrs.Service.String(),
@@ -77,7 +83,7 @@ func (r *rig) serve(instance string, e agent.Endpoint) string {
 			r.t.Errorf("the agent ended: %v", err)
 		}
 	})
-	return servicetest.Receive(r.t, online, "bind").EndpointID
+	return online
 }
 
 type observer chan agent.Online

@@ -153,8 +153,11 @@ func (r *row) statistics() []span {
 	if p50, p90, ok := r.percentiles(); ok {
 		text += "  p50 " + roundDuration(p50) + "  p90 " + roundDuration(p90)
 	}
-	text += optional("  also at ", r.alsoAt, "") + optional("  sealed by ", r.SealKey, "")
-	spans = append(spans, span{"", text})
+	spans = append(spans, span{"", text + optional("  also at ", r.alsoAt, "")})
+	if r.sealProblem != "" {
+		spans = append(spans, span{yellow, "  seal: " + Escape(r.sealProblem)})
+	}
+	spans = append(spans, span{"", optional("  sealed by ", r.SealKey, "")})
 	if r.upstreamDown {
 		spans = append(spans, span{red, "  upstream unreachable: " + Escape(r.cause)})
 	}

@@ -95,6 +95,8 @@ func TestFrame_Golden(t *testing.T) {
 		crowd = append(crowd, agent.EndpointInfo{Key: strconv.Itoa(i), URL: fmt.Sprintf("http://service-%d.demo", i),
 			Upstream: "http://localhost:8080"})
 	}
+	db, renewed := db, db
+	db.SealKey, renewed.SealKey = "sha256/OLD", "sha256/NEW"
 	lost := append(connected(web), agent.Retrying{Server: "https://fairlead.example.net:8443",
 		Cause: "the connection was closed", RetryIn: 1500 * time.Millisecond, WasOnline: true})
 	for name, c := range map[string]struct {
@@ -118,6 +120,8 @@ func TestFrame_Golden(t *testing.T) {
 			Lost: []string{"rp-2"}}), 120, 24, true},
 		"crowd": {append(connected(crowd...), agent.BindRefused{EndpointInfo: crowd[29], Cause: "taken"},
 			agent.BindRefused{EndpointInfo: crowd[0], Cause: "taken"}), 80, 24, false},
+		"sealed": {append(connected(db), agent.SealProblem{EndpointInfo: db, Cause: "the certificate ends soon"},
+			agent.Online{EndpointInfo: renewed, EndpointID: "ep-1", Reconnected: true}), 140, 24, false},
 		"public":     {append(connected(shop), publicEvents()...), 80, 24, false},
 		"crowd-wide": {connected(crowd...), 140, 50, false},
 	} {

@@ -46,6 +46,7 @@ type record struct {
 	Duration      *float64  `json:"duration_seconds,omitempty"`
 	Client        string    `json:"client,omitempty"`
 	Pod           string    `json:"pod,omitempty"`
+	Caller        *string   `json:"caller,omitempty"` // Caller is "" for one that is not proven.
 	BytesIn       *int64    `json:"bytes_in,omitempty"`
 	BytesOut      *int64    `json:"bytes_out,omitempty"`
 	Connections   int       `json:"connections,omitempty"`
@@ -152,11 +153,20 @@ func recordOf(event agent.Event) record {
 		return record{Event: "upstream_up", URL: e.URL, Labels: e.Labels, Upstream: e.Upstream}
 	case agent.HostRefused:
 		return record{Event: "host_refused", URL: e.URL, Upstream: e.Upstream, Command: hostHeaderRewrite}
+	case agent.SealProblem:
+		r := record{Event: "seal_problem", URL: e.URL, SealKey: e.SealKey, Cause: e.Cause}
+		if e.Cause == "" {
+			r.Event = "seal_ok"
+		}
+		return r
 	case agent.Request:
 		return record{Event: "request", URL: e.URL, Labels: e.Labels, Method: e.Method, Path: e.Path, Status: e.Status,
 			Duration: secondsOf(e.Duration)}
 	case agent.Connection:
 		r := record{Event: "connection_open", URL: e.URL, Labels: e.Labels, Client: e.Client, Pod: e.Pod}
+		if e.SealKey != "" {
+			r.Caller = &e.Caller
+		}
 		if e.Ended {
 			r.Event, r.BytesIn, r.BytesOut, r.Duration, r.Cause = "connection_closed", &e.BytesIn, &e.BytesOut,
 				secondsOf(e.Duration), e.Cause

@@ -42,6 +42,7 @@ type row struct {
 	command      string // what calls the endpoint although DNS does not lead there
 	state, color string
 	cause        string // why the endpoint was refused or the upstream is down
+	sealProblem  string // what is wrong with the certificate of a sealed endpoint; "" = nothing
 	upstreamDown bool
 	open, total  int
 	durations    []time.Duration // the last requests' durations; a tcp endpoint's last connections'
@@ -109,6 +110,7 @@ func (m *model) applyToRow(e agent.Event) {
 	case agent.Online:
 		if r := m.row(e.EndpointInfo); r != nil {
 			r.id, r.alsoAt, r.state, r.color = e.EndpointID, e.AlsoAt(), "online", green
+			r.SealKey = e.SealKey
 			if !r.upstreamDown {
 				r.cause = ""
 			}
@@ -120,6 +122,10 @@ func (m *model) applyToRow(e agent.Event) {
 	case agent.BindRefused:
 		if r := m.row(e.EndpointInfo); r != nil {
 			r.state, r.color, r.cause = "refused", red, e.Cause
+		}
+	case agent.SealProblem:
+		if r := m.row(e.EndpointInfo); r != nil {
+			r.sealProblem = e.Cause
 		}
 	case agent.UpstreamDown:
 		if r := m.row(e.EndpointInfo); r != nil {

@@ -166,6 +166,10 @@ func levelOf(e agent.Event) slog.Level {
 	case agent.Retrying, agent.BindRefused, agent.UpstreamDown, agent.CallFailed, agent.Unreachable,
 		agent.HostRefused:
 		return slog.LevelWarn
+	case agent.SealProblem:
+		if e.Cause != "" {
+			return slog.LevelWarn
+		}
 	case agent.Stopped:
 		if !e.ServerTold {
 			return slog.LevelWarn

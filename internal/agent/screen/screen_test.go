@@ -119,6 +119,29 @@ var trafficEvents = []eventOutput{
 			`"client":"10.0.0.5:4242","bytes_in":12,"bytes_out":3456789`},
 }
 
+var sealedEndpoint = agent.EndpointInfo{URL: "tcp://db.demo:5432", SealKey: "sha256/AAAA"}
+
+var sealEvents = []eventOutput{
+	{agent.SealProblem{EndpointInfo: sealedEndpoint, Cause: "the certificate\nends"},
+		"12:00:00  seal: tcp://db.demo:5432: the certificate\\nends\n",
+		`"level":"warn","event":"seal_problem","url":"tcp://db.demo:5432","seal_key":"sha256/AAAA",` +
+			`"cause":"the certificate\nends"`},
+	{agent.SealProblem{EndpointInfo: sealedEndpoint},
+		"12:00:00  seal: tcp://db.demo:5432: all is well again\n",
+		`"level":"info","event":"seal_ok","url":"tcp://db.demo:5432","seal_key":"sha256/AAAA"`},
+	{agent.Online{Reconnected: true, EndpointID: "ep-1", EndpointInfo: sealedEndpoint, SessionID: "ts-1"},
+		"12:00:00  online again: tcp://db.demo:5432 (ep-1), session ts-1, sealed by the key sha256/AAAA\n",
+		`"level":"info","event":"online","url":"tcp://db.demo:5432","seal_key":"sha256/AAAA","endpoint_id":"ep-1",` +
+			`"session_id":"ts-1","again":true`},
+	{agent.Connection{EndpointInfo: sealedEndpoint, Client: "10.0.0.5:4242", Pod: "demo/client", Caller: "cluster-1"},
+		"12:00:00  open    demo/client (10.0.0.5:4242) of cluster-1\n",
+		`"level":"info","event":"connection_open","url":"tcp://db.demo:5432","client":"10.0.0.5:4242",` +
+			`"pod":"demo/client","caller":"cluster-1"`},
+	{agent.Connection{EndpointInfo: sealedEndpoint, Client: "10.0.0.5:4242"},
+		"12:00:00  open    10.0.0.5:4242, caller not proven\n",
+		`"level":"info","event":"connection_open","url":"tcp://db.demo:5432","client":"10.0.0.5:4242","caller":""`},
+}
+
 var lossAndStopEvents = []eventOutput{
 	{agent.Retrying{Server: "https://s:8443", Cause: "the connection was closed", RetryIn: 1234 * time.Millisecond,
 		WasOnline: true},
@@ -170,7 +193,7 @@ func TestScreen_RendersEveryEvent(t *testing.T) {
 	var asText, asJSON bytes.Buffer
 	text := New(&asText, Options{Now: noon})
 	lines := New(&asJSON, Options{JSON: true, Now: noon})
-	for _, s := range slices.Concat(startEvents, replicaEvents, trafficEvents, lossAndStopEvents, callEvents) {
+	for _, s := range slices.Concat(startEvents, replicaEvents, trafficEvents, sealEvents, lossAndStopEvents, callEvents) {
 		text.Observe(s.event)
 		lines.Observe(s.event)
 		wantText += s.text

@@ -74,7 +74,8 @@ func (t *text) online(stamp string, e agent.Online) []byte {
 	name := Escape(e.DisplayName()) + " (" + Escape(e.EndpointID) + ")"
 	switch {
 	case e.Reconnected:
-		return []byte(stamp + t.paint(green, "online again") + ": " + name + ", session " + Escape(e.SessionID) + "\n")
+		return []byte(stamp + t.paint(green, "online again") + ": " + name + ", session " + Escape(e.SessionID) +
+			optional(", sealed by the key ", e.SealKey, "") + "\n")
 	case t.multiple:
 		return []byte(stamp + t.paint(green, "online") + ": " + name + ", forwarding to " + Escape(e.Upstream) +
 			optional(", also at ", e.AlsoAt(), "") + optional(", sealed by the key ", e.SealKey, "") + "\n")
@@ -155,6 +156,11 @@ func (t *text) sentence(event agent.Event) string {
 	case agent.HostRefused:
 		return t.paint(yellow, "host refused") + ": " + Escape(e.Upstream) + " does not accept the Host of " +
 			Escape(e.DisplayName()) + "; start the agent with " + hostHeaderRewrite
+	case agent.SealProblem:
+		if e.Cause == "" {
+			return t.paint(green, "seal") + ": " + Escape(e.URL) + ": all is well again"
+		}
+		return t.paint(yellow, "seal") + ": " + Escape(e.URL) + ": " + Escape(e.Cause)
 	case agent.UpstreamUp:
 		return t.paint(green, "upstream reachable") + ": " + Escape(e.Upstream)
 	case agent.Stopping:
@@ -213,6 +219,12 @@ func (t *text) connection(c agent.Connection) string {
 		client = Escape(c.Pod) + " (" + client + ")"
 	case client == "":
 		client = "unknown client"
+	}
+	switch {
+	case c.Caller != "":
+		client += " of " + Escape(c.Caller)
+	case c.SealKey != "":
+		client += ", caller not proven"
 	}
 	if !c.Ended {
 		return "open    " + client

@@ -64,7 +64,7 @@ func newForwarder(o Options, t timing) (*forwarder, error) {
 	f.listeners = &listeners{listen: o.listen, relayConn: f.relayConn, stats: f.metrics, log: o.Logger, timing: t,
 		changed: &f.statusChanged, byPort: map[int]*listener{}}
 	f.access = newAccessControl(&f.options, t, &f.statusChanged)
-	f.sealing = newSealing(o.Trust, &f.statusChanged)
+	f.sealing = newSealing(o.RuleOptions, o.Logger, &f.statusChanged)
 	f.edge = newEdgeClient(&o, t.edgeRetry, &f.statusChanged, f.listeners.recordRequestLine)
 	f.connCtx, f.cutConns = context.WithCancel(context.Background())
 	f.relay = &forward.Relay{Sessions: f.edge, Timing: t.Timing, Context: f.connCtx}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/sealed/authority"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/internal/tunnel/forward"
 )
@@ -68,6 +69,9 @@ type RuleOptions struct {
 	NetworkPolicies bool
 	// Trust are the rules about whose agents may answer. Optional: without them nothing is sealed.
 	Trust TrustRules
+	// Caller is the certificate by which the forwarder proves itself to agents. Optional: it proves
+	// nothing.
+	Caller *authority.Source
 }
 
 // ListenOptions say where a forwarder listens.

@@ -5,12 +5,14 @@ package forwarder
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/endpointtrust"
 	"github.com/fairlead-dev/fairlead/internal/sealed"
+	"github.com/fairlead-dev/fairlead/internal/sealed/authority"
 	"github.com/fairlead-dev/fairlead/internal/trafficerror"
 	"github.com/fairlead-dev/fairlead/internal/tunnel/forward"
 )
@@ -31,6 +33,8 @@ const maxTrusts = 1024
 // methods are safe for concurrent use.
 type sealing struct {
 	rules   TrustRules
+	caller  *authority.Source // caller is the certificate that proves who calls; nil = none.
+	log     *slog.Logger
 	updated broadcaster  // updated is woken when the rules have changed.
 	changed *broadcaster // changed is woken when the status has changed.
 
@@ -39,27 +43,56 @@ type sealing struct {
 }
 
 // newSealing returns nil without rules.
-func newSealing(rules TrustRules, changed *broadcaster) *sealing {
-	if rules == nil {
+func newSealing(o RuleOptions, log *slog.Logger, changed *broadcaster) *sealing {
+	if o.Trust == nil {
 		return nil
 	}
-	return &sealing{rules: rules, changed: changed, trusts: map[string]*sealed.Trust{}}
+	return &sealing{rules: o.Trust, caller: o.Caller, log: log, changed: changed, trusts: map[string]*sealed.Trust{}}
 }
 
-// run wakes what waits for changes of the rules or of the status, until ctx is done.
+// callerInterval is how often the caller's certificate is looked at.
+const callerInterval = 10 * time.Second
+
+// run wakes what waits for changes of the rules or of the status, and logs problems of the caller's
+// certificate, until ctx is done.
 func (s *sealing) run(ctx context.Context) error {
 	if s == nil {
 		return nil
 	}
-	for {
+	for logged := ""; ; {
+		if problem := s.callerProblem(); problem != logged {
+			logged = problem
+			s.logCaller(problem)
+			s.changed.broadcast()
+		}
 		select {
 		case <-s.rules.Changed():
 			s.updated.broadcast()
 			s.changed.broadcast()
+		case <-time.After(callerInterval):
 		case <-ctx.Done():
 			return nil
 		}
 	}
+}
+
+// callerProblem returns what is wrong with the caller's certificate, or soon will be; "" = nothing.
+func (s *sealing) callerProblem() string {
+	if s.caller == nil {
+		return ""
+	}
+	if err := s.caller.Problem(); err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+func (s *sealing) logCaller(problem string) {
+	if problem == "" {
+		s.log.Info("the certificate that proves to agents who calls is good again")
+		return
+	}
+	s.log.Warn("agents that require proof of who calls refuse this forwarder, or soon will", "problem", problem)
 }
 
 // trustOf returns what a connection with the endpoint trusts; nil: it is not sealed. Until the
@@ -81,6 +114,9 @@ func (s *sealing) trustOf(
 	defer s.mu.Unlock()
 	if t := s.trusts[d.Generation]; t != nil {
 		return t, nil
+	}
+	if s.caller != nil {
+		d.Trust.Proof = s.caller.Certificate
 	}
 	t, err := sealed.NewTrust(d.Trust)
 	if err != nil {
@@ -130,6 +166,10 @@ type TrustStatus struct {
 	// Policies has the digest of each namespace's EndpointTrust objects, of namespaces that have some;
 	// see endpointaccess.Digest.
 	Policies map[string]string `json:"policies,omitempty"`
+	// Caller is the name that the forwarder proves to agents, and CallerProblem what is wrong with the
+	// certificate of that, or soon will be.
+	Caller        string `json:"caller,omitempty"`
+	CallerProblem string `json:"caller_problem,omitempty"`
 }
 
 // status returns nil for a nil sealing.
@@ -138,5 +178,9 @@ func (s *sealing) status() *TrustStatus {
 		return nil
 	}
 	rules := s.rules.Snapshot()
-	return &TrustStatus{Complete: rules.Complete(), Policies: rules.Digests}
+	st := &TrustStatus{Complete: rules.Complete(), Policies: rules.Digests, CallerProblem: s.callerProblem()}
+	if s.caller != nil {
+		st.Caller = s.caller.Caller()
+	}
+	return st
 }

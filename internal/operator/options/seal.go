@@ -6,11 +6,13 @@ package options
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/pflag"
 
 	"github.com/fairlead-dev/fairlead/internal/endpointtrust"
 	"github.com/fairlead-dev/fairlead/internal/sealed"
+	"github.com/fairlead-dev/fairlead/internal/sealed/authority"
 )
 
 // Seal is whose agents may answer for endpoints that no EndpointTrust selects.
@@ -21,6 +23,9 @@ type Seal struct {
 	SealAccount string // SealAccount is the id of the account, which agents' certificates name.
 	// SealAuthorityFile has PEM certificates of the authorities that sign them; empty: none.
 	SealAuthorityFile string
+	// SealCallerDir has tls.crt and tls.key, by which forwarders prove themselves to agents; empty: they
+	// do not.
+	SealCallerDir string
 }
 
 // AddFlags adds the flags that manager and forwarder share.
@@ -31,6 +36,22 @@ func (o *Seal) AddFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.SealAccount, "seal-account", "", "`ID` of the account, which agents' certificates must name")
 	f.StringVar(&o.SealAuthorityFile, "seal-authority-file", "",
 		"PEM `FILE` with certificates of the authorities that sign agents' certificates")
+}
+
+// AddCallerFlag adds the flag of forwarders.
+func (o *Seal) AddCallerFlag(f *pflag.FlagSet) {
+	f.StringVar(&o.SealCallerDir, "seal-caller-dir", "",
+		"`FOLDER` with tls.crt and tls.key, as fairlead seal sign --caller and cert-manager make them, which prove to "+
+			"agents who calls; read again when they change")
+}
+
+// Caller returns the certificate by which forwarders prove themselves; nil without one.
+func (o *Seal) Caller() *authority.Source {
+	if o.SealCallerDir == "" {
+		return nil
+	}
+	return &authority.Source{CertFile: filepath.Join(o.SealCallerDir, "tls.crt"),
+		KeyFile: filepath.Join(o.SealCallerDir, "tls.key"), CallerOf: o.SealAccount}
 }
 
 var sealModes = map[string]sealed.Mode{"": sealed.Off, "off": sealed.Off, "require": sealed.Require}
@@ -44,6 +65,9 @@ func (o *Seal) Parse(c *Checker) endpointtrust.Default {
 	if !IDPattern.MatchString(o.SealAccount) || ok && mode != sealed.Off && o.SealAccount == "" {
 		c.Reject("--seal-account", o.SealAccount, "give the id of the account (ac-…)")
 	}
+	if o.SealCallerDir != "" && (o.Sealed == "" || o.SealAccount == "") {
+		c.Reject("--seal-caller-dir", o.SealCallerDir, "give --sealed and --seal-account, too")
+	}
 	d := endpointtrust.Default{Mode: mode, Account: o.SealAccount}
 	if o.SealAuthorityFile == "" {
 		if mode == sealed.Require && o.SealAccount != "" {
@@ -53,7 +77,7 @@ func (o *Seal) Parse(c *Checker) endpointtrust.Default {
 	}
 	text, err := os.ReadFile(o.SealAuthorityFile)
 	if err == nil {
-		d.Authorities, err = endpointtrust.ParseAuthorities(string(text))
+		d.Authorities, err = authority.ParseAuthorities(string(text))
 	}
 	if err != nil {
 		c.Reject("--seal-authority-file", o.SealAuthorityFile,

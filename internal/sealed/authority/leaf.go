@@ -8,10 +8,8 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -59,8 +57,21 @@ func CheckLeaf(c *x509.Certificate, now time.Time) error {
 // CheckDates returns an error unless a certificate is in force, or will be within 5 minutes.
 func CheckDates(c *x509.Certificate, now time.Time) error {
 	if now.After(c.NotAfter) || now.Add(backdate).Before(c.NotBefore) {
-		return fmt.Errorf("the certificate is in force from %s to %s, and now is %s: replace it, or set the clock",
-			c.NotBefore.Format(time.RFC3339), c.NotAfter.Format(time.RFC3339), now.UTC().Format(time.RFC3339))
+		return fmt.Errorf("the certificate is in force from %s to %s: replace it, or set the clock",
+			c.NotBefore.Format(time.RFC3339), c.NotAfter.Format(time.RFC3339))
+	}
+	return nil
+}
+
+// CheckLife returns an error unless a certificate is in force, and for longer than the last third of
+// its life. What renews it then, as cert-manager does, has 10 minutes for that.
+func CheckLife(c *x509.Certificate, now time.Time) error {
+	if err := CheckDates(c, now); err != nil {
+		return err
+	}
+	if c.NotAfter.Sub(now) < c.NotAfter.Sub(c.NotBefore)/3-10*time.Minute {
+		return fmt.Errorf("less than a third of the certificate's life is left, until %s: replace it",
+			c.NotAfter.Format(time.RFC3339))
 	}
 	return nil
 }
@@ -71,59 +82,53 @@ func CheckDates(c *x509.Certificate, now time.Time) error {
 type Source struct {
 	CertFile, KeyFile string
 
-	mu      sync.Mutex
-	pair    *tls.Certificate
-	files   [2]os.FileInfo // files are those of pair.
-	err     error          // err is why what is in the files now cannot be used.
-	checked time.Time
+	// CallerOf is the account of which the certificate has to name a caller; "" = it is an agent's.
+	CallerOf string
+
+	followed followed[tls.Certificate]
 }
 
 // Certificate returns the last good certificate of the files, also after its end: peers name that in
 // their refusal. It returns an error as long as there has been no good one.
 func (s *Source) Certificate() (*tls.Certificate, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.reload()
-	if s.pair != nil {
-		return s.pair, nil
+	pair, err := s.followed.get(s.load, s.CertFile, s.KeyFile)
+	if pair != nil {
+		return pair, nil
 	}
-	return nil, s.err
+	return nil, err
 }
 
 // Problem returns why the files have no better certificate than the one that Certificate returns, or
-// that this one has ended; nil when all is well.
+// that this one has ended or soon will; nil when all is well.
 func (s *Source) Problem() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.reload()
-	if s.err != nil {
-		return s.err
+	pair, err := s.followed.get(s.load, s.CertFile, s.KeyFile)
+	if err != nil {
+		return err
 	}
-	return CheckDates(s.pair.Leaf, time.Now())
+	if err := CheckLife(pair.Leaf, time.Now()); err != nil {
+		return fmt.Errorf("%s: %w", s.CertFile, err)
+	}
+	return nil
 }
 
-// reload reads the files, if that is due, unless they are those of pair. What they are is taken first:
-// files that are replaced meanwhile are read again.
-func (s *Source) reload() {
-	now := time.Now()
-	if !s.checked.IsZero() && now.Sub(s.checked) < 10*time.Second {
-		return
+func (s *Source) load() (*tls.Certificate, error) {
+	pair, err := LoadLeaf(s.CertFile, s.KeyFile)
+	if err != nil || s.CallerOf == "" {
+		return pair, err
 	}
-	s.checked = now
-	var files [2]os.FileInfo
-	same := s.pair != nil
-	for i, file := range []string{s.CertFile, s.KeyFile} {
-		if files[i], s.err = os.Stat(file); s.err != nil {
-			return
-		}
-		same = same && os.SameFile(files[i], s.files[i]) && files[i].Size() == s.files[i].Size() &&
-			files[i].ModTime().Equal(s.files[i].ModTime())
+	if n, _ := ParseNames(pair.Leaf.URIs); n.Caller == "" || n.Account != s.CallerOf { // LoadLeaf has the error
+		return nil, fmt.Errorf("%s: the certificate is for %s of account %s, not for a caller of %s: have one signed "+
+			"with --caller", s.CertFile, n, n.Account, s.CallerOf)
 	}
-	if same {
-		return
+	return pair, nil
+}
+
+// Caller returns the name that the certificate gives the caller; "" without one.
+func (s *Source) Caller() string {
+	pair, err := s.Certificate()
+	if err != nil {
+		return ""
 	}
-	var pair *tls.Certificate
-	if pair, s.err = LoadLeaf(s.CertFile, s.KeyFile); s.err == nil {
-		s.pair, s.files = pair, files
-	}
+	n, _ := ParseNames(pair.Leaf.URIs) // load has checked them
+	return n.Caller
 }

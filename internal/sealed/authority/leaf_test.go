@@ -117,8 +117,12 @@ func TestSource_FollowsMountedSecret(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		check("unmounted", third.cert, "no such file")
 		mount(t, dir, "4", third)
-		time.Sleep(24 * time.Hour)
-		check("ended", third.cert, "the certificate is in force from ")
+		time.Sleep(15*time.Hour + 50*time.Minute)
+		check("to be renewed", third.cert, "")
+		time.Sleep(20 * time.Minute)
+		check("in its last third", third.cert, "tls.crt: less than a third of the certificate's life is left, until ")
+		time.Sleep(8 * time.Hour)
+		check("ended", third.cert, "tls.crt: the certificate is in force from ")
 	})
 }
 

@@ -34,7 +34,7 @@ func (n Names) URIs() (all []*url.URL) {
 		all = append(all, sealed.Name(n.Account, u))
 	}
 	if n.Caller != "" {
-		all = append(all, &url.URL{Scheme: sealed.NameScheme, Host: n.Account, Path: "/caller/" + n.Caller})
+		all = append(all, sealed.CallerName(n.Account, n.Caller))
 	}
 	return all
 }

@@ -10,8 +10,11 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"math/big"
 	"net/url"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -50,26 +53,77 @@ func (o *Owner) sign(template, parent *x509.Certificate, key *ecdsa.PublicKey) *
 	return c
 }
 
-// Identity returns an agent's identity, whose certificate names the endpoint.
-func (o *Owner) Identity(u account.EndpointURL) *sealed.Identity {
+// Server returns an agent's certificate, which names the endpoint.
+func (o *Owner) Server(u account.EndpointURL) *tls.Certificate {
+	o.t.Helper()
+	return o.leaf(x509.ExtKeyUsageServerAuth, sealed.Name(o.Account, u), time.Now().Add(time.Hour))
+}
+
+// Caller returns the certificate of a caller, such as a cluster's forwarders. It ends after a time.
+func (o *Owner) Caller(name string, ends time.Duration) *tls.Certificate {
+	o.t.Helper()
+	return o.leaf(x509.ExtKeyUsageClientAuth, sealed.CallerName(o.Account, name), time.Now().Add(ends))
+}
+
+func (o *Owner) leaf(usage x509.ExtKeyUsage, name *url.URL, end time.Time) *tls.Certificate {
 	o.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	must.Succeed(o.t, err)
-	leaf := o.sign(&x509.Certificate{SerialNumber: big.NewInt(2), NotAfter: time.Now().Add(time.Hour),
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-		URIs: []*url.URL{sealed.Name(o.Account, u)}}, o.Root, &key.PublicKey)
-	pair := &tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: key, Leaf: leaf}
-	i, err := sealed.NewIdentity(sealed.IdentityOptions{Account: o.Account,
-		Certificate: func() (*tls.Certificate, error) { return pair, nil }})
+	leaf := o.sign(&x509.Certificate{SerialNumber: big.NewInt(2), NotBefore: time.Now().Add(-time.Hour), NotAfter: end,
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{usage},
+		URIs: []*url.URL{name}}, o.Root, &key.PublicKey)
+	return &tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: key, Leaf: leaf}
+}
+
+// Static returns what always returns the certificate.
+func Static(c *tls.Certificate) sealed.CertificateSource {
+	return func() (*tls.Certificate, error) { return c, nil }
+}
+
+// Write writes tls.crt and tls.key into a folder.
+func Write(t testing.TB, dir string, c *tls.Certificate) {
+	t.Helper()
+	key, err := x509.MarshalPKCS8PrivateKey(c.PrivateKey)
+	must.Succeed(t, err)
+	for name, block := range map[string]*pem.Block{"tls.crt": {Type: "CERTIFICATE", Bytes: c.Certificate[0]},
+		"tls.key": {Type: "PRIVATE KEY", Bytes: key}} {
+		must.Succeed(t, os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600))
+	}
+}
+
+// Pool returns the owner's root.
+func (o *Owner) Pool() *x509.CertPool {
+	pool := x509.NewCertPool()
+	pool.AddCert(o.Root)
+	return pool
+}
+
+// Identity returns an agent's identity, whose certificate names the endpoint.
+func (o *Owner) Identity(u account.EndpointURL, change ...func(*sealed.IdentityOptions)) *sealed.Identity {
+	o.t.Helper()
+	options := sealed.IdentityOptions{Account: o.Account, Certificate: Static(o.Server(u))}
+	for _, c := range change {
+		c(&options)
+	}
+	i, err := sealed.NewIdentity(options)
 	must.Succeed(o.t, err)
 	return i
 }
 
-// Trust returns what a cluster trusts that has the owner's root.
-func (o *Owner) Trust() *sealed.Trust {
+// RequireCallers makes an agent refuse callers whose certificates none of the roots has signed.
+func RequireCallers(roots func() *x509.CertPool) func(*sealed.IdentityOptions) {
+	return func(o *sealed.IdentityOptions) { o.CallerAuthorities, o.RequireCaller = roots, true }
+}
+
+// Trust returns what a cluster trusts that has the owner's root, and proves itself by a certificate of
+// its own, if there is one.
+func (o *Owner) Trust(proof ...*tls.Certificate) *sealed.Trust {
 	o.t.Helper()
-	t, err := sealed.NewTrust(sealed.TrustOptions{Mode: sealed.Require, Account: o.Account,
-		Authorities: []*x509.Certificate{o.Root}})
+	options := sealed.TrustOptions{Mode: sealed.Require, Account: o.Account, Authorities: []*x509.Certificate{o.Root}}
+	for _, p := range proof {
+		options.Proof = Static(p)
+	}
+	t, err := sealed.NewTrust(options)
 	must.Succeed(o.t, err)
 	return t
 }

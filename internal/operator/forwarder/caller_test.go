@@ -1,0 +1,130 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package forwarder
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/endpointtrust"
+	"github.com/fairlead-dev/fairlead/internal/sealed"
+	"github.com/fairlead-dev/fairlead/internal/sealed/authority"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/sealtest"
+	"github.com/fairlead-dev/fairlead/test/support/wait"
+)
+
+const ownerAccount = "ac-06f0l2rj1qg4o3b5e6s7t8u9v0"
+
+// callerIn returns the certificate of a caller in a folder, as the chart mounts it.
+func callerIn(dir string) *authority.Source {
+	return &authority.Source{CertFile: filepath.Join(dir, "tls.crt"), KeyFile: filepath.Join(dir, "tls.key"),
+		CallerOf: ownerAccount}
+}
+
+// TestSealing_ProvesCaller holds that an agent learns who calls, and that a forwarder whose certificate
+// is of no use says so and calls without.
+func TestSealing_ProvesCaller(t *testing.T) {
+	t.Parallel()
+	owner := sealtest.NewOwner(t, ownerAccount)
+	db := account.EndpointURL{Scheme: "tcp", Host: "db.demo", Port: 5432}
+	another := sealtest.NewOwner(t, "ac-16f0l2rj1qg4o3b5e6s7t8u9v0")
+	for name, c := range map[string]struct {
+		cert            *tls.Certificate // cert is nil where the folder is empty.
+		caller, problem string
+	}{
+		"proven":             {owner.Caller("cluster-1", time.Hour), "cluster-1", ""},
+		"no certificate":     {nil, "", "no such file"},
+		"ended":              {owner.Caller("cluster-1", -time.Hour), "", "the certificate is in force from"},
+		"an agent's":         {owner.Server(db), "", "is for tcp://db.demo:5432 of account " + ownerAccount + ", not for"},
+		"of another account": {another.Caller("cluster-1", time.Hour), "", "not for a caller of " + ownerAccount},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, dir := make(chan string, 10), t.TempDir()
+			identity := owner.Identity(db, func(o *sealed.IdentityOptions) { o.CallerAuthorities = owner.Pool })
+			e := startEdge(t, func(ctx context.Context, st *tunnel.Stream) {
+				_ = st.Accept()
+				if in, err := identity.Accept(ctx, st, "ep-1"); err == nil {
+					got <- in.Caller
+					_ = in.Refuse("UPSTREAM", "it is down")
+				}
+			})
+			if c.cert != nil {
+				sealtest.Write(t, dir, c.cert)
+			}
+			r := sealedForwarder(t, e, owner, func(o *Options) { o.Caller = callerIn(dir) })
+			wantRefused(r, 15432)
+			if caller := wait.Receive(t, "a call", got); caller != c.caller {
+				t.Errorf("the agent takes the caller for %q, want %q", caller, c.caller)
+			}
+			if s := r.status().Trust; s.Caller != c.caller || !strings.Contains(s.CallerProblem, c.problem) ||
+				(c.problem == "") != (s.CallerProblem == "") {
+				t.Errorf("%+v, want the problem %q", s, c.problem)
+			}
+		})
+	}
+}
+
+// logged receives the messages of a log.
+type logged chan string
+
+func (l logged) Write(p []byte) (int, error) {
+	l <- string(p)
+	return len(p), nil
+}
+
+// TestSealing_LogsCallerProblems checks that a running forwarder logs what is wrong with its certificate
+// once, when it begins, changes and ends.
+func TestSealing_LogsCallerProblems(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		owner, lines := sealtest.NewOwner(t, ownerAccount), make(logged, 100)
+		rules := &fakeTrust{changed: make(chan struct{}, 1)}
+		rules.current.Store(endpointtrust.Compile(nil, endpointtrust.Default{Mode: sealed.Require,
+			Account: ownerAccount, Authorities: []*x509.Certificate{owner.Root}}, allListed))
+		s := newSealing(RuleOptions{Trust: rules, Caller: callerIn(dir)}, slog.New(slog.NewTextHandler(lines, nil)),
+			&broadcaster{})
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- s.run(ctx) }()
+		const refused = "agents that require proof of who calls refuse this forwarder, or soon will"
+		for _, step := range []struct {
+			cert *tls.Certificate // cert is nil where nothing is written.
+			wait time.Duration
+			want string
+		}{
+			{nil, time.Minute, refused},
+			{owner.Caller("cluster-1", 48*time.Hour), 20 * time.Second, "is good again"},
+			{nil, 47 * time.Hour, "less than a third of the certificate's life is left"},
+			{nil, 2 * time.Hour, "the certificate is in force from"},
+			{owner.Caller("cluster-1", 200*time.Hour), 20 * time.Second, "is good again"},
+		} {
+			if step.cert != nil {
+				sealtest.Write(t, dir, step.cert)
+			}
+			time.Sleep(step.wait)
+			synctest.Wait()
+			if len(lines) != 1 {
+				t.Fatalf("%d lines, want %q", len(lines), step.want)
+			}
+			if line := <-lines; !strings.Contains(line, step.want) {
+				t.Errorf("logged %q, want %q", line, step.want)
+			}
+		}
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}

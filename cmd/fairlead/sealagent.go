@@ -4,11 +4,6 @@
 package main
 
 import (
-	"crypto/x509"
-	"errors"
-	"os"
-	"path/filepath"
-
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agent/agentconfig"
 	"github.com/fairlead-dev/fairlead/internal/sealed"
@@ -28,35 +23,10 @@ func sealOf(s *agentconfig.EndpointSpec, u account.EndpointURL, broken *fieldErr
 		broken.add(agentconfig.FieldSealed, s.Sealed, "only tcp endpoints can be sealed, by fairlead tcp")
 		return nil
 	}
-	source := &authority.Source{CertFile: filepath.Join(s.Sealed, "tls.crt"),
-		KeyFile: filepath.Join(s.Sealed, "tls.key")}
-	cert, err := source.Certificate()
+	identity, err := authority.OpenIdentity(s.Sealed, s.SealCallers)
 	if err == nil {
-		err = source.Problem()
+		err = authority.CheckURL(s.Sealed, identity, u)
 	}
-	if err != nil {
-		broken.add(agentconfig.FieldSealed, s.Sealed, err.Error())
-		return nil
-	}
-	o := sealed.IdentityOptions{Account: cert.Leaf.URIs[0].Host, Certificate: source.Certificate}
-	if s.SealCallers != "" {
-		pem, err := os.ReadFile(s.SealCallers)
-		o.CallerAuthorities, o.RequireCaller = x509.NewCertPool(), true
-		if err == nil && !o.CallerAuthorities.AppendCertsFromPEM(pem) {
-			err = errors.New("must be a PEM file of certificates")
-		}
-		if err != nil {
-			broken.add(agentconfig.FieldSealCallers, s.SealCallers, err.Error())
-			return nil
-		}
-	}
-	identity, err := sealed.NewIdentity(o)
-	if err == nil && !sealed.Covers(cert.Leaf.URIs, o.Account, u) {
-		broken.add(agentconfig.FieldSealed, s.Sealed, "its certificate does not name "+u.String()+
-			": have one signed that does, fairlead seal sign --url "+u.String())
-	}
-	if err != nil {
-		broken.add(agentconfig.FieldSealed, s.Sealed, err.Error())
-	}
+	*broken = append(*broken, account.FieldsOf(err)...)
 	return identity
 }

@@ -4,9 +4,7 @@
 package main
 
 import (
-	"cmp"
 	"log/slog"
-	"path/filepath"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agent"
@@ -31,32 +29,11 @@ func sealOf(s *agentconfig.EndpointSpec, u account.EndpointURL, broken *fieldErr
 			"leave it out, and give all of them the same file")
 		return nil
 	}
-	source := &authority.Source{CertFile: filepath.Join(s.Sealed, "tls.crt"),
-		KeyFile: filepath.Join(s.Sealed, "tls.key")}
-	cert, err := source.Certificate()
-	if err != nil {
-		broken.add(agentconfig.FieldSealed, s.Sealed, err.Error())
-		return nil
+	identity, err := authority.OpenIdentity(s.Sealed, s.SealCallers)
+	if err == nil {
+		err = authority.CheckURL(s.Sealed, identity, u)
 	}
-	o := sealed.IdentityOptions{Account: cert.Leaf.URIs[0].Host, Certificate: source.Certificate,
-		Problem: source.Problem}
-	if s.SealCallers != "" {
-		callers := &authority.Callers{File: s.SealCallers}
-		if err := callers.Problem(); err != nil {
-			broken.add(agentconfig.FieldSealCallers, s.SealCallers, err.Error())
-			return nil
-		}
-		o.CallerAuthorities, o.RequireCaller = callers.Pool, true
-		o.Problem = func() error { return cmp.Or(source.Problem(), callers.Problem()) }
-	}
-	identity, err := sealed.NewIdentity(o)
-	if err == nil && !sealed.Covers(cert.Leaf.URIs, o.Account, u) {
-		broken.add(agentconfig.FieldSealed, s.Sealed, "its certificate does not name "+u.String()+
-			": have one signed that does, fairlead seal sign --url "+u.String())
-	}
-	if err != nil {
-		broken.add(agentconfig.FieldSealed, s.Sealed, err.Error())
-	}
+	*broken = append(*broken, account.FieldsOf(err)...)
 	return identity
 }
 

@@ -74,8 +74,6 @@ func TestServe_SealedCallersMustProve(t *testing.T) {
 	h.Sealed = true
 	connect := func(trust *sealed.Trust) (*sealed.Conn, error) {
 		st := open(t, s, h)
-		_, err := sealed.ReadHint(t.Context(), st)
-		must.Succeed(t, err)
 		return trust.Connect(t.Context(), st, sealed.Header{URL: u, ClientAddr: "10.0.0.5:4242"})
 	}
 	for name, c := range map[string]struct {

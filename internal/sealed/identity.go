@@ -71,6 +71,11 @@ func NewIdentity(o IdentityOptions) (*Identity, error) {
 // Key returns the fingerprint of the public key.
 func (i *Identity) Key() trust.Pin { return i.credential().key }
 
+// Covers reports whether the certificate names an endpoint.
+func (i *Identity) Covers(u account.EndpointURL) bool {
+	return Covers(i.credential().names, i.options.Account, u)
+}
+
 // credential returns what belongs to the certificate that the source returns now, or to the one
 // before if that is of no use.
 func (i *Identity) credential() *credential {

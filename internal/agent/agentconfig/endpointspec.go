@@ -17,6 +17,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agent"
+	"github.com/fairlead-dev/fairlead/internal/sealed/authority"
 	"github.com/fairlead-dev/fairlead/internal/trust"
 )
 
@@ -47,8 +48,8 @@ type EndpointSpec struct {
 
 // Names of the settings of sealed endpoints, in the config file and in errors.
 const (
-	FieldSealed      = "sealed"
-	FieldSealCallers = "seal_callers"
+	FieldSealed      = authority.FieldSealed
+	FieldSealCallers = authority.FieldCallers
 )
 
 // SpecError is a problem with one field of an item in the config file.

@@ -53,8 +53,8 @@ func TestSealing_ProvesCaller(t *testing.T) {
 			got, dir := make(chan string, 10), t.TempDir()
 			identity := owner.Identity(db, func(o *sealed.IdentityOptions) { o.CallerAuthorities = owner.Pool })
 			e := startEdge(t, func(ctx context.Context, st *tunnel.Stream) {
-				_ = st.Accept()
-				if in, err := identity.Accept(ctx, st, "ep-1"); err == nil {
+				_, _ = st.Accept(), sealed.WriteHint(st, "ep-1")
+				if in, err := identity.Accept(ctx, st); err == nil {
 					got <- in.Caller
 					_ = in.Refuse("UPSTREAM", "it is down")
 				}

@@ -97,7 +97,7 @@ func (v *streamServer) serveSealedHTTP(
 ) {
 	c, start := newConnection(s, sealedCaller{in}.header()), time.Now()
 	v.opt.Observer.Observe(c)
-	s.SealedServer.ServeHTTP(ctx, in, SealedUpstream{v, e, s}, st.Session().PeerDraining())
+	s.SealedServer.ServeHTTP(ctx, in, SealedUpstream{v, e, s}, st.PeerDraining())
 	c.Ended, c.Duration = true, time.Since(start)
 	v.opt.Observer.Observe(c)
 }

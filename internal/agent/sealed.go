@@ -83,7 +83,7 @@ func (u SealedUpstream) Dial(ctx context.Context) (relay.HalfCloser, error) {
 	if err != nil {
 		return nil, &tunnel.RefusedError{Code: tunnel.RefusedUpstream}
 	}
-	return conn, nil
+	return u.server.inspection.tapUpstream(u.spec, u.server.endpoints.idOf(u.endpoint), conn), nil
 }
 
 // Report reports a request to the agent's user.

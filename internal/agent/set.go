@@ -168,6 +168,13 @@ func (t *endpointSet) recordHostRefused(e *endpoint) bool {
 	return true
 }
 
+// idOf returns the id of the endpoint's latest bind.
+func (t *endpointSet) idOf(e *endpoint) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return e.id
+}
+
 // served returns the version of an endpoint that serves its streams; nil = none, or it was removed.
 func (t *endpointSet) served(e *endpoint) *spec {
 	t.mu.Lock()

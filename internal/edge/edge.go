@@ -95,13 +95,6 @@ type Agent interface {
 	Release()
 }
 
-// LocalAgent is an Agent in this process: its upstream is dialed, and Open is not called.
-type LocalAgent interface {
-	Agent
-	// Dial connects to the upstream. Its error is a *tunnel.RefusedError.
-	Dial(ctx context.Context) (relay.HalfCloser, error)
-}
-
 // Meter counts. Implementations are safe for concurrent use and do not block.
 type Meter interface {
 	// Start is called for a request, or for a connection to a tcp endpoint, before anything else is

@@ -193,7 +193,7 @@ func (b *binder) drain(ctx context.Context, e *endpoint) {
 	defer b.opt.reportPanic()
 	if timer.Sleep(ctx, min(lateStreams, b.opt.DrainTimeout)) {
 		ctx, cancel := context.WithTimeout(ctx, b.opt.DrainTimeout)
-		e.streams.wait(ctx)
+		b.endpoints.drain(ctx, &e.streams, e)
 		cancel()
 	}
 	b.endpoints.refuseStreams(e)

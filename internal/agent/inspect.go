@@ -22,8 +22,17 @@ func (i inspection) tap(s *spec, st *tunnel.Stream, c Connection) (stream relay.
 	if i.opt.Inspect == nil || !c.HTTP {
 		return st, func(error) {}
 	}
-	tap := i.opt.Inspect.Tap(st, i.info(s, st))
+	tap := i.opt.Inspect.Tap(st, i.info(s, st.Header()))
 	return tap, tap.End
+}
+
+// tapUpstream returns the connection to the upstream of a sealed http endpoint: with a recorder, a tap of
+// it.
+func (i inspection) tapUpstream(s *spec, id string, conn relay.HalfCloser) relay.HalfCloser {
+	if i.opt.Inspect == nil {
+		return conn
+	}
+	return i.opt.Inspect.TapUpstream(conn, i.info(s, tunnel.OpenHeader{EndpointID: id}))
 }
 
 // addUnreached records a stream that is refused because its upstream cannot be reached, with the
@@ -36,11 +45,10 @@ func (i inspection) addUnreached(s *spec, st *tunnel.Stream, c Connection, start
 	if st.Buffered() > 0 {
 		sent, _ = st.Next() // does not wait
 	}
-	i.opt.Inspect.AddUnreached(i.info(s, st), start, sent, cause)
+	i.opt.Inspect.AddUnreached(i.info(s, st.Header()), start, sent, cause)
 }
 
-func (i inspection) info(s *spec, st *tunnel.Stream) inspect.Info {
-	h := st.Header()
+func (i inspection) info(s *spec, h tunnel.OpenHeader) inspect.Info {
 	info := inspect.Info{
 		EndpointID: h.EndpointID, EndpointURL: s.info.DisplayName(), HTTP2: s.Upstream.Protocol == ProtocolHTTP2,
 		Dial: func(ctx context.Context) (net.Conn, error) { return i.opt.dialUpstream(ctx, s, upstreamTimeout) },

@@ -86,7 +86,7 @@ func (u SealedUpstream) Dial(ctx context.Context) (relay.HalfCloser, error) {
 	if err != nil {
 		return nil, &tunnel.RefusedError{Code: tunnel.RefusedUpstream}
 	}
-	return conn, nil
+	return u.server.inspection.tapUpstream(u.spec, u.server.endpoints.idOf(u.endpoint), conn), nil
 }
 
 // Report reports a request to the agent's user.
@@ -100,7 +100,7 @@ func (v *streamServer) serveSealedHTTP(
 ) {
 	c, start := newConnection(s, sealedCaller{in}.header()), time.Now()
 	v.opt.Observer.Observe(c)
-	s.SealedServer.ServeHTTP(ctx, in, SealedUpstream{v, e, s}, st.Session().PeerDraining())
+	s.SealedServer.ServeHTTP(ctx, in, SealedUpstream{v, e, s}, st.PeerDraining())
 	c.Ended, c.Duration = true, time.Since(start)
 	v.opt.Observer.Observe(c)
 }

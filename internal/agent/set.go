@@ -6,7 +6,9 @@ package agent
 import (
 	"cmp"
 	"context"
+	"maps"
 	"reflect"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -168,6 +170,13 @@ func (t *endpointSet) recordHostRefused(e *endpoint) bool {
 	return true
 }
 
+// idOf returns the id of the endpoint's latest bind.
+func (t *endpointSet) idOf(e *endpoint) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return e.id
+}
+
 // served returns the version of an endpoint that serves its streams; nil = none, or it was removed.
 func (t *endpointSet) served(e *endpoint) *spec {
 	t.mu.Lock()
@@ -176,6 +185,34 @@ func (t *endpointSet) served(e *endpoint) *spec {
 		return nil
 	}
 	return e.bound
+}
+
+// sealedServers returns the servers of these endpoints, or else of all that are served, that have one.
+func (t *endpointSet) sealedServers(of ...*endpoint) (all []SealedServer) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if of == nil {
+		of = slices.Collect(maps.Values(t.byID))
+	}
+	for _, e := range of {
+		if e.bound != nil && e.bound.SealedServer != nil {
+			all = append(all, e.bound.SealedServer)
+		}
+	}
+	return all
+}
+
+// drain waits until the streams have ended, or ctx is done; the servers of these endpoints, or else of
+// all that are served, end theirs meanwhile.
+func (t *endpointSet) drain(ctx context.Context, streams *streamSet, of ...*endpoint) {
+	ctx, cancel := context.WithCancel(ctx)
+	var draining sync.WaitGroup
+	for _, server := range t.sealedServers(of...) {
+		draining.Go(func() { server.Drain(ctx) })
+	}
+	streams.wait(ctx)
+	cancel()
+	draining.Wait()
 }
 
 // bindPatience is how long a stream waits for a bind that changes its endpoint's upstream.

@@ -44,7 +44,7 @@ func (a *Agent) shutDown() (told bool) {
 		a.opt.Observer.Observe(Stopping{Connections: n, Timeout: a.opt.DrainTimeout})
 		drain, cancel := context.WithTimeout(context.Background(), a.opt.DrainTimeout)
 		defer cancel()
-		a.streams.open.wait(drain)
+		a.endpoints.drain(drain, &a.streams.open)
 	}
 	return !leave || err == nil
 }

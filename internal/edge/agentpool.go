@@ -75,10 +75,9 @@ func (u *upstreams) newAgentPool(agent Agent) *agentPool {
 // roundTrip sends a request. When the agent becomes unresponsive before the answer, one that is
 // retryable is given up at once with tunnel.ErrUnresponsive, and any other after unansweredPatience
 // with trafficerror.ErrUnanswered.
-func (p *agentPool) roundTrip(r *http.Request, body *replayReader) (*http.Response, *agentStream, error) {
+func (p *agentPool) roundTrip(r *http.Request, body *replayReader) (*http.Response, *flusher, error) {
 	if p.isLocal {
-		res, err := roundTripStatic(p.transport, r, body)
-		return res, nil, err
+		return p.sendLocal(r, body)
 	}
 	patience, reason := time.Duration(0), tunnel.ErrUnresponsive
 	if !isRetryable(r) {
@@ -87,7 +86,7 @@ func (p *agentPool) roundTrip(r *http.Request, body *replayReader) (*http.Respon
 	ctx, cancel := context.WithCancelCause(r.Context()) // not canceled here: the answer's body needs it
 	stop := func() {}
 	defer func() { stop() }()
-	res, stream, err := p.send(ctx, r, body, func(conn pooledStream) {
+	res, flusher, err := p.send(ctx, r, body, func(conn pooledStream) {
 		stop() // the transport may try another stream
 		if conn.agentStream != nil {
 			stop = watchSilence(conn, patience, cancel, reason)
@@ -96,15 +95,15 @@ func (p *agentPool) roundTrip(r *http.Request, body *replayReader) (*http.Respon
 	if err != nil && errors.Is(context.Cause(ctx), reason) {
 		err = reason
 	}
-	return res, stream, err
+	return res, flusher, err
 }
 
 // send sends a request over a stream of the pool; onConn is called with the stream. On HTTP/1 it
 // counts the users of the stream, so that Close can tell an idle stream from one in use, and
-// returns the stream.
+// returns the stream's flusher.
 func (p *agentPool) send(
 	ctx context.Context, r *http.Request, body *replayReader, onConn func(pooledStream),
-) (*http.Response, *agentStream, error) {
+) (*http.Response, *flusher, error) {
 	var conn pooledStream
 	trace := &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
 		c, _ := info.Conn.(pooledStream)
@@ -137,7 +136,10 @@ func (p *agentPool) send(
 	if p.http2 && body != nil && err == nil {
 		body.body.answered()
 	}
-	return res, conn.agentStream, err
+	if conn.agentStream == nil {
+		return res, nil, err
+	}
+	return res, &conn.flusher, err
 }
 
 // pooledStream is an agentStream owned by a transport.

@@ -59,11 +59,13 @@ type ClientInfo struct {
 	TraceID         string
 	// MaxWait bounds the wait for an agent that is reconnecting; 0 = no limit of the client's.
 	MaxWait  time.Duration
-	Sealed   bool                  // Sealed reports that the connection is to be relayed unread to an agent that seals.
-	Tried    string                // Tried are ids of endpoints whose agents were tried, with commas between.
-	Draining <-chan struct{}       // Draining is closed when the forwarder is about to stop; nil = never.
-	Aborter  trafficpolicy.Aborter // Aborter is nil where the client's connection carries other requests too.
-	Locator  trafficpolicy.Locator // Locator finds ClientIP; nil = unknown.
+	Sealed   bool            // Sealed reports that the connection is to be relayed unread to an agent that seals.
+	Tried    string          // Tried are ids of endpoints whose agents were tried, with commas between.
+	Draining <-chan struct{} // Draining is closed when the forwarder is about to stop; nil = never.
+	// DrainsIdle reports that a connection without a request is to end a second after Draining is closed.
+	DrainsIdle bool
+	Aborter    trafficpolicy.Aborter // Aborter is nil where the client's connection carries other requests too.
+	Locator    trafficpolicy.Locator // Locator finds ClientIP; nil = unknown.
 	// Forwarder gets a line, as it does not read HTTP, when the edge answers a request itself (the
 	// line has a Code), and when the upstream answers again (no Code). The line names no endpoint.
 	// nil for other clients.
@@ -91,13 +93,6 @@ type Agent interface {
 	// Release ends the use of the agent by the connection or request that it was chosen for. It is
 	// called once for each choice.
 	Release()
-}
-
-// LocalAgent is an Agent in this process: its upstream is dialed, and Open is not called.
-type LocalAgent interface {
-	Agent
-	// Dial connects to the upstream. Its error is a *tunnel.RefusedError.
-	Dial(ctx context.Context) (relay.HalfCloser, error)
 }
 
 // Meter counts. Implementations are safe for concurrent use and do not block.

@@ -196,7 +196,7 @@ func (x *exchange) modifyResponse(res *http.Response) error {
 	if _, ok := res.Header["Content-Type"]; !ok {
 		x.policyWriter.Header()["Content-Type"] = nil // net/http would guess one
 	}
-	prepareBody(res, x.policyWriter, x.delivery.stream)
+	prepareBody(res, x.policyWriter, x.delivery.flusher)
 	return nil
 }
 

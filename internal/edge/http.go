@@ -114,14 +114,45 @@ func (e *Edge) serveHTTP(ctx context.Context, c Client, ep *account.Endpoint, in
 		_ = c.Reset(tunnel.RefusedDraining)
 		return
 	}
-	select {
-	case <-cc.serverDone:
-	case <-ctx.Done():
-		cc.abort()
-		<-cc.serverDone
-	}
+	cc.awaitEnd()
 	cc.upstreams.Close()
 	cc.linger()
+}
+
+// awaitEnd returns when the HTTP server has let go of the connection, which the end of its context aborts.
+func (c *clientConn) awaitEnd() {
+	var draining <-chan struct{}
+	var idleEnds <-chan time.Time
+	if c.info.DrainsIdle {
+		draining = c.info.Draining
+	}
+	for {
+		select {
+		case <-c.serverDone:
+			return
+		case <-c.ctx.Done():
+			c.abort()
+			<-c.serverDone
+			return
+		case <-draining:
+			draining, idleEnds = nil, time.After(idleDrainDelay)
+		case <-idleEnds:
+			idleEnds = nil
+			c.update(func() {
+				c.endsIdle = true
+				c.endIdleLocked()
+			})
+		}
+	}
+}
+
+// endIdleLocked makes the HTTP server close a connection that serves no request, once it is to end so; mu
+// must be held.
+func (c *clientConn) endIdleLocked() {
+	if c.endsIdle && !c.active {
+		c.readStopped = true
+		_ = c.setReadDeadlineLocked(time.Unix(1, 0)) // ends a read that is under way
+	}
 }
 
 // serveConnRequest serves one request of a connection of Serve. The connection has the URL; the
@@ -175,6 +206,8 @@ type clientConn struct {
 
 	mu             sync.Mutex
 	readStopped    bool // readStopped ends all reads.
+	active         bool // active is set while a request is being served; with DrainsIdle only.
+	endsIdle       bool // endsIdle ends the connection when it is not active.
 	hijacked       bool
 	aborted        bool
 	closed         bool
@@ -278,8 +311,12 @@ func (c *clientConn) readTimerFired() {
 
 // setState follows the HTTP server's view of the connection.
 func (c *clientConn) setState(st http.ConnState) {
-	if st == http.StateHijacked {
-		c.update(func() { c.hijacked = true })
+	if c.info.DrainsIdle || st == http.StateHijacked {
+		c.update(func() {
+			c.active = st == http.StateActive || st == http.StateHijacked
+			c.hijacked = c.hijacked || st == http.StateHijacked
+			c.endIdleLocked()
+		})
 	}
 	if st == http.StateClosed {
 		c.signalDone()

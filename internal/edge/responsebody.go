@@ -31,7 +31,7 @@ func checkAnswer(res *http.Response) error {
 // prepareBody makes the proxy flush what has come of the answer before it waits for more, so that a
 // short answer is one write, head and body. The proxy's own flushing sends each head on its own,
 // with a timer and a goroutine for every answer.
-func prepareBody(res *http.Response, client http.ResponseWriter, stream *agentStream) {
+func prepareBody(res *http.Response, client http.ResponseWriter, flusher *flusher) {
 	// The Content-Length of a 304 is not that of its body. The HTTP/2 transport would wait for one.
 	if res.StatusCode == http.StatusNotModified {
 		_ = res.Body.Close()
@@ -40,7 +40,7 @@ func prepareBody(res *http.Response, client http.ResponseWriter, stream *agentSt
 	if res.Body == http.NoBody {
 		return
 	}
-	body := &responseBody{ReadCloser: res.Body, res: res, stream: stream}
+	body := &responseBody{ReadCloser: res.Body, res: res, flusher: flusher}
 	res.Body = body
 	// An empty body of the HTTP/2 transport is not http.NoBody. Flushed before its end, the header
 	// would not end the stream, as clients of gRPC expect of a status without a message.
@@ -56,9 +56,9 @@ func prepareBody(res *http.Response, client http.ResponseWriter, stream *agentSt
 // responseBody is the body of an upstream's answer.
 type responseBody struct {
 	io.ReadCloser
-	res    *http.Response
-	stream *agentStream             // stream of the answer; nil: every read may have to wait
-	client *http.ResponseController // controller of the client's answer; nil: nothing is flushed before the end
+	res     *http.Response
+	flusher *flusher                 // flusher of the answer's connection; nil: every read may have to wait
+	client  *http.ResponseController // controller of the client's answer; nil: nothing is flushed before the end
 }
 
 // Read reads from the upstream.
@@ -66,13 +66,13 @@ func (b *responseBody) Read(p []byte) (int, error) {
 	switch {
 	case b.client == nil:
 		return b.ReadCloser.Read(p)
-	case b.stream == nil:
+	case b.flusher == nil:
 		_ = b.client.Flush() // a client that is gone fails the next write
 		return b.ReadCloser.Read(p)
 	}
-	b.stream.flusher.set(b)
+	b.flusher.set(b)
 	n, err := b.ReadCloser.Read(p)
-	b.stream.flusher.unset(b)
+	b.flusher.unset(b)
 	return n, err
 }
 
@@ -83,7 +83,7 @@ func (b *responseBody) Close() error {
 	return err
 }
 
-// flusher flushes the answer that is being read from a stream before the stream is read.
+// flusher flushes the answer that is being read from a connection before that is read.
 type flusher struct {
 	mu   sync.Mutex
 	body *responseBody // body that is being read; nil: none
@@ -101,7 +101,7 @@ func (f *flusher) set(b *responseBody) {
 func (f *flusher) unset(b *responseBody) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.body == b { // else b has ended, and the stream may serve another request
+	if f.body == b { // else b has ended, and the connection may serve another request
 		f.body = nil
 	}
 }

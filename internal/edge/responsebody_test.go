@@ -57,13 +57,13 @@ func TestResponseBody_FlushesBeforeWaiting(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			out, stream := &flushes{ResponseWriter: httptest.NewRecorder()}, &agentStream{}
-			res := &http.Response{ContentLength: -1, Body: &pieces{c.pieces, stream.flusher.flush}}
-			prepareBody(res, out, stream)
+			out, f := &flushes{ResponseWriter: httptest.NewRecorder()}, &flusher{}
+			res := &http.Response{ContentLength: -1, Body: &pieces{c.pieces, f.flush}}
+			prepareBody(res, out, f)
 			if _, err := io.Copy(out, res.Body); err != nil {
 				t.Fatal(err)
 			}
-			stream.flusher.flush() // the connection waits for the next response, which is another exchange's
+			f.flush() // the connection waits for the next response, which is another exchange's
 			if !slices.Equal(out.at, c.flushed) {
 				t.Errorf("flushed with %q, want %q", out.at, c.flushed)
 			}
@@ -79,15 +79,15 @@ func TestResponseBody_FlushesBeforeWaiting(t *testing.T) {
 func TestFlusher_FlushesOnlyTheBodyBeingRead(t *testing.T) {
 	t.Parallel()
 	before, next := &flushes{}, &flushes{}
-	stream := &agentStream{}
-	a := &responseBody{stream: stream, client: http.NewResponseController(before)}
-	b := &responseBody{stream: stream, client: http.NewResponseController(next)}
-	stream.flusher.set(a)
-	stream.flusher.set(nil) // put aside
-	stream.flusher.flush()
-	stream.flusher.set(b)
-	stream.flusher.unset(a)
-	stream.flusher.flush()
+	f := &flusher{}
+	a := &responseBody{flusher: f, client: http.NewResponseController(before)}
+	b := &responseBody{flusher: f, client: http.NewResponseController(next)}
+	f.set(a)
+	f.set(nil) // put aside
+	f.flush()
+	f.set(b)
+	f.unset(a)
+	f.flush()
 	if len(before.at) != 0 || len(next.at) != 1 {
 		t.Errorf("the first answer was flushed %d times, the next %d times", len(before.at), len(next.at))
 	}

@@ -18,7 +18,7 @@ type delivery struct {
 	route        route
 	replayBuffer *replayBuffer // buffer of the request's body, once it is sent
 	target       target        // the target that serves the request, or is being tried
-	stream       *agentStream  // the answer's stream; nil where it is not known, or shared
+	flusher      *flusher      // flusher of the answer's connection; nil where it is not known, or shared
 }
 
 // RoundTrip sends the proxied request to a target of the route. It tries the next one while no
@@ -97,7 +97,7 @@ func (d *delivery) send(r *http.Request, t *target) (*http.Response, error) {
 		body = d.replayBuffer.newReader()
 		out.Body = body
 	}
-	d.stream = nil
+	d.flusher = nil
 	res, err := d.sendOver(out, t, body, d.private.pools(d.upstreams, out))
 	if err == nil {
 		d.private.observe(res)
@@ -124,7 +124,7 @@ func (d *delivery) sendOver(out *http.Request, t *target, body *replayReader, p 
 	out.URL.Scheme, out.URL.Host = "http", ep.ID // only a key of the pool
 	out = withUpstreamOrigin(out, ep, d.host)
 	out.Host = upstreamHost(ep, d.host)
-	res, stream, err := p.agent(d.upstreams, t.agent).roundTrip(out, body)
-	d.stream = stream
+	res, flusher, err := p.agent(d.upstreams, t.agent).roundTrip(out, body)
+	d.flusher = flusher
 	return res, err
 }

@@ -121,19 +121,7 @@ func (u *upstreams) newStaticTransport() *http.Transport {
 	return t
 }
 
-// dialLocal connects to the upstream of an agent in this process.
-func (u *upstreams) dialLocal(ctx context.Context, agent LocalAgent, http2 bool) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, u.openTimeout)
-	defer cancel()
-	c, err := agent.Dial(ctx)
-	if err != nil || http2 {
-		return c, err // HTTP/2 has no bytes without a stream
-	}
-	return pooledConn{c, newIdleCheck()}, nil
-}
-
-// pooledConn is a connection to a static address, or to an upstream of this process, owned by a
-// transport.
+// pooledConn is a connection to a static address, owned by a transport.
 type pooledConn struct {
 	relay.HalfCloser
 	*idleCheck
@@ -152,7 +140,7 @@ func (c pooledConn) Close() error {
 	return c.HalfCloser.Close()
 }
 
-// roundTripStatic sends a request over a connection without a stream. A body need not wait for the answer once the
+// roundTripStatic sends a request to a static address. A body need not wait for the answer once the
 // transport has a connection.
 func roundTripStatic(t *http.Transport, r *http.Request, body *replayReader) (*http.Response, error) {
 	if body == nil {

@@ -19,12 +19,23 @@ func (g *clientLegs) handleReplicaDrain(l *link, d time.Duration) {
 	g.session.mu.Lock()
 	if !g.isDrainingLocked(l) {
 		g.draining[l.replicaID] = time.Now().Add(d)
+		g.session.markLinksDrainingLocked(l.replicaID)
 	}
 	retire := g.settleDrainsLocked()
 	g.session.mu.Unlock()
 	g.client.retire(retire)
 	wake(g.connsChanged)
 	g.notify()
+}
+
+// markLinksDrainingLocked tells the streams of the connections with a replica that it stops. Session.mu
+// must be held.
+func (s *Session) markLinksDrainingLocked(replicaID string) {
+	for _, l := range s.links.all() {
+		if l.replicaID == replicaID {
+			close(l.peerDraining)
+		}
+	}
 }
 
 // retire gives connections up in the background.

@@ -52,9 +52,11 @@ func finish(t *testing.T, st *Stream) {
 }
 
 // isDraining reports whether the session as a whole drains.
-func isDraining(s *Session) bool {
+func isDraining(s *Session) bool { return isClosed(s.PeerDraining()) }
+
+func isClosed(c <-chan struct{}) bool {
 	select {
-	case <-s.PeerDraining():
+	case <-c:
 		return true
 	default:
 		return false
@@ -66,11 +68,15 @@ func TestLegs_DrainingReplicaIsLeft(t *testing.T) {
 	cfg := ClientConfig{OnRequestLine: func(RequestLine) { lines.Add(1) }}
 	withReplicas(t, 3, cfg, func(t *testing.T, r *fakeReplicas, c *testClient) {
 		s, leaves := c.Session(), r.live[0]
-		st := openOn(t, s, "rp_1")
+		st, stays := openOn(t, s, "rp_1"), openOn(t, s, "rp_2")
 		r.start()
 		leaves.drain(t, 10*time.Second)
 		time.Sleep(5 * time.Second)
 		awaitLegs(t, s, "rp_1", "rp_2", "rp_3", "rp_4")
+		if !isClosed(st.PeerDraining()) || isClosed(stays.PeerDraining()) {
+			t.Error("the streams of the replica that drains, and they alone, were not told")
+		}
+		_ = stays.Close()
 		if legs := s.Legs(); !legs[0].Draining || legs[0].Streams != 1 || legs[1].Draining {
 			t.Errorf("legs %+v", legs)
 		}

@@ -207,6 +207,9 @@ func (s *Session) handleMessage(l *link, m *message) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if !s.peerIsDraining {
+		s.markLinksDrainingLocked("")
+	}
 	s.setPeerDrainingLocked()
 	return nil
 }

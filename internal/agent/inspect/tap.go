@@ -59,11 +59,7 @@ func (r *Recorder) Tap(st Stream, info Info) *Tap {
 func (t *Tap) Next() ([]byte, error) {
 	p, err := t.Stream.Next()
 	if len(p) > 0 { // before the upstream has them, so that its answer is queued later
-		at := t.conn.recorder.now()
-		if t.conn.beginsExchange(p) {
-			t.conn.skipping.Store(!t.conn.recorder.admit(at))
-		}
-		t.conn.recordUnless(t.conn.skipping.Load(), &t.conn.client, p, at)
+		t.conn.recordRequest(p)
 	}
 	return p, err
 }
@@ -77,6 +73,15 @@ func (t *Tap) Write(p []byte) (int, error) {
 		t.conn.recordUnless(skipping, &t.conn.server, p[:n], at)
 	}
 	return n, err
+}
+
+// recordRequest records what a caller sent.
+func (c *conn) recordRequest(p []byte) {
+	at := c.recorder.now()
+	if c.beginsExchange(p) {
+		c.skipping.Store(!c.recorder.admit(at))
+	}
+	c.recordUnless(c.skipping.Load(), &c.client, p, at)
 }
 
 // beginsExchange reports whether p, from the service, is the begin of a request of HTTP/1 that

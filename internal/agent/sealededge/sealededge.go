@@ -60,7 +60,7 @@ func (s *Server) ServeHTTP(
 	ctx context.Context, in *sealed.Incoming, to agent.SealedUpstream, draining <-chan struct{},
 ) {
 	info := infoOf(in)
-	info.Draining = draining
+	info.Draining, info.DrainsIdle = draining, true
 	ctx = context.WithValue(ctx, upstreamKey{}, upstream{to, s})
 	s.edge.Serve(ctx, &client{in: in}, s.endpoint, info)
 }

@@ -113,8 +113,8 @@ func (j *joinState) fail(err error) {
 		return
 	}
 	var other sync.WaitGroup
-	other.Go(func() { abort(j.a) })
-	abort(j.b)
+	other.Go(func() { Abort(j.a) })
+	Abort(j.b)
 	other.Wait()
 }
 
@@ -212,8 +212,8 @@ func wrapError(doing string, err error) error {
 	return fmt.Errorf("%s: %w", doing, err)
 }
 
-// abort closes c so that its peer sees an error.
-func abort(c net.Conn) {
+// Abort closes c so that its peer sees an error.
+func Abort(c net.Conn) {
 	if s, ok := c.(interface{ Abort() error }); ok {
 		_ = s.Abort()
 		return

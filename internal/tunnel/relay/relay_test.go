@@ -77,7 +77,7 @@ func TestJoin_AbortIsErrorOnOtherSide(t *testing.T) {
 				if _, err := io.ReadFull(other, buf); err != nil {
 					t.Fatal(err)
 				}
-				abort(torn)
+				Abort(torn)
 				if _, err := other.Read(buf); err == nil || errors.Is(err, io.EOF) {
 					t.Fatalf("the other side read %v after an abort", err)
 				}
@@ -120,7 +120,7 @@ func TestJoin_AbortResetsTCP(t *testing.T) {
 	if _, err := io.ReadFull(r.upstream, make([]byte, 1)); err != nil {
 		t.Fatal(err)
 	}
-	abort(r.client)
+	Abort(r.client)
 	if _, err := r.upstream.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
 		t.Fatalf("upstream read %v, want a reset connection", err)
 	}

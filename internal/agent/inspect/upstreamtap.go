@@ -1,0 +1,81 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package inspect
+
+import (
+	"errors"
+	"io"
+	"sync"
+
+	"github.com/fairlead-dev/fairlead/internal/tunnel/relay"
+)
+
+// UpstreamTap is a connection to an upstream that records what passes: what is written is a request.
+// It ends with Close or Abort.
+type UpstreamTap struct {
+	relay.HalfCloser
+	conn *conn
+
+	mu    sync.Mutex // mu guards what follows, and recording.
+	ended bool
+	cause error // cause is the first error of a read that is no end.
+}
+
+// TapUpstream returns c with a tap.
+func (r *Recorder) TapUpstream(c relay.HalfCloser, info Info) *UpstreamTap {
+	return &UpstreamTap{HalfCloser: c, conn: r.newConn(info)}
+}
+
+// Write sends a request, or a part of it.
+func (t *UpstreamTap) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	if !t.ended && len(p) > 0 { // before the upstream has them, so that its answer is queued later
+		t.conn.recordRequest(p)
+	}
+	t.mu.Unlock()
+	return t.HalfCloser.Write(p)
+}
+
+// Read returns what the upstream answered.
+func (t *UpstreamTap) Read(p []byte) (int, error) {
+	n, err := t.HalfCloser.Read(p)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if n > 0 && !t.ended {
+		t.conn.answered.Store(true)
+		t.conn.recordUnless(t.conn.skipping.Load(), &t.conn.server, p[:n], t.conn.recorder.now())
+	}
+	if err != nil && !errors.Is(err, io.EOF) && t.cause == nil {
+		t.cause = err
+	}
+	return n, err
+}
+
+// Close closes the connection.
+func (t *UpstreamTap) Close() error {
+	t.end(nil)
+	return t.HalfCloser.Close()
+}
+
+// Abort aborts the connection.
+func (t *UpstreamTap) Abort() error {
+	t.end(errAborted)
+	relay.Abort(t.HalfCloser)
+	return nil
+}
+
+var errAborted = errors.New("the caller, or the agent, ended the connection")
+
+// end records the end of the connection; a read's error says more than that it was aborted.
+func (t *UpstreamTap) end(cause error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ended {
+		return
+	}
+	if t.ended = true; t.cause != nil {
+		cause = t.cause
+	}
+	t.conn.end(cause)
+}

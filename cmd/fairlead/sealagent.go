@@ -4,7 +4,6 @@
 package main
 
 import (
-	"cmp"
 	"path/filepath"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -34,15 +33,14 @@ func sealOf(s *agentconfig.EndpointSpec, u account.EndpointURL, broken *fieldErr
 		return nil
 	}
 	o := sealed.IdentityOptions{Account: cert.Leaf.URIs[0].Host, Certificate: source.Certificate,
-		Problem: source.Problem}
+		Files: []sealed.File{source}}
 	if s.SealCallers != "" {
 		callers := &authority.Callers{File: s.SealCallers}
 		if err := callers.Problem(); err != nil {
 			broken.add(agentconfig.FieldSealCallers, s.SealCallers, err.Error())
 			return nil
 		}
-		o.CallerAuthorities, o.RequireCaller = callers.Pool, true
-		o.Problem = func() error { return cmp.Or(source.Problem(), callers.Problem()) }
+		o.Callers, o.RequireCaller, o.Files = callers, true, append(o.Files, callers)
 	}
 	identity, err := sealed.NewIdentity(o)
 	if err == nil && !sealed.Covers(cert.Leaf.URIs, o.Account, u) {

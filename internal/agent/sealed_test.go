@@ -69,7 +69,7 @@ func TestServe_SealedCallersMustProve(t *testing.T) {
 	svc := newService(t).start()
 	r := run(t, svc, upstream, func(o *agent.Options) {
 		asTCP(o)
-		o.Endpoints[0].Seal = owner.Identity(u, sealtest.RequireCallers(owner.Pool))
+		o.Endpoints[0].Seal = owner.Identity(u, sealtest.Callers(owner.Pool).Required)
 	})
 	s, h := receive(t, svc.bound, "bind"), header()
 	h.Sealed = true
@@ -113,6 +113,11 @@ func withAccount(o *sealtest.Owner, accountID string) *sealtest.Owner {
 	return &other
 }
 
+// fileProblem is the problem of a file.
+type fileProblem struct{ err error }
+
+func (p *fileProblem) Problem() error { return p.err }
+
 // TestRun_ReportsSealProblems checks that a running agent reports what is wrong with a certificate once,
 // when it begins, changes and ends.
 func TestRun_ReportsSealProblems(t *testing.T) {
@@ -122,10 +127,10 @@ func TestRun_ReportsSealProblems(t *testing.T) {
 		owner := sealtest.NewOwner(t, "ac-1")
 		other := u
 		other.Port = 1
-		problem := errors.New("it ends soon")
+		problem := &fileProblem{errors.New("it ends soon")}
 		cert, certErr := owner.Server(u), error(nil)
 		seal := owner.Identity(u, func(o *sealed.IdentityOptions) {
-			o.Problem = func() error { return problem }
+			o.Files = []sealed.File{problem}
 			o.Certificate = func() (*tls.Certificate, error) { return cert, certErr }
 		})
 		var got []string
@@ -148,11 +153,11 @@ func TestRun_ReportsSealProblems(t *testing.T) {
 			want   []string
 		}{
 			{func() {}, []string{"it ends soon"}},
-			{func() { problem = errors.New("it has ended") }, []string{"it has ended"}},
+			{func() { problem.err = errors.New("it has ended") }, []string{"it has ended"}},
 			{func() { certErr = errors.New("no such file") }, []string{"reading the agent's certificate: no such file"}},
 			{func() { cert, certErr = owner.Server(other), nil },
 				[]string{"the agent's certificate does not name tcp://db.demo:5432"}},
-			{func() { cert, problem = owner.Server(u), nil }, []string{""}},
+			{func() { cert, problem.err = owner.Server(u), nil }, []string{""}},
 		} {
 			step.change()
 			time.Sleep(time.Hour)

@@ -4,6 +4,7 @@
 package sealed
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -24,13 +25,21 @@ type IdentityOptions struct {
 	Account     string // id of the account, never what the service says
 	Certificate CertificateSource
 
-	// CallerAuthorities returns the roots of callers' certificates, for every connection; nil = callers
-	// are not asked for one.
-	CallerAuthorities func() *x509.CertPool
-	RequireCaller     bool // RequireCaller refuses callers that have proven nothing.
-	// Problem returns what is wrong with the files behind the certificate and the authorities, or soon
-	// will be; nil = nothing is known of that.
-	Problem func() error
+	Callers       Callers // nil = callers are not asked for a certificate
+	RequireCaller bool    // RequireCaller refuses callers that have proven nothing.
+	Files         []File  // Files are those of the certificate and of the callers' roots.
+}
+
+// Callers has the roots of callers' certificates, as *authority.Callers does.
+type Callers interface {
+	// Pool returns the roots. It is called for every connection.
+	Pool() *x509.CertPool
+}
+
+// File is what an identity is read from, as *authority.Source and *authority.Callers are.
+type File interface {
+	// Problem returns why it is of no use, or soon will be; nil when all is well.
+	Problem() error
 }
 
 // Identity is an agent's: it accepts sealed connections to the endpoints that its certificate names.
@@ -57,7 +66,7 @@ func NewIdentity(o IdentityOptions) (*Identity, error) {
 	switch {
 	case o.Account == "":
 		return nil, errors.New("sealed endpoints: the account's id is missing")
-	case o.RequireCaller && o.CallerAuthorities == nil:
+	case o.RequireCaller && o.Callers == nil:
 		return nil, errors.New("sealed endpoints: callers cannot prove themselves without an authority of theirs")
 	}
 	i := &Identity{options: o}
@@ -98,8 +107,8 @@ func (i *Identity) Problem(u account.EndpointURL) error {
 	if err == nil && !Covers(own.names, i.options.Account, u) {
 		err = fmt.Errorf("the agent's certificate does not name %s", u)
 	}
-	if err == nil && i.options.Problem != nil {
-		err = i.options.Problem()
+	for _, file := range i.options.Files {
+		err = cmp.Or(err, file.Problem())
 	}
 	return err
 }
@@ -126,7 +135,7 @@ func (i *Identity) readCredential() (*credential, error) {
 	}
 	cfg := &tls.Config{MinVersion: tls.VersionTLS13, NextProtos: []string{alpn}, Certificates: []tls.Certificate{*cert},
 		DynamicRecordSizingDisabled: true}
-	if i.options.CallerAuthorities != nil {
+	if i.options.Callers != nil {
 		cfg.ClientAuth = tls.RequestClientCert // verifyCaller verifies it, also when a session is resumed
 	}
 	return &credential{certificate: cert, key: keyOf(leaf), names: leaf.URIs, config: cfg}, nil
@@ -188,7 +197,7 @@ func (in *Incoming) receive(own *credential, o IdentityOptions) error {
 // nothing: an agent's is not. A session that is resumed has the certificate with which it began, so
 // that its authority and its dates still count.
 func (in *Incoming) verifyCaller(chain []*x509.Certificate, o IdentityOptions) error {
-	if len(chain) == 0 || o.CallerAuthorities == nil {
+	if len(chain) == 0 || o.Callers == nil {
 		return errors.New("it has no certificate")
 	}
 	leaf := chain[0]
@@ -200,7 +209,7 @@ func (in *Incoming) verifyCaller(chain []*x509.Certificate, o IdentityOptions) e
 	case name == "":
 		return fmt.Errorf("its certificate names no caller of account %s", o.Account)
 	}
-	err := verifyChain(chain, o.CallerAuthorities(), x509.ExtKeyUsageClientAuth)
+	err := verifyChain(chain, o.Callers.Pool(), x509.ExtKeyUsageClientAuth)
 	if err == nil {
 		in.Caller = name
 	}

@@ -154,7 +154,7 @@ func TestIdentity_KnowsProvenCallers(t *testing.T) {
 	} {
 		for _, required := range []bool{false, true} {
 			as, err := sealed.NewIdentity(sealed.IdentityOptions{Account: ownAccount, Certificate: server,
-				CallerAuthorities: owner.pool, RequireCaller: required})
+				Callers: poolFunc(owner.pool), RequireCaller: required})
 			must.Succeed(t, err)
 			to := newTrust(t, sealed.TrustOptions{Authorities: []*x509.Certificate{owner.cert}, Proof: c.proof})
 			for range 2 { // the second is resumed
@@ -174,6 +174,11 @@ func TestIdentity_KnowsProvenCallers(t *testing.T) {
 	}
 }
 
+// poolFunc is sealed.Callers.
+type poolFunc func() *x509.CertPool
+
+func (f poolFunc) Pool() *x509.CertPool { return f() }
+
 // asCaller makes a certificate one of a caller.
 func asCaller(name string) func(*x509.Certificate) {
 	return func(c *x509.Certificate) {
@@ -189,7 +194,7 @@ func TestIdentity_RemovedAuthorityEndsTickets(t *testing.T) {
 	var roots atomic.Pointer[x509.CertPool]
 	roots.Store(owner.pool())
 	as, err := sealed.NewIdentity(sealed.IdentityOptions{Account: ownAccount, Certificate: static(owner.sign(t, nil)),
-		CallerAuthorities: roots.Load, RequireCaller: true})
+		Callers: poolFunc(roots.Load), RequireCaller: true})
 	must.Succeed(t, err)
 	to := newTrust(t, sealed.TrustOptions{Authorities: []*x509.Certificate{owner.cert},
 		Proof: static(owner.sign(t, asCaller("cluster-1")))})
@@ -211,7 +216,7 @@ func TestTrust_RenewedProofEndsTickets(t *testing.T) {
 	t.Parallel()
 	w, owner := newWorld(t), newAuthority(t)
 	as, err := sealed.NewIdentity(sealed.IdentityOptions{Account: ownAccount, Certificate: static(owner.sign(t, nil)),
-		CallerAuthorities: owner.pool})
+		Callers: poolFunc(owner.pool)})
 	must.Succeed(t, err)
 	var current tls.Certificate
 	to := newTrust(t, sealed.TrustOptions{Authorities: []*x509.Certificate{owner.cert},

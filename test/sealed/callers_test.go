@@ -41,7 +41,7 @@ func TestSealed_CallersProveThemselves(t *testing.T) {
 	r := newRig(t)
 	var roots atomic.Pointer[x509.CertPool]
 	roots.Store(r.owner.Pool())
-	identity := r.owner.Identity(databaseURL, sealtest.RequireCallers(roots.Load))
+	identity := r.owner.Identity(databaseURL, sealtest.Callers(roots.Load).Required)
 	id := r.serve("in-a", r.endpoint(upstream(t, digest("got ")), identity))
 	proven := r.owner.Trust(r.owner.Caller("cluster-1", time.Hour))
 	for range 2 { // the second resumes the session

@@ -154,24 +154,16 @@ func recordOf(event agent.Event) record {
 	case agent.HostRefused:
 		return record{Event: "host_refused", URL: e.URL, Upstream: e.Upstream, Command: hostHeaderRewrite}
 	case agent.SealProblem:
-		r := record{Event: "seal_problem", URL: e.URL, SealKey: e.SealKey, Cause: e.Cause}
+		event := "seal_problem"
 		if e.Cause == "" {
-			r.Event = "seal_ok"
+			event = "seal_ok"
 		}
-		return r
+		return record{Event: event, URL: e.URL, SealKey: e.SealKey, Cause: e.Cause}
 	case agent.Request:
 		return record{Event: "request", URL: e.URL, Labels: e.Labels, Method: e.Method, Path: e.Path, Status: e.Status,
 			Duration: secondsOf(e.Duration)}
 	case agent.Connection:
-		r := record{Event: "connection_open", URL: e.URL, Labels: e.Labels, Client: e.Client, Pod: e.Pod}
-		if e.SealKey != "" {
-			r.Caller = &e.Caller
-		}
-		if e.Ended {
-			r.Event, r.BytesIn, r.BytesOut, r.Duration, r.Cause = "connection_closed", &e.BytesIn, &e.BytesOut,
-				secondsOf(e.Duration), e.Cause
-		}
-		return r
+		return connection(e)
 	case agent.Stopping:
 		return record{Event: "stopping", Connections: e.Connections}
 	case agent.Stopped:
@@ -188,6 +180,18 @@ func starting(e agent.Starting) record {
 	}
 	for _, t := range e.Endpoints {
 		r.Endpoints = append(r.Endpoints, target{URL: t.URL, Name: t.Name, Labels: t.Labels, Upstream: t.Upstream})
+	}
+	return r
+}
+
+func connection(e agent.Connection) record {
+	r := record{Event: "connection_open", URL: e.URL, Labels: e.Labels, Client: e.Client, Pod: e.Pod}
+	if e.SealKey != "" {
+		r.Caller = &e.Caller
+	}
+	if e.Ended {
+		r.Event, r.BytesIn, r.BytesOut, r.Duration, r.Cause = "connection_closed", &e.BytesIn, &e.BytesOut,
+			secondsOf(e.Duration), e.Cause
 	}
 	return r
 }

@@ -51,7 +51,7 @@ func TestSealing_ProvesCaller(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			got, dir := make(chan string, 10), t.TempDir()
-			identity := owner.Identity(db, func(o *sealed.IdentityOptions) { o.CallerAuthorities = owner.Pool })
+			identity := owner.Identity(db, func(o *sealed.IdentityOptions) { o.Callers = sealtest.Callers(owner.Pool) })
 			e := startEdge(t, func(ctx context.Context, st *tunnel.Stream) {
 				_, _ = st.Accept(), sealed.WriteHint(st, "ep-1")
 				if in, err := identity.Accept(ctx, st); err == nil {

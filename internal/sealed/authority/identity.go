@@ -4,7 +4,6 @@
 package authority
 
 import (
-	"cmp"
 	"path/filepath"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -28,14 +27,13 @@ func OpenIdentity(dir, callers string) (*sealed.Identity, error) {
 		return nil, account.Invalid(FieldSealed, dir, err.Error())
 	}
 	o := sealed.IdentityOptions{Account: cert.Leaf.URIs[0].Host, Certificate: source.Certificate,
-		Problem: source.Problem}
+		Files: []sealed.File{source}}
 	if callers != "" {
-		authorities := &Callers{File: callers}
-		if err := authorities.Problem(); err != nil {
+		proving := &Callers{File: callers}
+		if err := proving.Problem(); err != nil {
 			return nil, account.Invalid(FieldCallers, callers, err.Error())
 		}
-		o.CallerAuthorities, o.RequireCaller = authorities.Pool, true
-		o.Problem = func() error { return cmp.Or(source.Problem(), authorities.Problem()) }
+		o.Callers, o.RequireCaller, o.Files = proving, true, append(o.Files, proving)
 	}
 	identity, err := sealed.NewIdentity(o)
 	if err != nil {

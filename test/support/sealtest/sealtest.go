@@ -110,10 +110,14 @@ func (o *Owner) Identity(u account.EndpointURL, change ...func(*sealed.IdentityO
 	return i
 }
 
-// RequireCallers makes an agent refuse callers whose certificates none of the roots has signed.
-func RequireCallers(roots func() *x509.CertPool) func(*sealed.IdentityOptions) {
-	return func(o *sealed.IdentityOptions) { o.CallerAuthorities, o.RequireCaller = roots, true }
-}
+// Callers returns roots of callers' certificates.
+type Callers func() *x509.CertPool
+
+// Pool implements sealed.Callers.
+func (c Callers) Pool() *x509.CertPool { return c() }
+
+// Required makes an agent refuse callers whose certificates none of the roots has signed.
+func (c Callers) Required(o *sealed.IdentityOptions) { o.Callers, o.RequireCaller = c, true }
 
 // Trust returns what a cluster trusts that has the owner's root, and proves itself by a certificate of
 // its own, if there is one.

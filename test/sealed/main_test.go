@@ -115,7 +115,13 @@ func (r *rig) call(endpointID string, trust *sealed.Trust) call {
 		defer conn.Release()
 		serve := func() *forward.Failure { return r.relay.Serve(conn) }
 		if trust != nil {
-			serve = func() *forward.Failure { return r.relay.ServeSealed(conn, trust) }
+			serve = func() *forward.Failure {
+				to, failure := r.relay.OpenSealed(conn, trust)
+				if failure == nil {
+					r.relay.JoinSealed(conn, to)
+				}
+				return failure
+			}
 		}
 		failure := serve()
 		if failure != nil {

@@ -80,7 +80,13 @@ func (f *forwarder) serve(c *clientConn) *forward.Failure {
 	case failure != nil:
 		return failure
 	case trust != nil:
-		return f.relay.ServeSealed(&c.Conn, trust)
+		conn, failure := f.relay.OpenSealed(&c.Conn, trust)
+		if failure != nil {
+			return failure
+		}
+		defer f.sealing.watch(conn, c.URL, trust)()
+		f.relay.JoinSealed(&c.Conn, conn)
+		return nil
 	}
 	return f.relay.Serve(&c.Conn)
 }

@@ -122,6 +122,59 @@ func TestSealing_DrainingEdgeIsNoAttempt(t *testing.T) {
 	})
 }
 
+// TestSealing_EndsWhatIsNotTrustedAnyMore holds that an open connection goes on while its agent is
+// trusted, as during the rotation of a root, and is reset when it is not.
+func TestSealing_EndsWhatIsNotTrustedAnyMore(t *testing.T) {
+	t.Parallel()
+	owner, next := sealtest.NewOwner(t, "ac-1"), sealtest.NewOwner(t, "ac-1")
+	identity := owner.Identity(account.EndpointURL{Scheme: "tcp", Host: "db.demo", Port: 5432})
+	ended := make(chan error, 1)
+	e := startEdge(t, func(ctx context.Context, st *tunnel.Stream) {
+		_ = st.Accept()
+		_ = sealed.WriteHint(st, "ep-1")
+		in, err := identity.Accept(ctx, st)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		c, err := in.Open()
+		if err == nil {
+			_, err = io.Copy(c, c)
+		}
+		ended <- err
+	})
+	rules := &fakeTrust{changed: make(chan struct{})}
+	rules.current.Store(endpointtrust.Compile(nil, endpointtrust.Default{}, allListed))
+	r := start(t, e, shortTiming(), func(o *Options) { o.Trust = rules })
+	trust := func(roots ...*x509.Certificate) {
+		rules.set(endpointtrust.Default{Mode: sealed.Require, Account: owner.Account, Authorities: roots}, allListed)
+	}
+	trust(owner.Root)
+	r.source.update(testObjects())
+	wait.Receive(t, "a session", r.edge.connectedOnce)
+	c := r.dial(15432)
+	echo := func() {
+		t.Helper()
+		_, _ = io.WriteString(c, "x")
+		if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	echo()
+	trust(owner.Root, next.Root)
+	trust(owner.Root, next.Root) // once it is received, the first one is done
+	echo()
+	rules.set(endpointtrust.Default{Mode: sealed.Require, Account: owner.Account}, allListed, endpointtrust.Policy{
+		Namespace: "demo", Name: "typo", Spec: endpointtrust.Spec{Endpoints: []string{"db"}, Keys: []string{"sha256/typo"}}})
+	trust(owner.Root)
+	echo()
+	trust(next.Root)
+	wantReset(t, c)
+	if err := wait.Receive(t, "the end at the agent", ended); err == nil {
+		t.Error("it is an ordinary end for the agent")
+	}
+}
+
 // TestSealing_OlderReplicaIsLeft holds that an older replica, which tells the agent nothing of the seal,
 // is not taken for an agent's answer.
 func TestSealing_OlderReplicaIsLeft(t *testing.T) {

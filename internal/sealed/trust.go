@@ -185,7 +185,9 @@ func (t *Trust) verify(cs tls.ConnectionState, u account.EndpointURL) error {
 }
 
 // Trusts reports whether the other end of a connection may answer for the endpoint now.
-func (t *Trust) Trusts(c *Conn, u account.EndpointURL) bool { return t.verify(c.tls.ConnectionState(), u) == nil }
+func (t *Trust) Trusts(c *Conn, u account.EndpointURL) bool {
+	return t.verify(c.tls.ConnectionState(), u) == nil
+}
 
 // verifyChain verifies that one of roots has signed the first certificate for the usage. Clocks may
 // differ by clockSkew.

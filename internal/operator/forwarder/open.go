@@ -129,7 +129,7 @@ func (f *forwarder) newClientConn(c forward.Connection, to *portAssignment, stat
 func (f *forwarder) reportFailure(c *clientConn) {
 	if c.failure != nil {
 		if c.failure.Code != account.CodeAccessDenied { // which is counted, and no failure of the endpoint
-			c.stats.recordFailure(c.failure.Reason, c.failure.Msg)
+			c.stats.recordFailure(c.failure.Reason, c.failure.Msg+c.failure.Detail)
 		}
 		f.relay.Fail(&c.Conn, c.failure)
 	}

@@ -161,9 +161,11 @@ func (s *sealing) decide(ctx context.Context, u account.EndpointURL, deadline ti
 	}
 }
 
+// untrusted returns a failure whose sentence names no objects: the client may not read them.
 func untrusted(u account.EndpointURL, detail string) *forward.Failure {
 	f := forward.NewFailure(trafficerror.Untrusted(), u)
-	f.Msg += ": " + detail + "."
+	f.Msg += ": its rules of trust refuse it, as the status of the forwarder says."
+	f.Detail = " " + detail + "."
 	return f
 }
 

@@ -82,7 +82,11 @@ func TestSealing_WaitsForRulesAndSeals(t *testing.T) {
 		t.Errorf("%+v", h)
 	}
 	rules.set(byDefault, allListed, endpointtrust.Policy{Namespace: "demo", Name: "typo", Spec: endpointtrust.Spec{
-		Endpoints: []string{"db"}, Keys: []string{"sha256/typo"}}})
+		Endpoints: []string{"db", "api"}, Keys: []string{"sha256/typo"}}})
+	if res, body := get(t, r.dial(10080), "/"); res.StatusCode != 503 || !strings.Contains(body, "ERR_FL_3018") ||
+		strings.Contains(body, "typo") {
+		t.Errorf("a client is answered %s, %s", res.Status, body)
+	}
 	wantRefused(r, 15432)
 	wait.Until(t, "a failure that names the object", func() bool {
 		f := r.listeners.byPort[15432].status().LastFailure

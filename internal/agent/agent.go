@@ -37,7 +37,8 @@ func New(o Options) *Agent {
 	set := newEndpointSet(&o)
 	a := &Agent{opt: &o, endpoints: set, outages: NewOutages(&o, "serve"),
 		upstreams: &upstreamWatch{opt: &o, endpoints: set}}
-	a.streams = &streamServer{opt: &o, endpoints: set, upstreams: a.upstreams, inspection: inspection{&o}}
+	a.streams = &streamServer{opt: &o, endpoints: set, upstreams: a.upstreams, inspection: inspection{&o},
+		unsealed: newUnsealed()}
 	a.binder = &binder{opt: &o, endpoints: set, outages: a.outages, upstreams: a.upstreams, inspection: inspection{&o},
 		background: &a.background}
 	a.Set(o.Endpoints)

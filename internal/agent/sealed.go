@@ -6,7 +6,12 @@ package agent
 import (
 	"cmp"
 	"context"
+	"errors"
+	"log/slog"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/time/rate"
 
 	"github.com/fairlead-dev/fairlead/internal/sealed"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
@@ -27,10 +32,10 @@ func (v *streamServer) serveSealed(ctx context.Context, e *endpoint, s *spec, st
 	}
 	h := st.Header()
 	limit, cancel := context.WithTimeout(ctx, min(sealTimeout, cmp.Or(h.Deadline, sealTimeout)))
-	in, err := s.Seal.Accept(limit, st)
+	in, err := v.unsealed.accept(limit, s.Seal, st)
 	cancel()
 	if err != nil {
-		v.opt.Logger.Warn("A caller could not seal its connection", "endpoint", s.info.DisplayName(), "error", err)
+		v.unsealed.warn(v.opt.Logger, s.info.DisplayName(), err)
 		return
 	}
 	if sealed.FormatKey(s.Seal.Key()) != s.info.SealKey {
@@ -103,6 +108,37 @@ func (v *streamServer) serveSealedHTTP(
 	s.SealedServer.ServeHTTP(ctx, in, SealedUpstream{v, e, s}, st.PeerDraining())
 	c.Ended, c.Duration = true, time.Since(start)
 	v.opt.Observer.Observe(c)
+}
+
+// maxUnsealed bounds the connections that are being sealed at a time: a hostile service can open many.
+const maxUnsealed = 512
+
+// unsealed are connections that are not sealed yet, and warnings about those that never were. It is
+// safe for concurrent use.
+type unsealed struct {
+	accepting, failures atomic.Int64
+	warnings            rate.Sometimes
+}
+
+func newUnsealed() *unsealed { return &unsealed{warnings: rate.Sometimes{Interval: time.Second}} }
+
+// accept is Identity.Accept for at most maxUnsealed callers at a time.
+func (u *unsealed) accept(ctx context.Context, by *sealed.Identity, st sealed.Below) (*sealed.Incoming, error) {
+	defer u.accepting.Add(-1)
+	if u.accepting.Add(1) > maxUnsealed {
+		_ = st.Abort()
+		return nil, errors.New("too many callers seal their connections at the same time")
+	}
+	return by.Accept(ctx, st)
+}
+
+// warn logs a failure, at most once a second.
+func (u *unsealed) warn(log *slog.Logger, endpoint string, err error) {
+	u.failures.Add(1)
+	u.warnings.Do(func() {
+		log.Warn("A caller could not seal its connection", "endpoint", endpoint, "error", err, "failures",
+			u.failures.Swap(0))
+	})
 }
 
 // sealedCaller is a caller behind a seal.

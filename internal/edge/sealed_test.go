@@ -66,7 +66,9 @@ func TestResolveSealed_FindsWhatMayServe(t *testing.T) {
 		"all tried": {agents: sealedPool{of("a", "k", ""), of("b", "k", "")}, tried: "b,a",
 			code: account.CodeEndpointOffline},
 		"denied":    {agents: sealedPool{of("a", "k", denies)}, code: account.CodeDenied},
-		"forwarded": {agents: sealedPool{of("a", "k", forwards)}, code: account.CodePolicyBroken},
+		"forwarded": {agents: sealedPool{of("a", "k", forwards)}, code: account.CodeNotSealed},
+		"offline, with a policy": {agents: sealedPool{of("a", "k", denies)}, tried: "a",
+			code: account.CodeEndpointOffline},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -353,15 +353,15 @@ func (rt *router) resolveSealed(ctx context.Context, ep *account.Endpoint, info 
 		return route{}, errNotSealed(ep)
 	}
 	latest, agent, err := rt.resolveEndpoint(ctx, ep, info)
-	if err == nil && agent == nil {
-		err = errNotSealed(ep)
+	if err == nil && agent == nil { // only its policy is online
+		err = account.Errorf(account.CodeEndpointOffline, "the agent of %s is not connected", ep.URL)
 	}
 	var verdict trafficpolicy.Verdict
 	if err == nil {
 		verdict, err = rt.evaluateConn(ctx, latest, info)
 	}
 	if err == nil && verdict.Target != (trafficpolicy.Target{}) {
-		err = account.Errorf(account.CodePolicyBroken, "the policy of %s forwards a sealed connection", latest.URL)
+		err = account.Errorf(account.CodeNotSealed, "the policy of %s forwards a sealed connection", latest.URL)
 	}
 	if err != nil {
 		if agent != nil {

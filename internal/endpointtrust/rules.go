@@ -55,7 +55,6 @@ type Rules struct {
 	Digests map[string]string
 
 	byDefault  Decision
-	unknown    Decision // unknown holds for namespaces that are not listed.
 	namespaces map[string][]*rule
 	listed     endpointaccess.Listed
 }
@@ -76,10 +75,6 @@ func Compile(policies []Policy, byDefault Default, listed endpointaccess.Listed)
 		byDefault: Decision{Trust: trust, Generation: generation(&trust)}}
 	if trust.Mode == sealed.Off {
 		r.byDefault = Decision{Trust: sealed.TrustOptions{Mode: sealed.Off}}
-	}
-	r.unknown = r.byDefault
-	if byDefault.Account != "" {
-		r.unknown = Decision{Refused: ReasonUnknown, Detail: "the EndpointTrust objects were never listed"}
 	}
 	for i := range policies {
 		p := &policies[i]
@@ -135,7 +130,7 @@ func generation(o *sealed.TrustOptions) string { return string(o.Mode) + "-" + d
 
 // Knows reports whether it is known what holds for endpoints of the namespace.
 func (r *Rules) Knows(namespace string) bool {
-	return r.listed.Knows(namespace) || r.unknown.Refused == ""
+	return r.listed.Knows(namespace)
 }
 
 // Complete reports whether the objects of all watched namespaces were listed.
@@ -145,7 +140,7 @@ func (r *Rules) Complete() bool { return r.listed.Complete() }
 func (r *Rules) Decide(u account.EndpointURL) Decision {
 	t := endpointaccess.TargetOf(u.Host, u.Port)
 	if !r.listed.Knows(t.Namespace) {
-		return r.unknown
+		return Decision{Refused: ReasonUnknown, Detail: "the EndpointTrust objects were never listed"}
 	}
 	var decided *rule
 	for _, candidate := range r.namespaces[t.Namespace] {

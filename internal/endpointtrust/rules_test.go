@@ -150,7 +150,7 @@ func TestRules_DecideAllocatesNothing(t *testing.T) { //nolint:paralleltest // A
 }
 
 // TestRules_UnknownNamespace checks that endpoints of a namespace whose objects were never listed are
-// refused where something can be sealed.
+// refused.
 func TestRules_UnknownNamespace(t *testing.T) {
 	t.Parallel()
 	u := account.EndpointURL{Scheme: "http", Host: "api.demo", Port: 80}
@@ -163,7 +163,8 @@ func TestRules_UnknownNamespace(t *testing.T) {
 		{"ac-1", sealed.Off, endpointaccess.Listed{"": false}, "trust_unknown"},
 		{"ac-1", sealed.Require, endpointaccess.Listed{"demo": false, "other": true}, "trust_unknown"},
 		{"ac-1", sealed.Off, endpointaccess.Listed{"demo": true, "other": false}, "Off"},
-		{"", sealed.Off, endpointaccess.Listed{"": false}, "Off"},
+		{"", sealed.Off, endpointaccess.Listed{"": false}, "trust_unknown"},
+		{"", sealed.Off, endpointaccess.Listed{"": true}, "Off"},
 	} {
 		rules := endpointtrust.Compile(nil, endpointtrust.Default{Mode: tt.mode, Account: tt.account}, tt.listed)
 		if got := show(rules.Decide(u)); got != tt.want || rules.Knows("demo") != (got != "trust_unknown") {

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"unicode"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
@@ -32,8 +33,15 @@ func (e *RefusedError) Error() string {
 	return fmt.Sprintf("the agent refused (%s): %s", e.Code, e.Text)
 }
 
-// shorten cuts a text of a refusal at 512 bytes.
-func shorten(text string) string { return strings.ToValidUTF8(text[:min(len(text), 512)], "") }
+// shorten cuts a text of a refusal at 512 bytes, and replaces what cannot be printed.
+func shorten(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return ' '
+	}, strings.ToValidUTF8(text[:min(len(text), 512)], ""))
+}
 
 // Connect is Handshake and Open.
 func (t *Trust) Connect(ctx context.Context, below Below, h Header) (*Conn, error) {

@@ -39,13 +39,13 @@ func TestIncoming_HasHeaderAndRefuses(t *testing.T) {
 				got.Pod.ServiceAccount != "web" || in.Caller != "" {
 				t.Errorf("got %+v", got)
 			}
-			err = in.Refuse("UPSTREAM", "it is down: "+strings.Repeat("é", 600))
+			err = in.Refuse("UPSTREAM", "it is\x1b down: "+strings.Repeat("é", 600))
 		}
 		refused <- err
 	}()
 	_, err := owner.trust(t).Connect(timeoutContext(t), forwarder, h)
 	var answer *sealed.RefusedError
-	if !errors.As(err, &answer) || answer.Code != "UPSTREAM" || !strings.HasPrefix(answer.Text, "it is down: éé") ||
+	if !errors.As(err, &answer) || answer.Code != "UPSTREAM" || !strings.HasPrefix(answer.Text, "it is  down: éé") ||
 		len(answer.Text) > 512 {
 		t.Errorf("refused with %v", err)
 	}

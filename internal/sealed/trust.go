@@ -184,6 +184,11 @@ func (t *Trust) verify(cs tls.ConnectionState, u account.EndpointURL) error {
 	return nil
 }
 
+// Trusts reports whether the other end of a connection may answer for the endpoint now.
+func (t *Trust) Trusts(c *Conn, u account.EndpointURL) bool {
+	return t.verify(c.tls.ConnectionState(), u) == nil
+}
+
 // verifyChain verifies that one of roots has signed the first certificate for the usage. Clocks may
 // differ by clockSkew.
 func verifyChain(chain []*x509.Certificate, roots *x509.CertPool, usage x509.ExtKeyUsage) error {

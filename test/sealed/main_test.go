@@ -125,7 +125,13 @@ func (r *rig) callAt(u account.EndpointURL, endpointID string, trust *sealed.Tru
 		defer conn.Release()
 		serve := func() *forward.Failure { return r.relay.Serve(conn) }
 		if trust != nil {
-			serve = func() *forward.Failure { return r.relay.ServeSealed(conn, trust) }
+			serve = func() *forward.Failure {
+				to, failure := r.relay.OpenSealed(conn, trust)
+				if failure == nil {
+					r.relay.JoinSealed(conn, to)
+				}
+				return failure
+			}
 		}
 		failure := serve()
 		if failure != nil {

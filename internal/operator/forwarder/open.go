@@ -80,7 +80,13 @@ func (f *forwarder) serve(c *clientConn) *forward.Failure {
 	case failure != nil:
 		return failure
 	case trust != nil:
-		return f.relay.ServeSealed(&c.Conn, trust)
+		conn, failure := f.relay.OpenSealed(&c.Conn, trust)
+		if failure != nil {
+			return failure
+		}
+		defer f.sealing.watch(conn, c.URL, trust)()
+		f.relay.JoinSealed(&c.Conn, conn)
+		return nil
 	}
 	return f.relay.Serve(&c.Conn)
 }
@@ -123,7 +129,7 @@ func (f *forwarder) newClientConn(c forward.Connection, to *portAssignment, stat
 func (f *forwarder) reportFailure(c *clientConn) {
 	if c.failure != nil {
 		if c.failure.Code != account.CodeAccessDenied { // which is counted, and no failure of the endpoint
-			c.stats.recordFailure(c.failure.Reason, c.failure.Msg)
+			c.stats.recordFailure(c.failure.Reason, c.failure.Msg+c.failure.Detail)
 		}
 		f.relay.Fail(&c.Conn, c.failure)
 	}

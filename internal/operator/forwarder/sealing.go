@@ -6,6 +6,7 @@ package forwarder
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
@@ -26,11 +27,18 @@ type TrustRules interface {
 	Changed() <-chan struct{}
 }
 
+// liveSeal is whom an open connection trusted for which endpoint.
+type liveSeal struct {
+	url   account.EndpointURL
+	trust *sealed.Trust
+}
+
 // maxTrusts bounds the settings of trust whose TLS sessions are kept to be resumed.
 const maxTrusts = 1024
 
-// sealing decides which connections are sealed, and which agents may answer them. A nil sealing seals none. Its
-// methods are safe for concurrent use.
+// sealing decides which connections are sealed, and which agents may answer them. It ends open ones
+// whose agents are not trusted any more. A nil sealing seals none. Its methods are safe for concurrent
+// use.
 type sealing struct {
 	rules   TrustRules
 	caller  *authority.Source // caller is the certificate that proves who calls; nil = none.
@@ -40,6 +48,7 @@ type sealing struct {
 
 	mu     sync.Mutex
 	trusts map[string]*sealed.Trust // by Decision.Generation
+	live   map[*sealed.Conn]liveSeal
 }
 
 // newSealing returns nil without rules.
@@ -47,14 +56,15 @@ func newSealing(o RuleOptions, log *slog.Logger, changed *broadcaster) *sealing 
 	if o.Trust == nil {
 		return nil
 	}
-	return &sealing{rules: o.Trust, caller: o.Caller, log: log, changed: changed, trusts: map[string]*sealed.Trust{}}
+	return &sealing{rules: o.Trust, caller: o.Caller, log: log, changed: changed,
+		trusts: map[string]*sealed.Trust{}, live: map[*sealed.Conn]liveSeal{}}
 }
 
 // callerInterval is how often the caller's certificate is looked at.
 const callerInterval = 10 * time.Second
 
-// run wakes what waits for changes of the rules or of the status, and logs problems of the caller's
-// certificate, until ctx is done.
+// run wakes what waits for changes of the rules or of the status, ends connections that a change
+// forbids, and logs problems of the caller's certificate, until ctx is done.
 func (s *sealing) run(ctx context.Context) error {
 	if s == nil {
 		return nil
@@ -69,6 +79,7 @@ func (s *sealing) run(ctx context.Context) error {
 		case <-s.rules.Changed():
 			s.updated.broadcast()
 			s.changed.broadcast()
+			s.endAllUntrusted()
 		case <-time.After(callerInterval):
 		case <-ctx.Done():
 			return nil
@@ -110,6 +121,14 @@ func (s *sealing) trustOf(
 	case d.Trust.Mode == sealed.Off:
 		return nil, nil
 	}
+	t, err := s.trust(&d)
+	if err != nil {
+		return nil, untrusted(u, err.Error())
+	}
+	return t, nil
+}
+
+func (s *sealing) trust(d *endpointtrust.Decision) (*sealed.Trust, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if t := s.trusts[d.Generation]; t != nil {
@@ -120,13 +139,48 @@ func (s *sealing) trustOf(
 	}
 	t, err := sealed.NewTrust(d.Trust)
 	if err != nil {
-		return nil, untrusted(u, err.Error())
+		return nil, err
 	}
 	if len(s.trusts) >= maxTrusts {
 		clear(s.trusts)
 	}
 	s.trusts[d.Generation] = t
 	return t, nil
+}
+
+// watch ends an open connection as soon as its agent is not trusted any more, until stop is called.
+func (s *sealing) watch(conn *sealed.Conn, u account.EndpointURL, by *sealed.Trust) (stop func()) {
+	l := liveSeal{u, by}
+	s.mu.Lock()
+	s.live[conn] = l
+	s.mu.Unlock()
+	s.endUntrusted(conn, l) // the rules may have changed meanwhile
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.live, conn)
+	}
+}
+
+func (s *sealing) endAllUntrusted() {
+	s.mu.Lock()
+	live := maps.Clone(s.live)
+	s.mu.Unlock()
+	for conn, l := range live {
+		s.endUntrusted(conn, l)
+	}
+}
+
+// endUntrusted ends a connection if it is known for certain that its agent is not trusted: rules that
+// contradict each other, or do not require a seal any more, end none.
+func (s *sealing) endUntrusted(conn *sealed.Conn, l liveSeal) {
+	d := s.rules.Snapshot().Decide(l.url)
+	if d.Refused != "" || d.Trust.Mode == sealed.Off {
+		return
+	}
+	if t, err := s.trust(&d); err == nil && t != l.trust && !t.Trusts(conn, l.url) {
+		_ = conn.Abort()
+	}
 }
 
 func (s *sealing) decide(ctx context.Context, u account.EndpointURL, deadline time.Time) endpointtrust.Decision {
@@ -146,9 +200,11 @@ func (s *sealing) decide(ctx context.Context, u account.EndpointURL, deadline ti
 	}
 }
 
+// untrusted returns a failure whose sentence names no objects: the client may not read them.
 func untrusted(u account.EndpointURL, detail string) *forward.Failure {
 	f := forward.NewFailure(trafficerror.Untrusted(), u)
-	f.Msg += ": " + detail + "."
+	f.Msg += ": its rules of trust refuse it, as the status of the forwarder says."
+	f.Detail = " " + detail + "."
 	return f
 }
 

@@ -82,7 +82,11 @@ func TestSealing_WaitsForRulesAndSeals(t *testing.T) {
 		t.Errorf("%+v", h)
 	}
 	rules.set(byDefault, allListed, endpointtrust.Policy{Namespace: "demo", Name: "typo", Spec: endpointtrust.Spec{
-		Endpoints: []string{"db"}, Keys: []string{"sha256/typo"}}})
+		Endpoints: []string{"db", "api"}, Keys: []string{"sha256/typo"}}})
+	if res, body := get(t, r.dial(10080), "/"); res.StatusCode != 503 || !strings.Contains(body, "ERR_FL_3018") ||
+		strings.Contains(body, "typo") {
+		t.Errorf("a client is answered %s, %s", res.Status, body)
+	}
 	wantRefused(r, 15432)
 	wait.Until(t, "a failure that names the object", func() bool {
 		f := r.listeners.byPort[15432].status().LastFailure
@@ -120,6 +124,59 @@ func TestSealing_DrainingEdgeIsNoAttempt(t *testing.T) {
 		f := r.listeners.byPort[15432].status().LastFailure
 		return f != nil && f.Reason == "offline"
 	})
+}
+
+// TestSealing_EndsWhatIsNotTrustedAnyMore holds that an open connection goes on while its agent is
+// trusted, as during the rotation of a root, and is reset when it is not.
+func TestSealing_EndsWhatIsNotTrustedAnyMore(t *testing.T) {
+	t.Parallel()
+	owner, next := sealtest.NewOwner(t, "ac-1"), sealtest.NewOwner(t, "ac-1")
+	identity := owner.Identity(account.EndpointURL{Scheme: "tcp", Host: "db.demo", Port: 5432})
+	ended := make(chan error, 1)
+	e := startEdge(t, func(ctx context.Context, st *tunnel.Stream) {
+		_ = st.Accept()
+		_ = sealed.WriteHint(st, "ep-1")
+		in, err := identity.Accept(ctx, st)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		c, err := in.Open()
+		if err == nil {
+			_, err = io.Copy(c, c)
+		}
+		ended <- err
+	})
+	rules := &fakeTrust{changed: make(chan struct{})}
+	rules.current.Store(endpointtrust.Compile(nil, endpointtrust.Default{}, allListed))
+	r := start(t, e, shortTiming(), func(o *Options) { o.Trust = rules })
+	trust := func(roots ...*x509.Certificate) {
+		rules.set(endpointtrust.Default{Mode: sealed.Require, Account: owner.Account, Authorities: roots}, allListed)
+	}
+	trust(owner.Root)
+	r.source.update(testObjects())
+	wait.Receive(t, "a session", r.edge.connectedOnce)
+	c := r.dial(15432)
+	echo := func() {
+		t.Helper()
+		_, _ = io.WriteString(c, "x")
+		if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	echo()
+	trust(owner.Root, next.Root)
+	trust(owner.Root, next.Root) // once it is received, the first one is done
+	echo()
+	rules.set(endpointtrust.Default{Mode: sealed.Require, Account: owner.Account}, allListed, endpointtrust.Policy{
+		Namespace: "demo", Name: "typo", Spec: endpointtrust.Spec{Endpoints: []string{"db"}, Keys: []string{"sha256/typo"}}})
+	trust(owner.Root)
+	echo()
+	trust(next.Root)
+	wantReset(t, c)
+	if err := wait.Receive(t, "the end at the agent", ended); err == nil {
+		t.Error("it is an ordinary end for the agent")
+	}
 }
 
 // TestSealing_OlderReplicaIsLeft holds that an older replica, which tells the agent nothing of the seal,
@@ -264,40 +321,28 @@ func TestSealing_TimePerAgent(t *testing.T) {
 }
 
 // TestSealing_ReadyAndReportedOnceListed checks that a forwarder is not ready before it knows whom
-// its endpoints' owners trust, where that can matter, and that its status then says what it enforces.
+// its endpoints' owners trust, and that its status then says what it enforces.
 func TestSealing_ReadyAndReportedOnceListed(t *testing.T) {
 	t.Parallel()
-	for name, tt := range map[string]struct {
-		account string
-		waits   bool
-	}{"set up": {"ac-1", true}, "not set up": {"", false}} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			byDefault := endpointtrust.Default{Mode: sealed.Off, Account: tt.account}
-			rules := &fakeTrust{changed: make(chan struct{}, 10)}
-			rules.set(byDefault, endpointaccess.Listed{"": false})
-			r := start(t, startEdge(t, nil), shortTiming(), func(o *Options) { o.Trust = rules })
-			r.source.update(testObjects())
-			wait.Receive(t, "a session", r.edge.connectedOnce)
-			if tt.waits {
-				if reason := r.notReadyReason(); r.ready.Load() || !strings.Contains(reason, "EndpointTrust objects") {
-					t.Errorf("ready, or not ready for another reason: %s", reason)
-				}
-			} else {
-				wait.Until(t, "readiness", r.ready.Load)
-			}
-			if s := r.status().Trust; s.Complete || len(s.Policies) > 0 {
-				t.Errorf("%+v", s)
-			}
-			changed := r.statusChanged.next()
-			rules.set(byDefault, allListed, endpointtrust.Policy{Namespace: "other", Name: "p", UID: "1", Generation: 2,
-				Spec: endpointtrust.Spec{Endpoints: []string{"db"}}})
-			wait.Receive(t, "a change of the status", changed)
-			wait.Until(t, "readiness", r.ready.Load)
-			want := endpointaccess.Digest([]endpointtrust.Policy{{Name: "p", UID: "1", Generation: 2}})
-			if s := r.status().Trust; !s.Complete || len(s.Policies) != 1 || s.Policies["other"] != want {
-				t.Errorf("%+v", s)
-			}
-		})
+	byDefault := endpointtrust.Default{Mode: sealed.Off}
+	rules := &fakeTrust{changed: make(chan struct{}, 10)}
+	rules.set(byDefault, endpointaccess.Listed{"": false})
+	r := start(t, startEdge(t, nil), shortTiming(), func(o *Options) { o.Trust = rules })
+	r.source.update(testObjects())
+	wait.Receive(t, "a session", r.edge.connectedOnce)
+	if reason := r.notReadyReason(); r.ready.Load() || !strings.Contains(reason, "EndpointTrust objects") {
+		t.Errorf("ready, or not ready for another reason: %s", reason)
+	}
+	if s := r.status().Trust; s.Complete || len(s.Policies) > 0 {
+		t.Errorf("%+v", s)
+	}
+	changed := r.statusChanged.next()
+	rules.set(byDefault, allListed, endpointtrust.Policy{Namespace: "other", Name: "p", UID: "1", Generation: 2,
+		Spec: endpointtrust.Spec{Endpoints: []string{"db"}}})
+	wait.Receive(t, "a change of the status", changed)
+	wait.Until(t, "readiness", r.ready.Load)
+	want := endpointaccess.Digest([]endpointtrust.Policy{{Name: "p", UID: "1", Generation: 2}})
+	if s := r.status().Trust; !s.Complete || len(s.Policies) != 1 || s.Policies["other"] != want {
+		t.Errorf("%+v", s)
 	}
 }

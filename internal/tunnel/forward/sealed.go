@@ -23,23 +23,18 @@ import (
 // maxSealedAttempts bounds the agents that are tried for one sealed connection.
 const maxSealedAttempts = 8
 
-// ServeSealed is Serve for an endpoint whose agents seal connections; by decides which of them may
-// answer. Nothing of the client's is read before one has opened the connection, so that another one
-// can be tried.
-func (r *Relay) ServeSealed(c *Conn, by *sealed.Trust) *Failure {
-	conn, failure := r.openSealed(c, by)
-	if failure != nil {
-		return failure
-	}
+// JoinSealed relays the client's connection over one that OpenSealed returned, until it has ended.
+func (r *Relay) JoinSealed(c *Conn, conn *sealed.Conn) {
 	c.Stats.Opened(time.Now())
 	moved, err := relay.Join(r.Context, c.Connection, conn, relay.Options{})
 	c.Stats.Moved(moved.AToB, moved.BToA, err != nil)
-	return nil
 }
 
-// openSealed tries one agent after the other. What the first one that was reached answered says more
-// than that there is no other. One that needed most of its time is tried again when there is no other.
-func (r *Relay) openSealed(c *Conn, by *sealed.Trust) (*sealed.Conn, *Failure) {
+// OpenSealed opens a connection to an endpoint whose agents seal connections; by decides which of them
+// may answer. Nothing of the client's is read, so that one agent after the other can be tried. What the
+// first one that was reached answered says more than that there is no other. One that needed most of
+// its time is tried again when there is no other.
+func (r *Relay) OpenSealed(c *Conn, by *sealed.Trust) (*sealed.Conn, *Failure) {
 	until := c.acceptedAt.Add(r.Timing.OpenTimeout)
 	ctx, cancel := context.WithDeadlineCause(r.Context, until, trafficerror.ErrAgentTimeout)
 	defer cancel()

@@ -26,6 +26,7 @@ type optionalKind struct {
 	client rest.Interface
 	log    *slog.Logger
 	logged string // last error that was logged
+	listed bool   // listed reports that the API server has listed the objects.
 }
 
 // List implements cache.Lister.
@@ -36,6 +37,7 @@ func (k *optionalKind) List(o metav1.ListOptions) (runtime.Object, error) {
 // ListWithContext implements cache.ListerWithContext.
 func (k *optionalKind) ListWithContext(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 	list, err := k.ListWatch.ListWithContext(ctx, o)
+	k.listed = k.listed || err == nil
 	if apierrors.IsNotFound(err) && k.missing(ctx) {
 		list, err = k.kind.List.DeepCopyObject(), nil
 	}
@@ -47,6 +49,9 @@ func (k *optionalKind) ListWithContext(ctx context.Context, o metav1.ListOptions
 		k.log.Warn(k.kind.Name+" objects cannot be listed", "error", err)
 	}
 	k.logged = text
+	if apierrors.IsForbidden(err) && k.kind.ForbiddenIsNone && !k.listed {
+		return k.kind.List.DeepCopyObject(), nil
+	}
 	return list, err
 }
 

@@ -35,6 +35,8 @@ import (
 type Kind struct {
 	Name, Resource string
 	Object, List   runtime.Object // Object and List are empty.
+	// ForbiddenIsNone reports that there are no objects for a watch that was never allowed to list them.
+	ForbiddenIsNone bool
 }
 
 // Watch watches objects. Its methods are safe for concurrent use.

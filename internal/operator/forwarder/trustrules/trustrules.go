@@ -5,8 +5,10 @@
 // EndpointTrust objects, compiled by internal/endpointtrust. Forwarders ask it about each
 // connection and are told of changes; the manager reports problems of the objects.
 //
-// Of a namespace whose objects were never listed nothing is known: where the installation is set up
-// for sealing, its endpoints are refused. What was listed stays valid while the API server is away.
+// Of a namespace whose objects were never listed nothing is known, and its endpoints are refused. What
+// was listed stays valid while the API server is away. Where the installation is not set up for
+// sealing, the right to list may be missing, as in Roles from before there were such objects: then
+// there are none.
 // A cluster without the CRD has no objects. The last objects that selected an endpoint hold for
 // Grace after they have vanished, so that one that is replaced leaves no moment without.
 package trustrules
@@ -54,7 +56,8 @@ const resource = "endpointtrusts"
 // New returns a Watcher; Run makes it watch.
 func New(o Options) (*Watcher, error) {
 	objects, err := policywatch.New(o.Kubernetes, policywatch.Kind{Name: "EndpointTrust", Resource: resource,
-		Object: &v1alpha1.EndpointTrust{}, List: &v1alpha1.EndpointTrustList{}}, o.Namespaces, o.Logger)
+		Object: &v1alpha1.EndpointTrust{}, List: &v1alpha1.EndpointTrustList{},
+		ForbiddenIsNone: o.Default.Account == ""}, o.Namespaces, o.Logger)
 	if err != nil {
 		return nil, err
 	}

@@ -106,9 +106,7 @@ func TestWatcher(t *testing.T) {
 		if got := w.decision(); got != string(endpointtrust.ReasonUnknown) {
 			t.Errorf("%s", got)
 		}
-		if got := without.decision(); got != "Off" {
-			t.Errorf("%s, where nothing is set up", got)
-		}
+		without.await(t, "Off")
 	})
 	t.Run("has no rules without the CRD", func(t *testing.T) {
 		crd := &apiextensionsv1.CustomResourceDefinition{}

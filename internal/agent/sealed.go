@@ -37,6 +37,10 @@ func (v *streamServer) serveSealed(ctx context.Context, e *endpoint, s *spec, st
 		_ = in.Refuse(sealed.CodeWrongURL, "this stream leads to "+s.URL.String()+", not to "+in.Header.URL.String())
 		return
 	}
+	if s.Serve != nil {
+		s.Serve(ctx, &sealedStream{st, sealedCaller{in}})
+		return
+	}
 	v.relayToUpstream(ctx, e, s, sealedCaller{in}, start)
 }
 
@@ -55,3 +59,26 @@ func (c sealedCaller) accept(Connection) (relay.HalfCloser, func(error), error) 
 }
 
 func (c sealedCaller) refuse(to Connection, _ time.Time) { _ = c.in.Refuse(codeUpstream, to.Cause) }
+
+// sealedStream is what is inside a seal, as an Incoming.
+type sealedStream struct {
+	sealed.Below // Below is the stream below the seal until Accept.
+	sealedCaller
+}
+
+// Header describes the connection.
+func (s *sealedStream) Header() tunnel.OpenHeader { return s.header() }
+
+// Accept opens the connection.
+func (s *sealedStream) Accept() error {
+	conn, err := s.in.Open()
+	if err == nil {
+		s.Below = conn
+	}
+	return err
+}
+
+// Refuse refuses the connection, so that the forwarder may try another agent.
+func (s *sealedStream) Refuse(code tunnel.RefuseCode) error {
+	return s.in.Refuse(codeUpstream, "the program that serves it takes no connection: "+code.String())
+}

@@ -10,8 +10,11 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"math/big"
 	"net/url"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -53,16 +56,37 @@ func (o *Owner) sign(template, parent *x509.Certificate, key *ecdsa.PublicKey) *
 // Identity returns an agent's identity, whose certificate names the endpoint.
 func (o *Owner) Identity(u account.EndpointURL) *sealed.Identity {
 	o.t.Helper()
+	pair := o.pair(u)
+	i, err := sealed.NewIdentity(sealed.IdentityOptions{Account: o.Account,
+		Certificate: func() (*tls.Certificate, error) { return pair, nil }})
+	must.Succeed(o.t, err)
+	return i
+}
+
+// Write writes the certificate that names the endpoint, and its key, to tls.crt and tls.key of a folder.
+func (o *Owner) Write(dir string, u account.EndpointURL) {
+	o.t.Helper()
+	pair := o.pair(u)
+	key, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
+	must.Succeed(o.t, err)
+	for _, f := range []struct {
+		name, blockType string
+		der             []byte
+	}{{"tls.crt", "CERTIFICATE", pair.Certificate[0]}, {"tls.key", "PRIVATE KEY", key}} {
+		must.Succeed(o.t, os.WriteFile(filepath.Join(dir, f.name),
+			pem.EncodeToMemory(&pem.Block{Type: f.blockType, Bytes: f.der}), 0o600))
+	}
+}
+
+// pair returns a certificate that names the endpoint, and its key.
+func (o *Owner) pair(u account.EndpointURL) *tls.Certificate {
+	o.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	must.Succeed(o.t, err)
 	leaf := o.sign(&x509.Certificate{SerialNumber: big.NewInt(2), NotAfter: time.Now().Add(time.Hour),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 		URIs: []*url.URL{sealed.Name(o.Account, u)}}, o.Root, &key.PublicKey)
-	pair := &tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: key, Leaf: leaf}
-	i, err := sealed.NewIdentity(sealed.IdentityOptions{Account: o.Account,
-		Certificate: func() (*tls.Certificate, error) { return pair, nil }})
-	must.Succeed(o.t, err)
-	return i
+	return &tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: key, Leaf: leaf}
 }
 
 // Trust returns what a cluster trusts that has the owner's root.

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fairlead-dev/fairlead/internal/agent"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
@@ -18,10 +19,14 @@ import (
 // aborted.
 const lingerTimeout = 10 * time.Second
 
+// sealCloseTimeout bounds how long Close of a sealed connection waits while the caller does not read.
+const sealCloseTimeout = 5 * time.Second
+
 // Conn is a connection to an endpoint. It is a net.Conn with half-close: a Read returns io.EOF only
 // if the caller has ended its side; a connection that broke is another error.
 type Conn struct {
-	stream        *tunnel.Stream
+	stream        agent.Incoming
+	header        tunnel.OpenHeader
 	local, remote net.Addr
 
 	reading sync.Mutex // held by Read
@@ -33,9 +38,9 @@ type Conn struct {
 
 var _ net.Conn = (*Conn)(nil)
 
-func newConn(st *tunnel.Stream, local net.Addr) *Conn {
-	c := &Conn{stream: st, local: local, remote: st.RemoteAddr(), done: make(chan struct{})}
-	if at, err := netip.ParseAddrPort(st.Header().ClientAddr); err == nil {
+func newConn(st agent.Incoming, local net.Addr) *Conn {
+	c := &Conn{stream: st, header: st.Header(), local: local, remote: st.RemoteAddr(), done: make(chan struct{})}
+	if at, err := netip.ParseAddrPort(c.header.ClientAddr); err == nil {
 		c.remote = net.TCPAddrFromAddrPort(at)
 	}
 	return c
@@ -52,11 +57,14 @@ func (c *Conn) waitClosed(ctx context.Context) {
 	if c.aborted {
 		return
 	}
-	c.reading.Lock() // a Read that was interrupted has returned
-	defer c.reading.Unlock()
+	c.reading.Lock() // a Read that was interrupted has returned, and later ones find it closed
+	c.reading.Unlock()
 	stop := context.AfterFunc(ctx, func() { _ = c.stream.Abort() })
 	defer stop()
-	_ = c.stream.CloseGracefully(lingerTimeout)
+	if c.stream.CloseWrite() == nil && c.stream.SetReadDeadline(time.Now().Add(lingerTimeout)) == nil {
+		_, _ = io.Copy(io.Discard, struct{ io.Reader }{c.stream})
+	}
+	_ = c.stream.Close()
 }
 
 // Read reads what the caller sent.
@@ -110,7 +118,12 @@ func (c *Conn) close(abort bool) error {
 		return c.opError("close", net.ErrClosed)
 	}
 	c.closed, c.aborted = true, abort
-	_ = c.stream.SetDeadline(time.Unix(1, 0)) // Read and Write return
+	interrupted := time.Unix(1, 0)
+	_ = c.stream.SetReadDeadline(interrupted) // Read returns
+	if _, plain := c.stream.(*tunnel.Stream); !plain && !abort {
+		interrupted = time.Now().Add(sealCloseTimeout) // as the end of a seal is written, too
+	}
+	_ = c.stream.SetWriteDeadline(interrupted)
 	c.mu.Unlock()
 	defer close(c.done)
 	if abort {
@@ -132,7 +145,7 @@ func (c *Conn) RemoteAddr() net.Addr { return c.remote }
 // Pod returns the namespace and name of the pod that calls a tcp endpoint, as its forwarder states
 // them; "" when they are unknown.
 func (c *Conn) Pod() (namespace, name string) {
-	if p := c.stream.Header().Pod; p != nil {
+	if p := c.header.Pod; p != nil {
 		return p.Namespace, p.Name
 	}
 	return "", ""

@@ -16,6 +16,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agent"
 	"github.com/fairlead-dev/fairlead/internal/agent/agentconfig"
+	"github.com/fairlead-dev/fairlead/internal/sealed/authority"
 	"github.com/fairlead-dev/fairlead/internal/trust"
 	"github.com/fairlead-dev/fairlead/internal/tunnel/connectproxy"
 )
@@ -107,6 +108,19 @@ func (o *endpointOptions) endpointAt(rawURL string) (e agent.Endpoint, err error
 	e.URL, err = account.ParseBindingURL(e.Binding, rawURL)
 	if err == nil && e.Upstream.Protocol != "" && e.URL.Scheme == "tcp" {
 		err = account.Invalid("url", rawURL, "HTTP/2 is for http and https URLs; leave out WithHTTP2")
+	}
+	if err != nil || o.seal == "" && o.callers == "" {
+		return e, err
+	}
+	if o.seal == "" {
+		return e, account.Invalid(authority.FieldCallers, o.callers, "is for a sealed endpoint: give WithSeal, too")
+	}
+	if e.Upstream.Protocol != "" || e.HostMode != "" {
+		return e, account.Invalid(authority.FieldSealed, o.seal, "the service does not read the requests of a sealed "+
+			"endpoint: leave out WithHTTP2 and WithHostHeader")
+	}
+	if e.Seal, err = authority.OpenIdentity(o.seal, o.callers); err == nil {
+		err = authority.CheckURL(o.seal, e.Seal, e.URL)
 	}
 	return e, err
 }

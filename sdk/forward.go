@@ -9,7 +9,9 @@ import (
 	"errors"
 	"net"
 
+	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agent"
+	"github.com/fairlead-dev/fairlead/internal/sealed/authority"
 )
 
 // Forwarder is an endpoint whose connections go to an upstream.
@@ -29,6 +31,10 @@ func Forward(ctx context.Context, url, upstream string, opts ...Option) (*Forwar
 	e, err := opt.endpointAt(url)
 	if err != nil {
 		return nil, publicError(err)
+	}
+	if e.Seal != nil && e.URL.Scheme != "tcp" {
+		return nil, publicError(account.Invalid(authority.FieldSealed, opt.seal, "Forward seals tcp endpoints only: "+
+			"leave out WithSeal, or serve requests in this program with Listen"))
 	}
 	scheme := e.URL.Scheme
 	if scheme == "https" { // the callers' scheme; the upstream's is in its own URL

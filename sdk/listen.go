@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/agent"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
@@ -55,7 +56,7 @@ func Listen(ctx context.Context, url string, opts ...Option) (net.Listener, erro
 	}
 	l := &Listener{addr: Addr(e.URL.HostPort()), slots: make(chan struct{}, opt.backlog), arriving: make(chan *Conn)}
 	ready := make(chan struct{})
-	e.Serve = func(ctx context.Context, st *tunnel.Stream) {
+	e.Serve = func(ctx context.Context, st agent.Incoming) {
 		<-ready
 		if l.running == nil { // Listen has failed meanwhile
 			_ = st.Refuse(tunnel.RefusedDraining)
@@ -71,7 +72,7 @@ func Listen(ctx context.Context, url string, opts ...Option) (net.Listener, erro
 }
 
 // serve waits until Accept takes the stream, then until its connection is closed.
-func (l *Listener) serve(ctx context.Context, st *tunnel.Stream) {
+func (l *Listener) serve(ctx context.Context, st agent.Incoming) {
 	select {
 	case l.slots <- struct{}{}:
 	default:

@@ -50,6 +50,7 @@ type endpointOptions struct {
 	upstreamTrust  trust.Options
 	upstreamName   string
 	proxyProtocol  string
+	seal, callers  string // seal is the folder of the pair, callers the file of their authorities.
 	connectTimeout time.Duration
 	backlog        int
 	onEvent        func(Event)
@@ -182,6 +183,20 @@ func WithHTTP2() Option {
 // default, "rewrite", the upstream's own of [Forward], or a host.
 func WithHostHeader(host string) Option {
 	return endpointOption(func(o *endpointOptions) { o.endpoint.HostMode = host })
+}
+
+// WithSeal seals the connections: TLS from the caller's cluster to this program, whose bytes the service
+// cannot read. The folder has tls.crt, a certificate of the account's owner that names the URL, and
+// tls.key, as fairlead seal makes them; both are read again when they change. Plain connections are
+// refused then (docs/secure/sealed.md).
+func WithSeal(folder string) Option {
+	return endpointOption(func(o *endpointOptions) { o.seal = folder })
+}
+
+// WithSealCallers refuses callers of a sealed endpoint that cannot prove themselves by a certificate
+// of these authorities, a PEM file.
+func WithSealCallers(path string) Option {
+	return endpointOption(func(o *endpointOptions) { o.callers = path })
 }
 
 // WithConnectTimeout bounds how long Listen and Forward wait for a service that does not answer. By

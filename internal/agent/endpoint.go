@@ -43,13 +43,22 @@ type Endpoint struct {
 	// Protocol. It must call Accept or Refuse, and returns when it does not use the stream any more;
 	// one that is still open then is aborted. ctx ends with the stream's connection. nil = the
 	// upstream is dialed.
-	Serve func(ctx context.Context, st *tunnel.Stream)
+	Serve func(ctx context.Context, st Incoming)
 	// Seal makes the agent serve sealed connections only, by this certificate; nil = plain ones. The
-	// endpoint is one that is dialed.
+	// endpoint is one that is dialed, or has a Serve.
 	Seal *sealed.Identity
 	// SealedServer applies TrafficPolicy, which the service does not get then, to sealed connections,
 	// and serves those of an http endpoint; nil = all are relayed unread.
 	SealedServer SealedServer
+}
+
+// Incoming is a stream that waits for its answer: a *tunnel.Stream, or what is inside a seal. Its
+// bytes are the caller's after Accept.
+type Incoming interface {
+	sealed.Below
+	Header() tunnel.OpenHeader
+	Accept() error
+	Refuse(code tunnel.RefuseCode) error
 }
 
 // upstreamURL returns where the agent forwards to, "" with Serve.

@@ -46,6 +46,9 @@ func (v *streamServer) serveSealed(ctx context.Context, e *endpoint, s *spec, st
 		return
 	}
 	switch server := s.SealedServer; {
+	case s.Serve != nil:
+		s.Serve(ctx, &sealedStream{st, sealedCaller{in}})
+		return
 	case server == nil:
 	case s.URL.Scheme == "http":
 		v.serveSealedHTTP(ctx, e, s, st, in)
@@ -158,3 +161,26 @@ func (c sealedCaller) accept(Connection) (relay.HalfCloser, func(error), error) 
 }
 
 func (c sealedCaller) refuse(to Connection, _ time.Time) { _ = c.in.Refuse(codeUpstream, to.Cause) }
+
+// sealedStream is what is inside a seal, as an Incoming.
+type sealedStream struct {
+	sealed.Below // Below is the stream below the seal until Accept.
+	sealedCaller
+}
+
+// Header describes the connection.
+func (s *sealedStream) Header() tunnel.OpenHeader { return s.header() }
+
+// Accept opens the connection.
+func (s *sealedStream) Accept() error {
+	conn, err := s.in.Open()
+	if err == nil {
+		s.Below = conn
+	}
+	return err
+}
+
+// Refuse refuses the connection, so that the forwarder may try another agent.
+func (s *sealedStream) Refuse(code tunnel.RefuseCode) error {
+	return s.in.Refuse(codeUpstream, "the program that serves it takes no connection: "+code.String())
+}

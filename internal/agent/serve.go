@@ -47,10 +47,10 @@ func (v *streamServer) serve(ctx context.Context, session *tunnel.Session, st *t
 			refusal = tunnel.RefusedNotSealed
 		}
 		_ = st.Refuse(refusal)
-	case s.Serve != nil:
-		s.Serve(ctx, st)
 	case h.Sealed:
 		v.serveSealed(ctx, e, s, st, start)
+	case s.Serve != nil:
+		s.Serve(ctx, st)
 	default:
 		v.relayToUpstream(ctx, e, s, plainCaller{st, v.inspection, s}, start)
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/sealed"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/test/support/closedport"
 	"github.com/fairlead-dev/fairlead/test/support/must"
@@ -175,15 +176,16 @@ func TestSealed_PassesOverImpostors(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	id := r.serve("in-a", r.endpoint(upstream(t, digest("a ")), r.owner.Identity(databaseURL)))
-	claim := r.endpoint(closedport.Reserve(t), sealtest.NewOwner(t, r.owner.Account).Identity(databaseURL))
 	var met atomic.Int32
-	claim.Serve = func(_ context.Context, st *tunnel.Stream) {
-		met.Add(1)
-		_ = st.Accept()
-		_, _ = st.Write(append([]byte{byte(len(id))}, id...)) // as the edge names the good one
-		_, _ = io.Copy(io.Discard, struct{ io.Reader }{st})
-	}
-	r.serve("in-b", claim)
+	key := sealtest.NewOwner(t, r.owner.Account).Identity(databaseURL).Key()
+	r.StartAgentWith(r.Authtoken, tunnel.Bind{URL: databaseURL.String(), Binding: account.BindingKubernetes, PoolingEnabled: true,
+		UpstreamURL: "tcp://localhost:5432", SealKey: sealed.FormatKey(key)},
+		func(_ context.Context, st *tunnel.Stream) {
+			met.Add(1)
+			_ = st.Accept()
+			_, _ = st.Write(append([]byte{byte(len(id))}, id...)) // as the edge names the good one
+			_, _ = io.Copy(io.Discard, st)
+		})
 	trust := r.owner.Trust()
 	for range 10 {
 		c := r.call(id, trust)

@@ -107,8 +107,13 @@ func (v *streamServer) serveSealedHTTP(
 	ctx context.Context, e *endpoint, s *spec, st *tunnel.Stream, in *sealed.Incoming,
 ) {
 	c, start := newConnection(s, sealedCaller{in}.header()), time.Now()
+	draining, leave := v.groups.join(in.Header.Group, st.PeerDraining())
+	defer leave()
+	if in.Header.Draining {
+		v.groups.drain(in.Header.Group)
+	}
 	v.opt.Observer.Observe(c)
-	s.SealedServer.ServeHTTP(ctx, in, SealedUpstream{v, e, s}, st.PeerDraining())
+	s.SealedServer.ServeHTTP(ctx, in, SealedUpstream{v, e, s}, draining)
 	c.Ended, c.Duration = true, time.Since(start)
 	v.opt.Observer.Observe(c)
 }

@@ -20,6 +20,7 @@ type streamServer struct {
 	upstreams  *upstreamWatch
 	inspection inspection
 	open       streamSet // open has the streams of all endpoints.
+	groups     connGroups
 	unsealed   *unsealed
 }
 

@@ -97,7 +97,13 @@ func (v *streamServer) serveSealedHTTP(
 ) {
 	c, start := newConnection(s, sealedCaller{in}.header()), time.Now()
 	v.opt.Observer.Observe(c)
-	s.SealedServer.ServeHTTP(ctx, in, SealedUpstream{v, e, s}, st.PeerDraining())
+	draining, drain := context.WithCancel(ctx)
+	defer drain()
+	defer context.AfterFunc(st.PeerDraining(), drain)()
+	stream := st.Header().TraceID
+	v.drains.Store(stream, drain)
+	defer v.drains.Delete(stream)
+	s.SealedServer.ServeHTTP(ctx, in, SealedUpstream{v, e, s}, draining.Done())
 	c.Ended, c.Duration = true, time.Since(start)
 	v.opt.Observer.Observe(c)
 }

@@ -20,6 +20,7 @@ type streamServer struct {
 	upstreams  *upstreamWatch
 	inspection inspection
 	open       streamSet // open has the streams of all endpoints.
+	drains     sync.Map  // drains has a context.CancelFunc for each sealed http stream, by its trace id.
 }
 
 // serve serves one stream. The upstream is dialed before the stream is accepted: after a refusal

@@ -1,0 +1,54 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package edge
+
+import (
+	"context"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+)
+
+// resolveSealed returns the route of a sealed connection: to an agent that seals. It binds without a
+// policy, but another member of its pool may have replaced the pool's: that one may deny the
+// connection, and must not forward it.
+func (rt *router) resolveSealed(ctx context.Context, ep *account.Endpoint, info *ClientInfo) (route, error) {
+	if ep.Type == account.TypeCloud {
+		return route{}, errNotSealed(ep)
+	}
+	latest, agent, err := rt.resolveEndpoint(ctx, ep, info)
+	if err == nil && agent == nil {
+		err = errNotSealed(ep)
+	}
+	var verdict trafficpolicy.Verdict
+	if err == nil {
+		verdict, err = rt.evaluateConn(ctx, latest, info)
+	}
+	if err == nil && verdict.Target != (trafficpolicy.Target{}) {
+		err = account.Errorf(account.CodePolicyBroken, "the policy of %s forwards a sealed connection", latest.URL)
+	}
+	if err != nil {
+		if agent != nil {
+			agent.Release()
+		}
+		return route{}, err
+	}
+	return route{router: rt, info: info, endpoint: latest, preselected: agent}, nil
+}
+
+// reportDraining tells the agent of a sealed connection, which may be kept for further requests, when the
+// forwarder or this server is about to stop.
+func (p *pendingConn) reportDraining(forwarder, ended <-chan struct{}) {
+	select {
+	case <-forwarder:
+	case <-p.edge.stopping:
+	case <-ended:
+		return
+	}
+	if p.waitOpened() == nil {
+		p.target.agent.Report(tunnel.RequestLine{EndpointID: p.target.agent.Endpoint().ID, Code: tunnel.LineDraining,
+			Path: p.header.TraceID})
+	}
+}

@@ -146,9 +146,9 @@ func (e *Endpoint) bindMessage() tunnel.Bind {
 	}
 	if e.Seal != nil {
 		b.SealKey = sealed.FormatKey(e.Seal.Key())
-	}
-	if e.SealedServer != nil {
-		b.TrafficPolicy = ""
+		if e.SealedServer != nil {
+			b.TrafficPolicy = ""
+		}
 	}
 	return b
 }

@@ -107,13 +107,15 @@ func (v *streamServer) serveSealedHTTP(
 	ctx context.Context, e *endpoint, s *spec, st *tunnel.Stream, in *sealed.Incoming,
 ) {
 	c, start := newConnection(s, sealedCaller{in}.header()), time.Now()
-	draining, leave := v.groups.join(in.Header.Group, st.PeerDraining())
-	defer leave()
+	v.opt.Observer.Observe(c)
+	draining, drain := context.WithCancel(ctx)
+	defer drain()
+	defer context.AfterFunc(st.PeerDraining(), drain)()
+	defer v.groups.join(in.Header.Group, st, drain)()
 	if in.Header.Draining {
 		v.groups.drain(in.Header.Group)
 	}
-	v.opt.Observer.Observe(c)
-	s.SealedServer.ServeHTTP(ctx, in, SealedUpstream{v, e, s}, draining)
+	s.SealedServer.ServeHTTP(ctx, in, SealedUpstream{v, e, s}, draining.Done())
 	c.Ended, c.Duration = true, time.Since(start)
 	v.opt.Observer.Observe(c)
 }

@@ -293,7 +293,7 @@ func (e *Edge) serveTCP(ctx context.Context, c Client, ep *account.Endpoint, inf
 	h := tunnel.OpenHeader{Scheme: ep.Scheme, Sealed: info.Sealed, ClientAddr: info.ClientAddr, TraceID: info.TraceID,
 		Pod: withoutAnnotations(info.StatedPod)}
 	if h.Sealed {
-		h.ClientAddr, h.Pod = "", nil // the agent believes what is sealed
+		h.ClientAddr, h.Pod = "", nil // the agent believes what is inside the seal
 	}
 	pending := e.newPendingConn(ctx, c, &route, h, record)
 	defer pending.release()
@@ -343,33 +343,6 @@ func (rt *router) resolveTCP(ctx context.Context, ep *account.Endpoint, info *Cl
 		ep = next
 	}
 	return route{}, account.Errorf(account.CodeLoop, "%s: more than %d internal endpoints in a row", ep.URL, maxHops)
-}
-
-// resolveSealed returns the route of a sealed connection: to an agent that seals. It binds without a
-// policy, but another member of its pool may have replaced the pool's: that one may deny the
-// connection, and must not forward it.
-func (rt *router) resolveSealed(ctx context.Context, ep *account.Endpoint, info *ClientInfo) (route, error) {
-	if ep.Type == account.TypeCloud {
-		return route{}, errNotSealed(ep)
-	}
-	latest, agent, err := rt.resolveEndpoint(ctx, ep, info)
-	if err == nil && agent == nil { // only its policy is online
-		err = account.Errorf(account.CodeEndpointOffline, "the agent of %s is not connected", ep.URL)
-	}
-	var verdict trafficpolicy.Verdict
-	if err == nil {
-		verdict, err = rt.evaluateConn(ctx, latest, info)
-	}
-	if err == nil && verdict.Target != (trafficpolicy.Target{}) {
-		err = account.Errorf(account.CodeNotSealed, "the policy of %s forwards a sealed connection", latest.URL)
-	}
-	if err != nil {
-		if agent != nil {
-			agent.Release()
-		}
-		return route{}, err
-	}
-	return route{router: rt, info: info, endpoint: latest, preselected: agent}, nil
 }
 
 // evaluateConn evaluates the endpoint's policy for a connection; CodeDenied when it denies it.

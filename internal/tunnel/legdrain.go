@@ -33,7 +33,7 @@ func (g *clientLegs) handleReplicaDrain(l *link, d time.Duration) {
 func (s *Session) markLinksDrainingLocked(replicaID string) {
 	for _, l := range s.links.all() {
 		if l.replicaID == replicaID {
-			close(l.peerDraining)
+			l.setDraining()
 		}
 	}
 }

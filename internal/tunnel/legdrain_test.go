@@ -52,11 +52,9 @@ func finish(t *testing.T, st *Stream) {
 }
 
 // isDraining reports whether the session as a whole drains.
-func isDraining(s *Session) bool { return isClosed(s.PeerDraining()) }
-
-func isClosed(c <-chan struct{}) bool {
+func isDraining(s *Session) bool {
 	select {
-	case <-c:
+	case <-s.PeerDraining():
 		return true
 	default:
 		return false
@@ -73,7 +71,7 @@ func TestLegs_DrainingReplicaIsLeft(t *testing.T) {
 		leaves.drain(t, 10*time.Second)
 		time.Sleep(5 * time.Second)
 		awaitLegs(t, s, "rp_1", "rp_2", "rp_3", "rp_4")
-		if !isClosed(st.PeerDraining()) || isClosed(stays.PeerDraining()) {
+		if st.PeerDraining().Err() == nil || stays.PeerDraining().Err() != nil {
 			t.Error("the streams of the replica that drains, and they alone, were not told")
 		}
 		_ = stays.Close()

@@ -35,9 +35,9 @@ type link struct {
 	idleSince   atomic.Int64  // time when streams became 0, in Unix nanoseconds
 	emptied     chan struct{} // emptied gets a token when streams becomes 0.
 	peerRetired chan struct{} // peerRetired is closed when the server has retired the connection, too.
-	// peerDraining is closed when the peer, or the replica behind the connection, has announced that it
-	// stops.
-	peerDraining chan struct{}
+	// peerDraining ends when the peer, or the replica behind the connection, announces that it stops.
+	peerDraining context.Context
+	setDraining  context.CancelFunc
 
 	server serverSupport // the server's features, on the client's side; set before the link is added
 
@@ -55,8 +55,8 @@ const maxRequests = 64
 
 // newLink starts a multiplexer on c. The link does not end with ctx; the caller closes it.
 func newLink(ctx context.Context, c *muxConn, log *slog.Logger, windows *WindowBudget, client bool) *link {
-	l := &link{conn: c, log: log, emptied: make(chan struct{}, 1), peerRetired: make(chan struct{}),
-		peerDraining: make(chan struct{})}
+	l := &link{conn: c, log: log, emptied: make(chan struct{}, 1), peerRetired: make(chan struct{})}
+	l.peerDraining, l.setDraining = context.WithCancel(context.Background())
 	l.idleSince.Store(time.Now().UnixNano())
 	l.conn.trusted.Store(client)
 	cfg := mux.Config{Client: client, Budget: windows, OnProbe: l.probeOtherLinks,

@@ -207,9 +207,7 @@ func (s *Session) handleMessage(l *link, m *message) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.peerIsDraining {
-		s.markLinksDrainingLocked("")
-	}
+	s.markLinksDrainingLocked("")
 	s.setPeerDrainingLocked()
 	return nil
 }

@@ -232,9 +232,9 @@ func (s *Stream) recordEOFSent(err error) error {
 // SawEOF reports whether Read or Next has returned io.EOF.
 func (s *Stream) SawEOF() bool { return s.sawEOF.Load() }
 
-// PeerDraining is closed when the peer, or the replica that relays the stream, has announced that it
-// stops: the stream should end soon.
-func (s *Stream) PeerDraining() <-chan struct{} { return s.link.peerDraining }
+// PeerDraining returns a context that ends when the peer, or the replica that relays the stream,
+// announces that it stops.
+func (s *Stream) PeerDraining() context.Context { return s.link.peerDraining }
 
 // Reset aborts both directions: the peer's writes, and its reads once it has read what was sent
 // before, fail with a *ResetError, never io.EOF.

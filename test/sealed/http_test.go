@@ -4,73 +4,368 @@
 package sealed_test
 
 import (
+	"bufio"
+	"bytes"
 	"context"
+	"crypto/rand"
+	"crypto/sha256"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agent"
 	"github.com/fairlead-dev/fairlead/internal/agent/sealededge"
+	"github.com/fairlead-dev/fairlead/internal/sealed"
+	"github.com/fairlead-dev/fairlead/test/support/closedport"
 	"github.com/fairlead-dev/fairlead/test/support/must"
+	"github.com/fairlead-dev/fairlead/test/support/sealtest"
+	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
 var apiURL = account.EndpointURL{Scheme: "http", Host: "api.demo", Port: 80}
 
-// site is http://api.demo, sealed.
+// site is http://api.demo, sealed, and a client of it in a pod.
 type site struct {
 	*rig
 	id     string
+	trust  *sealed.Trust
 	client *http.Client
+	calls  atomic.Int32 // calls counts the pod's connections.
 }
 
 // newSite serves the handler; change, if not nil, changes the endpoint.
-func newSite(t *testing.T, handler http.Handler, change func(*agent.Endpoint)) *site {
+func newSite(t *testing.T, handler http.HandlerFunc, change func(*rig, *agent.Endpoint)) *site {
 	t.Helper()
-	r := newRig(t)
 	upstream := httptest.NewServer(handler)
 	t.Cleanup(upstream.Close)
-	e := r.endpoint("1", r.owner.Identity(apiURL))
+	s := &site{rig: newRig(t)}
+	e := s.endpoint("1", s.owner.Identity(apiURL))
 	var err error
 	e.URL = apiURL
 	e.Upstream, err = agent.ParseUpstream("http", upstream.Listener.Addr().String())
 	must.Succeed(t, err)
 	if change != nil {
-		change(&e)
+		change(s.rig, &e)
 	}
 	server := sealededge.New(&e, slog.New(slog.DiscardHandler))
-	e.SealedServer = server
-	s := &site{rig: r}
-	s.id = r.serve("in-a", e)
 	t.Cleanup(server.Close)
-	trust := r.owner.Trust()
+	e.SealedServer = server
+	s.id = s.serve("in-a", e)
+	s.trust = s.owner.Trust()
 	transport := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
-		return r.callAt(apiURL, s.id, trust), nil
+		s.calls.Add(1)
+		return s.callAt(apiURL, s.id, s.trust), nil
 	}}
 	t.Cleanup(transport.CloseIdleConnections)
-	s.client = &http.Client{Transport: transport}
+	s.client = &http.Client{Transport: transport, Timeout: 20 * time.Second}
 	return s
 }
 
-func TestSealedHTTP_KeptConnection(t *testing.T) {
+// do returns an answer and its body.
+func (s *site) do(method, path string, body io.Reader) (res *http.Response, answer string, err error) {
+	s.t.Helper()
+	r, err := http.NewRequest(method, "http://api.demo"+path, body)
+	must.Succeed(s.t, err)
+	res, err = s.client.Do(r)
+	if err != nil {
+		return &http.Response{}, "", err
+	}
+	text, err := io.ReadAll(res.Body)
+	return res, string(text), errors.Join(err, res.Body.Close())
+}
+
+// digestOf answers with what a request said of its caller, and the digest of its body.
+func digestOf(w http.ResponseWriter, r *http.Request) {
+	hash := sha256.New()
+	_, _ = io.Copy(hash, r.Body)
+	_, _ = fmt.Fprintf(w, "%s %s %s %x", r.Host, r.Header.Get("X-Forwarded-For"), r.URL, hash.Sum(nil))
+}
+
+// TestSealedHTTP_KeepsConnections holds that requests of one connection of a pod pass one sealed
+// connection, large ones whole, and that the agent reports them.
+func TestSealedHTTP_KeepsConnections(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		n, _ := io.Copy(io.Discard, r.Body)
-		_, _ = io.WriteString(w, strings.Join([]string{r.Host, r.Header.Get("X-Forwarded-For"), r.URL.Path}, " "))
-		_ = n
-	}), nil)
-	for range 3 {
-		res, err := s.client.Get("http://api.demo/path")
-		must.Succeed(t, err)
-		body, err := io.ReadAll(res.Body)
-		must.Succeed(t, errors.Join(err, res.Body.Close()))
-		if string(body) != "api.demo 10.1.2.3 /path" {
-			t.Errorf("%s %q", res.Status, body)
+	s := newSite(t, digestOf, nil)
+	large := make([]byte, 5<<20)
+	_, _ = rand.Read(large)
+	for _, body := range [][]byte{nil, large, []byte("small")} {
+		res, got, err := s.do("POST", "/a?b=c", bytes.NewReader(body))
+		want := fmt.Sprintf("api.demo 10.1.2.3 /a?b=c %x", sha256.Sum256(body))
+		if err != nil || res.StatusCode != 200 || got != want {
+			t.Errorf("%s %q, %v", res.Status, got, err)
 		}
+		r := servicetest.Receive(t, s.requests, "report")
+		if r.URL != "http://api.demo" || r.Method != "POST" || r.Path != "/a" || r.Status != 200 {
+			t.Errorf("reported %+v", r)
+		}
+	}
+	if n := s.calls.Load(); n != 1 {
+		t.Errorf("%d connections", n)
+	}
+}
+
+func TestSealedHTTP_AbortedAnswerIsNoEnd(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/length" {
+			w.Header().Set("Content-Length", "100")
+		}
+		_, _ = io.WriteString(w, "half")
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	}, nil)
+	for _, path := range []string{"/length", "/chunks"} {
+		if res, got, err := s.do("GET", path, nil); err == nil {
+			t.Errorf("%s: an aborted answer is whole: %s %q", path, res.Status, got)
+		}
+	}
+}
+
+// upgraded returns a connection that the endpoint has upgraded.
+func (s *site) upgraded() (call, *bufio.Reader) {
+	s.t.Helper()
+	c := s.callAt(apiURL, s.id, s.trust)
+	_, err := io.WriteString(c, "GET /ws HTTP/1.1\r\nHost: api.demo\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+	must.Succeed(s.t, err)
+	buffered := bufio.NewReader(c)
+	res, err := http.ReadResponse(buffered, nil)
+	must.Succeed(s.t, err)
+	if res.StatusCode != http.StatusSwitchingProtocols {
+		s.t.Fatalf("the answer is %s", res.Status)
+	}
+	return c, buffered
+}
+
+// TestSealedHTTP_Upgrades holds that an upgraded connection carries bytes both ways, and that neither
+// side's abort becomes the other's end.
+func TestSealedHTTP_Upgrades(t *testing.T) {
+	t.Parallel()
+	ended := make(chan error, 10)
+	s := newSite(t, func(w http.ResponseWriter, _ *http.Request) {
+		c, buffered, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			ended <- err
+			return
+		}
+		defer func() { _ = c.Close() }()
+		_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+		for {
+			line, err := buffered.ReadString('\n')
+			if err != nil {
+				ended <- err
+				return
+			}
+			if line == "abort\n" {
+				_ = c.(*net.TCPConn).SetLinger(0)
+				return
+			}
+			_, _ = io.WriteString(c, line)
+		}
+	}, nil)
+	for name, end := range map[string]struct {
+		by             func(call)
+		atUp, atClient func(error) bool // nil = not checked
+	}{
+		"end":            {func(c call) { _ = c.CloseWrite() }, isEOF, isEOF},
+		"caller aborts":  {func(c call) { _ = c.SetLinger(0); _ = c.Close() }, isAbort, nil},
+		"upstream abort": {func(c call) { _, _ = io.WriteString(c, "abort\n") }, nil, isAbort},
+	} {
+		c, buffered := s.upgraded()
+		_, _ = io.WriteString(c, "hello\n")
+		if line, err := buffered.ReadString('\n'); line != "hello\n" || err != nil {
+			t.Fatalf("%s: %q, %v", name, line, err)
+		}
+		end.by(c)
+		if end.atUp != nil {
+			if err := servicetest.Receive(t, ended, "end at the upstream"); !end.atUp(err) {
+				t.Errorf("%s: the upstream read %v", name, err)
+			}
+		}
+		if end.atClient != nil {
+			if _, err := buffered.ReadByte(); !end.atClient(err) {
+				t.Errorf("%s: the caller read %v", name, err)
+			}
+		}
+	}
+}
+
+func isEOF(err error) bool   { return errors.Is(err, io.EOF) }
+func isAbort(err error) bool { return err != nil && !isEOF(err) }
+
+// TestSealedHTTP_PolicyOfTheAgent holds that the agent applies its policy, of which the service knows
+// nothing.
+func TestSealedHTTP_PolicyOfTheAgent(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Header.Get("X-Team")) },
+		func(_ *rig, e *agent.Endpoint) {
+			e.TrafficPolicy = `
+on_tcp_connect:
+- expressions: ["conn.client_ip != '10.1.2.3'"]
+  actions: [{type: deny}]
+on_http_request:
+- expressions: ["req.url.path.startsWith('/admin')"]
+  actions: [{type: deny, config: {status_code: 404}}]
+- actions: [{type: add-headers, config: {headers: {x-team: "${conn.client_ip}"}}}]
+on_http_response:
+- actions: [{type: add-headers, config: {headers: {x-from: agent}}}]`
+		})
+	res, got, err := s.do("GET", "/", nil)
+	if err != nil || res.StatusCode != 200 || got != "10.1.2.3" || res.Header.Get("X-From") != "agent" {
+		t.Errorf("%s %v %q, %v", res.Status, res.Header, got, err)
+	}
+	if res, _, err = s.do("GET", "/admin", nil); err != nil || res.StatusCode != 404 ||
+		res.Header.Get(account.CodeHeader) != string(account.CodeDenied) {
+		t.Errorf("%s %v, %v", res.Status, res.Header, err)
+	}
+	if n := s.calls.Load(); n != 1 {
+		t.Errorf("%d connections", n)
+	}
+	var ep account.Endpoint
+	if s.CallAPI("GET", "/endpoints/"+s.id, nil, &ep); ep.TrafficPolicy != "" || ep.SealKey == "" {
+		t.Errorf("the service knows %+v", ep)
+	}
+}
+
+// TestSealed_PolicyOfTCPEndpoint holds that on_tcp_connect of a tcp endpoint runs at the agent: a
+// connection that it denies reaches no upstream, and ends with a reset.
+func TestSealed_PolicyOfTCPEndpoint(t *testing.T) {
+	t.Parallel()
+	for address, admitted := range map[string]bool{"10.1.2.3": true, "10.9.9.9": false} {
+		r := newRig(t)
+		var reached atomic.Bool
+		e := r.endpoint(upstream(t, func(c *net.TCPConn) {
+			reached.Store(true)
+			digest("got ")(c)
+		}), r.owner.Identity(databaseURL))
+		e.TrafficPolicy = `{"on_tcp_connect": [{"actions": [{"type": "restrict-ips", "config": {"allow": ["` + address +
+			`/32"]}}]}]}`
+		server := sealededge.New(&e, slog.New(slog.DiscardHandler))
+		t.Cleanup(server.Close)
+		e.SealedServer = server
+		c := r.call(r.serve("in-a", e), r.owner.Trust())
+		_, _ = io.WriteString(c, "x")
+		_ = c.CloseWrite()
+		got, err := io.ReadAll(c)
+		if admitted && (err != nil || string(got) != "got x") || !admitted && (err == nil || reached.Load()) {
+			t.Errorf("%s: %q, %v", address, got, err)
+		}
+	}
+}
+
+// TestSealedHTTP_FailuresAreAnswered holds that a request which cannot be served is answered with its
+// code: by the forwarder before an agent has opened the connection, by the agent afterwards.
+func TestSealedHTTP_FailuresAreAnswered(t *testing.T) {
+	t.Parallel()
+	type change = func(*rig, *agent.Endpoint)
+	for name, c := range map[string]struct {
+		change change
+		trust  func(*rig) *sealed.Trust
+		status int
+		code   account.Code
+		again  bool // again reports that the connection is kept.
+	}{
+		"upstream down": {func(r *rig, e *agent.Endpoint) {
+			e.Upstream, _ = agent.ParseUpstream("http", closedport.Reserve(r.t))
+		}, nil, 502, account.CodeUpstreamUnreachable, true},
+		"not sealed":   {func(_ *rig, e *agent.Endpoint) { e.Seal = nil }, nil, 503, account.CodeNotSealed, false},
+		"a plain call": {nil, func(*rig) *sealed.Trust { return nil }, 503, account.CodeEndpointSealed, true},
+		"another authority": {nil, func(r *rig) *sealed.Trust { return sealtest.NewOwner(r.t, r.owner.Account).Trust() },
+			503, account.CodeSealUntrusted, false},
+		"another account": {nil, func(r *rig) *sealed.Trust {
+			o := *r.owner
+			o.Account = "ac-16f0l2rj1qg4o3b5e6s7t8u9v0"
+			return o.Trust()
+		}, 503, account.CodeSealUntrusted, false},
+		"certificate of another endpoint": {func(r *rig, e *agent.Endpoint) { e.Seal = r.owner.Identity(wikiURL) }, nil,
+			503, account.CodeSealUntrusted, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t, func(http.ResponseWriter, *http.Request) { t.Error("the upstream was reached") }, c.change)
+			if c.trust != nil {
+				s.trust = c.trust(s.rig)
+			}
+			for range 2 {
+				res, body, err := s.do("POST", "/", strings.NewReader("secret"))
+				if err != nil || res.StatusCode != c.status || res.Header.Get(account.CodeHeader) != string(c.code) {
+					t.Errorf("%s %v %q, %v", res.Status, res.Header, body, err)
+				}
+			}
+			if n := s.calls.Load(); n != 1 != !c.again {
+				t.Errorf("%d connections", n)
+			}
+		})
+	}
+}
+
+var wikiURL = account.EndpointURL{Scheme: "http", Host: "wiki.demo", Port: 80}
+
+// TestSealedHTTP_ServiceLeadsElsewhere holds that a service which leads http://wiki.demo to the agent of
+// http://api.demo reaches nothing, also where one certificate names both.
+func TestSealedHTTP_ServiceLeadsElsewhere(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, func(http.ResponseWriter, *http.Request) { t.Error("the upstream was reached") },
+		func(r *rig, e *agent.Endpoint) {
+			e.Seal = r.owner.Identity(account.EndpointURL{Scheme: "http", Host: "*.demo", Port: 80})
+		})
+	c := s.callLed(wikiURL, apiURL, s.id, s.trust)
+	_, _ = io.WriteString(c, "GET /secret HTTP/1.1\r\nHost: wiki.demo\r\n\r\n")
+	res, err := http.ReadResponse(bufio.NewReader(c), nil)
+	must.Succeed(t, err)
+	body, err := io.ReadAll(res.Body)
+	if err != nil || !strings.Contains(string(body), "leads to http://api.demo, not to http://wiki.demo") {
+		t.Errorf("%s %q, %v", res.Status, body, err)
+	}
+}
+
+// TestSealedHTTP_EndsOnRolls holds that the end of the agent, the server or the forwarder finishes what is
+// being answered, with an answer that asks for the connection's end, and ends connections that are idle.
+func TestSealedHTTP_EndsOnRolls(t *testing.T) {
+	t.Parallel()
+	for name, stop := range map[string]func(*site){
+		"agent": func(s *site) { s.stop() }, "server": func(s *site) { s.Stop() },
+		"forwarder": func(s *site) { s.relay.Drain() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			began, goOn := make(chan struct{}), make(chan struct{})
+			s := newSite(t, func(_ http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == "/slow" {
+					close(began)
+					<-goOn
+				}
+			}, nil)
+			idle := s.callAt(apiURL, s.id, s.trust)
+			_, err := io.WriteString(idle, "GET / HTTP/1.1\r\nHost: api.demo\r\n\r\n")
+			must.Succeed(t, err)
+			buffered := bufio.NewReader(idle)
+			res, err := http.ReadResponse(buffered, nil)
+			if err != nil || res.Close {
+				t.Fatalf("%+v, %v", res, err)
+			}
+			slow := make(chan bool, 1)
+			go func() {
+				res, _, err := s.do("GET", "/slow", nil)
+				slow <- err == nil && res.Close
+			}()
+			servicetest.Receive(t, began, "request")
+			stop(s)
+			if _, err := buffered.ReadByte(); !isEOF(err) {
+				t.Errorf("an idle connection ended with %v", err)
+			}
+			close(goOn)
+			if !servicetest.Receive(t, slow, "answer") {
+				t.Error("the last answer broke off, or does not ask for the connection's end")
+			}
+		})
 	}
 }

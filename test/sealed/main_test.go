@@ -29,6 +29,9 @@ type rig struct {
 	t     *testing.T
 	relay *forward.Relay
 	owner *sealtest.Owner
+
+	requests chan agent.Request // what agents report
+	stop     context.CancelFunc // stop ends the agent that was started last.
 }
 
 func newRig(t *testing.T) *rig {
@@ -38,7 +41,8 @@ func newRig(t *testing.T) *rig {
 	session, err := f.Wait(servicetest.Context(t))
 	must.Succeed(t, err)
 	return &rig{Server: s, t: t, owner: sealtest.NewOwner(t, session.Welcome().AccountID),
-		relay: &forward.Relay{Sessions: sessions{f.Client}, Timing: forward.DefaultTiming(), Context: t.Context()}}
+		requests: make(chan agent.Request, 100),
+		relay:    &forward.Relay{Sessions: sessions{f.Client}, Timing: forward.DefaultTiming(), Context: t.Context()}}
 }
 
 type sessions struct{ *tunnel.Client }
@@ -73,8 +77,9 @@ func (r *rig) start(instance string, e agent.Endpoint) <-chan agent.Online {
 			MaxBackoff: 100 * time.Millisecond},
 		ShutdownOptions: agent.ShutdownOptions{UnbindTimeout: 20 * time.Second},
 		InstanceID:      instance, KeepRunning: true, RebindDelay: 50 * time.Millisecond,
-		Observer: observer(online), Endpoints: []agent.Endpoint{e}})
+		Observer: observer{online, r.requests}, Endpoints: []agent.Endpoint{e}})
 	ctx, cancel := context.WithCancel(context.WithoutCancel(r.t.Context()))
+	r.stop = cancel
 	ended := make(chan error, 1)
 	go func() { ended <- a.Run(ctx) }()
 	r.t.Cleanup(func() {
@@ -86,11 +91,17 @@ func (r *rig) start(instance string, e agent.Endpoint) <-chan agent.Online {
 	return online
 }
 
-type observer chan agent.Online
+type observer struct {
+	online   chan agent.Online
+	requests chan agent.Request
+}
 
 func (o observer) Observe(e agent.Event) {
-	if e, ok := e.(agent.Online); ok {
-		o <- e
+	switch e := e.(type) {
+	case agent.Online:
+		o.online <- e
+	case agent.Request:
+		o.requests <- e
 	}
 }
 
@@ -106,6 +117,11 @@ func (r *rig) call(endpointID string, trust *sealed.Trust) call {
 }
 
 func (r *rig) callAt(u account.EndpointURL, endpointID string, trust *sealed.Trust) call {
+	return r.callLed(u, u, endpointID, trust)
+}
+
+// callLed connects to the endpoint at u, but the service leads the call to another one.
+func (r *rig) callLed(u, to account.EndpointURL, endpointID string, trust *sealed.Trust) call {
 	r.t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	must.Succeed(r.t, err)
@@ -116,8 +132,8 @@ func (r *rig) callAt(u account.EndpointURL, endpointID string, trust *sealed.Tru
 	must.Succeed(r.t, err)
 	c := call{pod.(*net.TCPConn), make(chan *forward.Failure, 1)}
 	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
-	conn := &forward.Conn{Stats: noStats{}, Header: tunnel.OpenHeader{EndpointID: endpointID, Scheme: u.Scheme,
-		Host: u.Host, Port: u.Port, ClientAddr: servicetest.PodAddr}}
+	conn := &forward.Conn{Stats: noStats{}, Header: tunnel.OpenHeader{EndpointID: endpointID, Scheme: to.Scheme,
+		Host: to.Host, Port: to.Port, ClientAddr: servicetest.PodAddr}}
 	r.relay.Init(conn, accepted.(*net.TCPConn), u)
 	served := make(chan struct{})
 	go func() {

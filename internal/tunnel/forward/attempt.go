@@ -36,7 +36,6 @@ type Conn struct {
 	buffered   requestBuffer
 	refusedBy  string       // replica of the edge that refused the last stream as it drains
 	group      *sealedGroup // group of a sealed connection to an http endpoint; nil = none
-	to         sealedTarget // what it counts as in its group
 }
 
 // Release frees the buffers. The connection has ended or belongs to another owner.

@@ -7,7 +7,6 @@ import (
 	"context"
 	"crypto/rand"
 	"io"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -20,23 +19,23 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// sealedGroups are the sealed connections to http endpoints, by what carries them: a connection of the
-// tunnel. Only agents can tell their requests from each other, so agents are told to end those of a
-// group with their next answer before the replica behind it stops, or this program does. The zero value is
+// sealedGroups are the sealed connections to http endpoints, by the connection of the tunnel that carries
+// them. Only agents can tell their requests from each other, so agents are told to end those of a group
+// with their next answer before the replica behind it stops, or this program does. The zero value is
 // ready. It is safe for concurrent use.
 type sealedGroups struct {
 	mu       sync.Mutex
 	stopping bool // stopping reports that this program is about to stop.
-	all      map[<-chan struct{}]*sealedGroup
+	all      map[context.Context]*sealedGroup
 }
 
 // sealedGroup are connections that will end together. It exists while there are some.
 type sealedGroup struct {
 	of      *sealedGroups
 	name    string          // name that agents know; nothing else can guess it
-	drained <-chan struct{} // drained is closed when the replica is about to stop; the key of the group.
-	empty   chan struct{}   // empty is closed with the last connection.
-	conns   map[sealedTarget]int
+	carrier context.Context // carrier ends when the replica is about to stop; the key of the group.
+	forget  func() bool     // forget stops the wait for that.
+	conns   map[*Conn]sealedTarget
 }
 
 // sealedTarget is where connections lead, by what trust.
@@ -53,40 +52,24 @@ const maxTold = 16
 // says of that.
 func (r *Relay) joinGroup(c *Conn, st *tunnel.Stream, by *sealed.Trust) (name string, draining bool) {
 	c.leaveGroup()
-	g := &r.groups
+	g, carrier := &r.groups, st.PeerDraining()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	drained := st.PeerDraining()
-	group := g.all[drained]
+	group := g.all[carrier]
 	if group == nil {
-		group = &sealedGroup{of: g, name: rand.Text(), drained: drained, empty: make(chan struct{}),
-			conns: make(map[sealedTarget]int)}
+		group = &sealedGroup{of: g, name: rand.Text(), carrier: carrier, conns: make(map[*Conn]sealedTarget)}
+		group.forget = context.AfterFunc(carrier, func() { r.endGroup(group) })
 		if g.all == nil {
-			g.all = make(map[<-chan struct{}]*sealedGroup)
+			g.all = make(map[context.Context]*sealedGroup)
 		}
-		g.all[drained] = group
-		go func() {
-			select {
-			case <-group.drained:
-				r.endGroup(group)
-			case <-group.empty:
-			}
-		}()
+		g.all[carrier] = group
 	}
-	c.group, c.to = group, sealedTarget{by, c.URL, c.Header.EndpointID}
-	group.conns[c.to]++
+	c.group, group.conns[c] = group, sealedTarget{by, c.URL, c.Header.EndpointID}
 	return group.name, group.drainsLocked()
 }
 
 // drainsLocked reports whether connections of the group are to end; the mutex of sealedGroups must be held.
-func (g *sealedGroup) drainsLocked() bool {
-	select {
-	case <-g.drained:
-		return true
-	default:
-		return g.of.stopping
-	}
-}
+func (g *sealedGroup) drainsLocked() bool { return g.of.stopping || g.carrier.Err() != nil }
 
 // tellLate tells the agents of a connection whose header did not say yet that its group drains: the agent
 // may have been told before it knew of the connection.
@@ -97,7 +80,7 @@ func (r *Relay) tellLate(c *Conn, told bool) {
 	r.groups.mu.Lock()
 	defer r.groups.mu.Unlock()
 	if c.group.drainsLocked() {
-		go r.tellAgents(c.group.name, c.to)
+		go r.tellAgents(c.group.name, c.group.conns[c])
 	}
 }
 
@@ -110,12 +93,9 @@ func (c *Conn) leaveGroup() {
 	c.group = nil
 	group.of.mu.Lock()
 	defer group.of.mu.Unlock()
-	if group.conns[c.to]--; group.conns[c.to] == 0 {
-		delete(group.conns, c.to)
-	}
-	if len(group.conns) == 0 {
-		delete(group.of.all, group.drained)
-		close(group.empty)
+	if delete(group.conns, c); len(group.conns) == 0 {
+		group.forget()
+		delete(group.of.all, group.carrier)
 	}
 }
 
@@ -133,11 +113,14 @@ func (r *Relay) Drain() {
 // endGroup tells the agents of a group's connections.
 func (r *Relay) endGroup(group *sealedGroup) {
 	r.groups.mu.Lock()
-	targets := slices.Collect(maps.Keys(group.conns))
+	targets := make(map[sealedTarget]struct{})
+	for _, to := range group.conns {
+		targets[to] = struct{}{}
+	}
 	r.groups.mu.Unlock()
 	var telling errgroup.Group
 	telling.SetLimit(maxTold)
-	for _, to := range targets {
+	for to := range targets {
 		telling.Go(func() error {
 			r.tellAgents(group.name, to)
 			return nil

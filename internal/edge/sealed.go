@@ -1,0 +1,38 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package edge
+
+import (
+	"context"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
+)
+
+// resolveSealed returns the route of a sealed connection: to an agent that seals. It binds without a
+// policy, but another member of its pool may have replaced the pool's: that one may deny the
+// connection, and must not forward it.
+func (rt *router) resolveSealed(ctx context.Context, ep *account.Endpoint, info *ClientInfo) (route, error) {
+	if ep.Type == account.TypeCloud {
+		return route{}, errNotSealed(ep)
+	}
+	latest, agent, err := rt.resolveEndpoint(ctx, ep, info)
+	if err == nil && agent == nil { // only its policy is online
+		err = account.Errorf(account.CodeEndpointOffline, "the agent of %s is not connected", ep.URL)
+	}
+	var verdict trafficpolicy.Verdict
+	if err == nil {
+		verdict, err = rt.evaluateConn(ctx, latest, info)
+	}
+	if err == nil && verdict.Target != (trafficpolicy.Target{}) {
+		err = account.Errorf(account.CodeNotSealed, "the policy of %s forwards a sealed connection", latest.URL)
+	}
+	if err != nil {
+		if agent != nil {
+			agent.Release()
+		}
+		return route{}, err
+	}
+	return route{router: rt, info: info, endpoint: latest, preselected: agent}, nil
+}

@@ -208,6 +208,12 @@ func (a *Agent) onSessionDown(err error, retryIn time.Duration) {
 
 func (a *Agent) requestLine(l tunnel.RequestLine) {
 	defer a.opt.reportPanic()
+	if l.Code == tunnel.LineDraining {
+		if drain, ok := a.streams.drains.Load(l.Path); ok {
+			drain.(context.CancelFunc)()
+		}
+		return
+	}
 	if e, info := a.endpoints.findByID(l.EndpointID); e != nil {
 		a.streams.reportRequest(e, info, l)
 	}

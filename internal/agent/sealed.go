@@ -111,10 +111,9 @@ func (v *streamServer) serveSealedHTTP(
 	draining, drain := context.WithCancel(ctx)
 	defer drain()
 	defer context.AfterFunc(st.PeerDraining(), drain)()
-	defer v.groups.join(in.Header.Group, st, drain)()
-	if in.Header.Draining {
-		v.groups.drain(in.Header.Group)
-	}
+	stream := st.Header().TraceID
+	v.drains.Store(stream, drain)
+	defer v.drains.Delete(stream)
 	s.SealedServer.ServeHTTP(ctx, in, SealedUpstream{v, e, s}, draining.Done())
 	c.Ended, c.Duration = true, time.Since(start)
 	v.opt.Observer.Observe(c)

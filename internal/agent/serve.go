@@ -20,7 +20,7 @@ type streamServer struct {
 	upstreams  *upstreamWatch
 	inspection inspection
 	open       streamSet // open has the streams of all endpoints.
-	groups     connGroups
+	drains     sync.Map  // drains has a context.CancelFunc for each sealed http stream, by its trace id.
 	unsealed   *unsealed
 }
 

@@ -5,9 +5,11 @@ package edge
 
 import (
 	"context"
+	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
 // resolveSealed returns the route of a sealed connection: to an agent that seals. It binds without a
@@ -35,4 +37,29 @@ func (rt *router) resolveSealed(ctx context.Context, ep *account.Endpoint, info 
 		return route{}, err
 	}
 	return route{router: rt, info: info, endpoint: latest, preselected: agent}, nil
+}
+
+// reportDraining tells the agent of a sealed connection, which may be kept for further requests, once the
+// forwarder or this server is about to stop.
+func (p *pendingConn) reportDraining(forwarder, ended <-chan struct{}) {
+	select {
+	case <-forwarder:
+	case <-p.edge.stopping:
+	case <-ended:
+		return
+	}
+	if p.waitOpened() != nil {
+		return
+	}
+	to := p.target.agent
+	again := time.NewTicker(time.Second)
+	defer again.Stop()
+	for {
+		to.Report(tunnel.RequestLine{EndpointID: to.Endpoint().ID, Code: tunnel.LineDraining, Path: p.header.TraceID})
+		select {
+		case <-again.C:
+		case <-ended:
+			return
+		}
+	}
 }

@@ -5,6 +5,7 @@ package edge
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"net"
 	"sync"
@@ -292,11 +293,16 @@ func (e *Edge) serveTCP(ctx context.Context, c Client, ep *account.Endpoint, inf
 	}
 	h := tunnel.OpenHeader{Scheme: ep.Scheme, Sealed: info.Sealed, ClientAddr: info.ClientAddr, TraceID: info.TraceID,
 		Pod: withoutAnnotations(info.StatedPod)}
-	if h.Sealed {
-		h.ClientAddr, h.Pod = "", nil // the agent believes what is inside the seal
+	if h.Sealed { // the agent believes what is inside the seal; the trace id names the stream in a LineDraining
+		h.ClientAddr, h.Pod, h.TraceID = "", nil, rand.Text()
 	}
 	pending := e.newPendingConn(ctx, c, &route, h, record)
 	defer pending.release()
+	if h.Sealed && ep.Scheme == "http" {
+		ended := make(chan struct{})
+		defer close(ended)
+		go pending.reportDraining(info.Draining, ended)
+	}
 	moved, err := relay.Join(ctx, c, pending, relay.Options{})
 	e.finishConnRecord(record, pending.target.leaf.BackendID, pending.err)
 	if err != nil {

@@ -25,10 +25,6 @@ type Header struct {
 	ClientAddr string              `json:"client_addr,omitempty"` // host:port of the pod
 	TraceID    string              `json:"trace_id,omitempty"`    // "" = none
 	Pod        *tunnel.PodIdentity `json:"-"`                     // as the forwarder states it; nil = unknown
-	// Group names connections of one forwarder that may end together; "" = none.
-	// Draining reports that those of the group are to end with their next answer.
-	Group    string `json:"group,omitempty"`
-	Draining bool   `json:"draining,omitempty"`
 	// Deadline is how long the forwarder waits for the answer, in whole milliseconds; 0 = unknown.
 	Deadline time.Duration `json:"-"`
 }
@@ -65,8 +61,8 @@ func (h Header) frame() headerFrame {
 func (f headerFrame) parse() (Header, error) {
 	u, err := account.ParseEndpointURL(f.URL)
 	h := Header{URL: u, ClientAddr: f.ClientAddr, TraceID: f.TraceID, Pod: (*tunnel.PodIdentity)(f.Pod),
-		Group: f.Group, Draining: f.Draining, Deadline: time.Duration(f.DeadlineMS) * time.Millisecond}
-	texts := h.ClientAddr + h.TraceID + h.Group
+		Deadline: time.Duration(f.DeadlineMS) * time.Millisecond}
+	texts := h.ClientAddr + h.TraceID
 	if h.Pod != nil {
 		texts += h.Pod.Namespace + h.Pod.Name + h.Pod.ServiceAccount
 	}

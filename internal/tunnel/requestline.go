@@ -27,6 +27,11 @@ type RequestLine struct {
 // the Host. Agents of before do not read it.
 const LineHostRefused = "HOST_REFUSED"
 
+// LineDraining is the Code of a line for the agent of a sealed http endpoint: the forwarder, or the
+// server, of the stream with the trace id in Path is about to stop, so that its connection should end
+// with the next answer. It is no request. As lines may be lost, it is repeated until the stream ends.
+const LineDraining = "DRAINING"
+
 // A message of request lines is not JSON, as every request causes one. It is kindLines and then the
 // lines, each preceded by its length.
 const (

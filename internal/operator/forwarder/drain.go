@@ -25,7 +25,6 @@ func (f *forwarder) awaitDeregistration(ctx context.Context) (drain time.Duratio
 	f.statusChanged.broadcast()
 	close(f.stopping)
 	f.edge.drain(total)
-	f.relay.Drain()
 	ctx, cancel := context.WithTimeout(ctx, total)
 	defer cancel()
 	f.log.Info("stopping: accepting until EndpointSlices no longer list this pod")

@@ -34,15 +34,13 @@ type Conn struct {
 	acceptedAt time.Time
 	source     *relay.Source
 	buffered   requestBuffer
-	refusedBy  string       // replica of the edge that refused the last stream as it drains
-	group      *sealedGroup // group of a sealed connection to an http endpoint; nil = none
+	refusedBy  string // replica of the edge that refused the last stream as it drains
 }
 
 // Release frees the buffers. The connection has ended or belongs to another owner.
 func (c *Conn) Release() {
 	c.source.Release()
 	c.buffered.free()
-	c.leaveGroup()
 }
 
 // attempt relays a client's connection over one stream that the edge may yet refuse; relay.Join

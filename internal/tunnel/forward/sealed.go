@@ -54,15 +54,11 @@ func (r *Relay) OpenSealed(c *Conn, by *sealed.Trust) (*sealed.Conn, *Failure) {
 		if failure != nil {
 			return nil, cmp.Or(failed, failure)
 		}
-		if c.URL.Scheme == "http" {
-			h.Group, h.Draining = r.joinGroup(c, st.Stream, by)
-		}
 		st.until, st.last = until, last
 		conn, err := st.connect(ctx, by, h)
 		var refused *tunnel.RefusedError
 		switch isRefused := errors.As(err, &refused); {
 		case err == nil:
-			r.tellLate(c, h.Draining)
 			return conn, nil
 		case isRefused && refused.Code == tunnel.RefusedDraining:
 			r.awaitRetry(c, st.Session())

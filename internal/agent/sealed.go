@@ -31,6 +31,8 @@ func (v *streamServer) serveSealed(ctx context.Context, e *endpoint, s *spec, st
 	cancel()
 	if err != nil {
 		v.opt.Logger.Warn("A caller could not seal its connection", "endpoint", s.info.DisplayName(), "error", err)
+		v.opt.Observer.Observe(Connection{EndpointInfo: s.info, Ended: true, Refused: true, Duration: time.Since(start),
+			Cause: err.Error()})
 		return
 	}
 	if sealed.FormatKey(s.Seal.Key()) != s.info.SealKey {

@@ -71,6 +71,10 @@ func TestSealing_ProvesCaller(t *testing.T) {
 				(c.problem == "") != (s.CallerProblem == "") {
 				t.Errorf("%+v, want the problem %q", s, c.problem)
 			}
+			if end := r.sealing.callerEnd(); c.problem == "" && end != float64(c.cert.Leaf.NotAfter.Unix()) ||
+				c.problem != "" && end != 0 {
+				t.Errorf("the metric has the end %v", end)
+			}
 		})
 	}
 }

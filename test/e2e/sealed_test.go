@@ -29,8 +29,29 @@ spec:
     %s
 `
 
-// TestSealed_BetweenPodAndAgent seals a tcp endpoint as docs/secure/sealed.md does, and then trusts
-// another owner.
+// callerSecret is the certificate of a cluster as a caller, with its key: two indented blocks.
+const callerSecret = `
+apiVersion: v1
+kind: Secret
+metadata: {name: seal-caller, namespace: %s}
+type: kubernetes.io/tls
+stringData:
+  tls.crt: |
+    %s
+  tls.key: |
+    %s
+`
+
+// indented returns a file as a block of YAML that is indented by 4.
+func indented(t *testing.T, file ...string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(file...))
+	must.Succeed(t, err)
+	return strings.ReplaceAll(strings.TrimSpace(string(text)), "\n", "\n    ")
+}
+
+// TestSealed_BetweenPodAndAgent seals a tcp endpoint as docs/secure/sealed.md does, with an agent that
+// serves proven callers only, and then trusts another owner.
 func TestSealed_BetweenPodAndAgent(t *testing.T) {
 	t.Parallel()
 	c := Shared(t)
@@ -39,21 +60,25 @@ func TestSealed_BetweenPodAndAgent(t *testing.T) {
 	audience := s.trustCluster(t, home).Audience
 	accountID, dir := audience[strings.LastIndex(audience, "/")+1:], t.TempDir()
 	owner, thief, agent := filepath.Join(dir, "owner"), filepath.Join(dir, "thief"), filepath.Join(dir, "agent")
+	caller := filepath.Join(dir, "caller")
 	for _, roots := range []string{owner, thief} {
 		s.fairlead(t, "", "seal", "init", "--account", accountID, "--dir", roots)
 	}
 	s.fairlead(t, "", "seal", "request", "--out", agent)
 	s.fairlead(t, "", "seal", "sign", "--dir", owner, "--url", "tcp://*."+demo+":5432", filepath.Join(agent, "tls.csr"))
-	r := s.InstallIn(t, home, "fairlead-operator", "--set", "binding.sealAccount="+accountID)
+	s.fairlead(t, "", "seal", "request", "--out", caller)
+	s.fairlead(t, "", "seal", "sign", "--dir", owner, "--caller", "cluster-1", filepath.Join(caller, "tls.csr"))
+	c.Apply(t, fmt.Sprintf(callerSecret, home, indented(t, caller, "tls.crt"), indented(t, caller, "tls.key")))
+	r := s.InstallIn(t, home, "fairlead-operator", "--set", "binding.sealAccount="+accountID,
+		"--set", "binding.sealCallerSecret=seal-caller")
 	trust := func(roots string) {
-		pem, err := os.ReadFile(filepath.Join(roots, "authorities.pem"))
-		must.Succeed(t, err)
-		c.Apply(t, fmt.Sprintf(endpointTrust, demo, strings.ReplaceAll(strings.TrimSpace(string(pem)), "\n", "\n    ")))
+		c.Apply(t, fmt.Sprintf(endpointTrust, demo, indented(t, roots, "authorities.pem")))
 	}
 	trust(owner)
 	_, echo := c.startUpstreams(t)
-	s.Agent(t, "tcp", echo, "tcp://db."+demo+":5432", "--sealed", agent).
-		WaitOutput(t, 5*time.Second, `Sealed +by the key sha256/`)
+	sealed := s.Agent(t, "tcp", echo, "tcp://db."+demo+":5432", "--sealed", agent, "--seal-callers",
+		filepath.Join(owner, "authorities.pem"))
+	sealed.WaitOutput(t, 5*time.Second, `Sealed +by the key sha256/`)
 	s.Agent(t, "tcp", echo, "tcp://plain."+demo+":5432")
 	for _, name := range []string{"db.", "plain."} {
 		r.BoundEndpoint(t, name+demo, v1alpha1.ConditionReady, "True", v1alpha1.ReasonReady)
@@ -66,6 +91,7 @@ func TestSealed_BetweenPodAndAgent(t *testing.T) {
 	c.Eventually(t, 30*time.Second, "a call of the sealed endpoint", func(ctx context.Context) error {
 		return call(ctx, "db.")
 	})
+	sealed.WaitOutput(t, 5*time.Second, `open +.* of cluster-1`)
 	if call(t.Context(), "plain.") == nil {
 		t.Error("a plain endpoint was called where the namespace requires sealed ones")
 	}

@@ -45,7 +45,7 @@ func TestSealing_ProvesCaller(t *testing.T) {
 		"proven":             {owner.Caller("cluster-1", time.Hour), "cluster-1", ""},
 		"no certificate":     {nil, "", "no such file"},
 		"ended":              {owner.Caller("cluster-1", -time.Hour), "", "the certificate is in force from"},
-		"an agent's":         {owner.Server(db), "", "is for tcp://db.demo:5432 of account " + ownerAccount + ", not for"},
+		"an agent's":         {owner.Server(db), "", "for tcp://db.demo:5432 of account " + ownerAccount + ", not"},
 		"of another account": {another.Caller("cluster-1", time.Hour), "", "not for a caller of " + ownerAccount},
 	} {
 		t.Run(name, func(t *testing.T) {

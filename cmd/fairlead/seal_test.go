@@ -283,7 +283,7 @@ func TestSealedAgent_ChecksItsFiles(t *testing.T) {
 		"a caller's":          {"tcp://db.demo:5432", caller, o.file("authorities.pem"), "not name tcp://db.demo:5432"},
 		"no file of callers":  {"tcp://db.demo:5432", agent, folder("none"), "no such file"},
 		"a key as authority":  {"tcp://db.demo:5432", agent, o.file("root.key"), `PEM block "PRIVATE KEY"`},
-		"a leaf as authority": {"tcp://db.demo:5432", agent, filepath.Join(caller, "tls.crt"), "not one of an authority"},
+		"a leaf as authority": {"tcp://db.demo:5432", agent, filepath.Join(caller, "tls.crt"), "not one of an auth"},
 	} {
 		r := fairlead(t, nil, "", "tcp", "1", "--url", c.url, "--sealed", c.sealed, "--seal-callers", c.callers)
 		if r.code != exitUsage || !strings.Contains(r.err, c.want) {

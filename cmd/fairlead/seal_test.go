@@ -267,6 +267,31 @@ func TestSeal_RefusesWrongUsage(t *testing.T) {
 	}
 }
 
+// TestSealedAgent_ChecksItsFiles checks what an agent says about files of --sealed and --seal-callers.
+func TestSealedAgent_ChecksItsFiles(t *testing.T) {
+	t.Parallel()
+	o := newOwner(t)
+	folder := func(name string) string { return filepath.Join(o.home, name) }
+	signed := func(name string, args ...string) string {
+		o.run(0, "request", "--out", folder(name))
+		o.run(0, append([]string{"sign", filepath.Join(folder(name), "tls.csr")}, args...)...)
+		return folder(name)
+	}
+	agent, caller := signed("agent", "--url", "tcp://db.demo:5432"), signed("caller", "--caller", "cluster-1")
+	for name, c := range map[string]struct{ url, sealed, callers, want string }{
+		"another URL":         {"tcp://a.demo:1", agent, o.file("authorities.pem"), "does not name tcp://a.demo:1"},
+		"a caller's":          {"tcp://db.demo:5432", caller, o.file("authorities.pem"), "not name tcp://db.demo:5432"},
+		"no file of callers":  {"tcp://db.demo:5432", agent, folder("none"), "no such file"},
+		"a key as authority":  {"tcp://db.demo:5432", agent, o.file("root.key"), `PEM block "PRIVATE KEY"`},
+		"a leaf as authority": {"tcp://db.demo:5432", agent, filepath.Join(caller, "tls.crt"), "not one of an auth"},
+	} {
+		r := fairlead(t, nil, "", "tcp", "1", "--url", c.url, "--sealed", c.sealed, "--seal-callers", c.callers)
+		if r.code != exitUsage || !strings.Contains(r.err, c.want) {
+			t.Errorf("%s: %+v, want %q", name, r, c.want)
+		}
+	}
+}
+
 func TestSealStatus_WarnsOfWhatEnds(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t)

@@ -166,7 +166,7 @@ type Connection struct {
 	Pod               string // namespace/name as the forwarder states it, "" when unknown
 	Caller            string // who has proven itself at a sealed endpoint; "" = the caller has not
 	Ended             bool
-	Refused           bool  // it never opened: the upstream could not be reached
+	Refused           bool  // it never opened: the upstream could not be reached, or the seal failed
 	BytesIn, BytesOut int64 // bytes to and from the upstream
 	Duration          time.Duration
 	Cause             string // why it broke or could not be opened; "" when both sides ended it

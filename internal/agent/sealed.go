@@ -36,6 +36,8 @@ func (v *streamServer) serveSealed(ctx context.Context, e *endpoint, s *spec, st
 	cancel()
 	if err != nil {
 		v.unsealed.warn(v.opt.Logger, s.info.DisplayName(), err)
+		v.opt.Observer.Observe(Connection{EndpointInfo: s.info, Ended: true, Refused: true, Duration: time.Since(start),
+			Cause: err.Error()})
 		return
 	}
 	if sealed.FormatKey(s.Seal.Key()) != s.info.SealKey {

@@ -4,6 +4,7 @@
 package sealed_test
 
 import (
+	"bytes"
 	"cmp"
 	"crypto/tls"
 	"crypto/x509"
@@ -169,6 +170,44 @@ func TestIdentity_KnowsProvenCallers(t *testing.T) {
 				case e.forwarderErr != nil || e.agentErr != nil || e.incoming.Caller != c.caller:
 					t.Errorf("%s: %v, %v, %+v", name, e.forwarderErr, e.agentErr, e.incoming)
 				}
+			}
+		}
+	}
+}
+
+// The service replays what a proven caller has sent, at its agent and at another one of the endpoint.
+func TestIdentity_ReplayedProofProvesNothing(t *testing.T) {
+	t.Parallel()
+	w, owner := newWorld(t), newAuthority(t)
+	var agents [2]*sealed.Identity
+	for i := range agents {
+		var err error
+		agents[i], err = sealed.NewIdentity(sealed.IdentityOptions{Account: ownAccount,
+			Certificate: static(owner.sign(t, nil)), Callers: poolFunc(owner.pool), RequireCaller: true})
+		must.Succeed(t, err)
+	}
+	to := newTrust(t, sealed.TrustOptions{Authorities: []*x509.Certificate{owner.cert},
+		Proof: static(owner.sign(t, asCaller("cluster-1")))})
+	for _, resumed := range []bool{false, true} {
+		recorded := make(chan []byte, 1)
+		e := w.mustConnect(t, to, agents[0], relayWith(toAgent, func(to, from *tunnel.Stream) error {
+			var sent bytes.Buffer
+			_, err := io.Copy(io.MultiWriter(struct{ io.Writer }{to}, &sent), struct{ io.Reader }{from})
+			recorded <- sent.Bytes()
+			return errors.Join(err, to.CloseWrite())
+		}))
+		if e.incoming.Caller != "cluster-1" || e.forwarder.Resumed() != resumed {
+			t.Errorf("caller %q, resumed %t", e.incoming.Caller, e.forwarder.Resumed())
+		}
+		must.Succeed(t, e.forwarder.CloseWrite())
+		sent := wait.Receive(t, "what the caller sent", recorded)
+		for i, as := range agents {
+			_, agent := w.open(t, func(_, agent *tunnel.Stream) {
+				_, _ = agent.Write(sent)
+				_, _ = io.Copy(io.Discard, struct{ io.Reader }{agent})
+			})
+			if in, err := as.Accept(timeoutContext(t), agent, sessionID); err == nil {
+				t.Errorf("agent %d took a replay for %q", i, in.Caller)
 			}
 		}
 	}

@@ -39,18 +39,31 @@ func newSealOwner(t testing.TB, s *Service) sealOwner {
 // agent returns the folder of an agent whose certificate names the URL.
 func (o sealOwner) agent(t testing.TB, url string) string {
 	t.Helper()
-	folder := filepath.Join(t.TempDir(), "agent")
+	return o.signed(t, "--url", url)
+}
+
+// signed returns a folder with a key and a certificate for what the flags name.
+func (o sealOwner) signed(t testing.TB, flags ...string) string {
+	t.Helper()
+	folder := filepath.Join(t.TempDir(), "signed")
 	o.service.fairlead(t, "", "seal", "request", "--out", folder)
-	o.service.fairlead(t, "", "seal", "sign", "--dir", o.roots, "--url", url, filepath.Join(folder, "tls.csr"))
+	o.service.fairlead(t, "", append(append([]string{"seal", "sign", "--dir", o.roots}, flags...),
+		filepath.Join(folder, "tls.csr"))...)
 	return folder
+}
+
+// indented returns a file as a block of YAML that is indented by 4.
+func indented(t testing.TB, file ...string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(file...))
+	must.Succeed(t, err)
+	return strings.ReplaceAll(strings.TrimSpace(string(text)), "\n", "\n    ")
 }
 
 // requireSeal makes the namespace's object that requires a seal of the endpoints, with the owner's
 // authorities.
 func (o sealOwner) requireSeal(t testing.TB, namespace string, endpoints ...string) {
 	t.Helper()
-	pem, err := os.ReadFile(o.authorities)
-	must.Succeed(t, err)
 	o.service.c.Apply(t, fmt.Sprintf(`
 apiVersion: bindings.fairlead.dev/v1alpha1
 kind: EndpointTrust
@@ -61,23 +74,39 @@ spec:
   authorities:
   - |
     %s
-`, namespace, strings.Join(endpoints, ", "), strings.ReplaceAll(strings.TrimSpace(string(pem)), "\n", "\n    ")))
+`, namespace, strings.Join(endpoints, ", "), indented(t, o.authorities)))
 }
 
-// TestSealed_BetweenPodAndAgent seals a tcp and an http endpoint as docs/secure/sealed.md does, and then
-// trusts another owner.
+// callerSecret is the certificate of a cluster as a caller, with its key: two indented blocks.
+const callerSecret = `
+apiVersion: v1
+kind: Secret
+metadata: {name: seal-caller, namespace: %s}
+type: kubernetes.io/tls
+stringData:
+  tls.crt: |
+    %s
+  tls.key: |
+    %s
+`
+
+// TestSealed_BetweenPodAndAgent seals a tcp and an http endpoint as docs/secure/sealed.md does, the first
+// for proven callers only, and then trusts another owner.
 func TestSealed_BetweenPodAndAgent(t *testing.T) {
 	t.Parallel()
 	c := Shared(t)
 	s := c.StartService(t)
-	demo := c.Namespace(t, "demo")
+	home, demo := c.Namespace(t, "fairlead"), c.Namespace(t, "demo")
 	owner, thief := newSealOwner(t, s), newSealOwner(t, s)
-	r := s.Install(t, "--set", "binding.sealAccount="+owner.account)
+	caller := owner.signed(t, "--caller", "cluster-1")
+	c.Apply(t, fmt.Sprintf(callerSecret, home, indented(t, caller, "tls.crt"), indented(t, caller, "tls.key")))
+	r := s.InstallIn(t, home, "fairlead-operator", "--set", "binding.sealAccount="+owner.account,
+		"--set", "binding.sealCallerSecret=seal-caller")
 	owner.requireSeal(t, demo, "db", "web", "plain")
 	web, echo := c.startUpstreams(t)
 	agent := owner.agent(t, "tcp://*."+demo+":5432")
-	s.Agent(t, "tcp", echo, "tcp://db."+demo+":5432", "--sealed", agent).
-		WaitOutput(t, 5*time.Second, `Sealed +by the key sha256/`)
+	sealed := s.Agent(t, "tcp", echo, "tcp://db."+demo+":5432", "--sealed", agent, "--seal-callers", owner.authorities)
+	sealed.WaitOutput(t, 5*time.Second, `Sealed +by the key sha256/`)
 	s.Agent(t, "http", web, "http://web."+demo, "--sealed", owner.agent(t, "http://web."+demo))
 	s.Agent(t, "tcp", echo, "tcp://plain."+demo+":5432")
 	for _, name := range []string{"db.", "web.", "plain."} {
@@ -92,6 +121,7 @@ func TestSealed_BetweenPodAndAgent(t *testing.T) {
 	c.Eventually(t, 30*time.Second, "a call of the sealed endpoint", func(ctx context.Context) error {
 		return call(ctx, "db.")
 	})
+	sealed.WaitOutput(t, 5*time.Second, `open +.* of cluster-1`)
 	if call(t.Context(), "plain.") == nil {
 		t.Error("a plain endpoint was called where the namespace requires sealed ones")
 	}

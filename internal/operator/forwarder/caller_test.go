@@ -45,7 +45,7 @@ func TestSealing_ProvesCaller(t *testing.T) {
 		"proven":             {owner.Caller("cluster-1", time.Hour), "cluster-1", ""},
 		"no certificate":     {nil, "", "no such file"},
 		"ended":              {owner.Caller("cluster-1", -time.Hour), "", "the certificate is in force from"},
-		"an agent's":         {owner.Server(db), "", "is for tcp://db.demo:5432 of account " + ownerAccount + ", not for"},
+		"an agent's":         {owner.Server(db), "", "for tcp://db.demo:5432 of account " + ownerAccount + ", not"},
 		"of another account": {another.Caller("cluster-1", time.Hour), "", "not for a caller of " + ownerAccount},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -70,6 +70,10 @@ func TestSealing_ProvesCaller(t *testing.T) {
 			if s := r.status().Trust; s.Caller != c.caller || !strings.Contains(s.CallerProblem, c.problem) ||
 				(c.problem == "") != (s.CallerProblem == "") {
 				t.Errorf("%+v, want the problem %q", s, c.problem)
+			}
+			if end := r.sealing.callerEnd(); c.problem == "" && end != float64(c.cert.Leaf.NotAfter.Unix()) ||
+				c.problem != "" && end != 0 {
+				t.Errorf("the metric has the end %v", end)
 			}
 		})
 	}

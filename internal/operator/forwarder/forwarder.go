@@ -100,6 +100,8 @@ func (f *forwarder) registerGauges() {
 		}
 		return float64(failed)
 	})
+	const ends = "When the certificate by which it proves itself to agents ends, in seconds since 1970; 0 without one."
+	f.metrics.gauge("fairlead_forwarder_caller_certificate_expiry_timestamp_seconds", ends, f.sealing.callerEnd)
 }
 
 func (f *forwarder) run(ctx context.Context) error {

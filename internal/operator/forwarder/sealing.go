@@ -98,6 +98,18 @@ func (s *sealing) callerProblem() string {
 	return ""
 }
 
+// callerEnd returns when the caller's certificate ends, in seconds since 1970; 0 without one.
+func (s *sealing) callerEnd() float64 {
+	if s == nil || s.caller == nil {
+		return 0
+	}
+	pair, err := s.caller.Certificate()
+	if err != nil {
+		return 0
+	}
+	return float64(pair.Leaf.NotAfter.Unix())
+}
+
 func (s *sealing) logCaller(problem string) {
 	if problem == "" {
 		s.log.Info("the certificate that proves to agents who calls is good again")

@@ -4,6 +4,7 @@
 package sealed
 
 import (
+	"context"
 	"crypto/tls"
 	"encoding/binary"
 	"errors"
@@ -22,6 +23,8 @@ import (
 // Below is what a sealed connection runs over: a *tunnel.Stream.
 type Below interface {
 	net.Conn
+	// WriteLater is Write for bytes that are followed by others: they may be sent together.
+	WriteLater(p []byte) (int, error)
 	CloseWrite() error
 	Abort() error
 }
@@ -55,6 +58,13 @@ var plaintexts = sync.Pool{New: func() any { return new(plaintext) }}
 func newConn(below Below, end func(net.Conn, *tls.Config) *tls.Conn, cfg *tls.Config) *Conn {
 	r := &records{Below: below}
 	return &Conn{stream: below, tls: end(r, cfg), records: r}
+}
+
+// shake runs the handshake. What it sends last goes below with the first flight.
+func (c *Conn) shake(ctx context.Context) error {
+	c.records.setShaking(true)
+	defer c.records.setShaking(false)
+	return c.tls.HandshakeContext(ctx)
 }
 
 // Peer returns the public key of the other end; the zero value is that of a caller without a
@@ -176,6 +186,8 @@ type records struct {
 	broken atomic.Bool // broken is set once the stream below has failed.
 
 	mu       sync.Mutex // mu guards what follows.
+	shaking  bool       // shaking is set during the handshake.
+	later    bool       // later is set while the handshake goes on after a first flight: another one follows each.
 	corked   *flight    // corked has records that a Write keeps to send them together; nil = none does.
 	kept     int        // kept counts the bytes in corked.
 	writeErr error      // writeErr is that of a write below: records are lost, and every later write fails.
@@ -233,7 +245,11 @@ func (r *records) readError(err error) error {
 func (r *records) Write(p []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.corked == nil {
+	switch {
+	case r.later:
+		return len(p), r.write(r.WriteLater, p)
+	case r.corked == nil:
+		r.later = r.shaking
 		return len(p), r.write(r.Below.Write, p)
 	}
 	if r.kept+len(p) > len(r.corked) {
@@ -243,6 +259,12 @@ func (r *records) Write(p []byte) (int, error) {
 	}
 	r.kept += copy(r.corked[r.kept:], p)
 	return len(p), nil
+}
+
+func (r *records) setShaking(shaking bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.shaking, r.later = shaking, false
 }
 
 // write writes p to the stream below. mu must be held.
@@ -277,8 +299,8 @@ func (r *records) uncork() error {
 func (r *records) flush() error {
 	p := r.corked[:r.kept]
 	r.kept = 0
-	if below, ok := r.Below.(interface{ WriteLater(p []byte) (int, error) }); ok && len(p) > frameSize {
-		_ = r.write(below.WriteLater, p[:len(p)-frameSize])
+	if len(p) > frameSize {
+		_ = r.write(r.WriteLater, p[:len(p)-frameSize])
 		p = p[len(p)-frameSize:]
 	}
 	return r.write(r.Below.Write, p)

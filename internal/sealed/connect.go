@@ -80,7 +80,7 @@ func (c *Conn) Open(ctx context.Context, h Header) error {
 // handshake is the caller's. Unless verify or the stream below fails it, the peer does not speak the
 // protocol.
 func (c *Conn) handshake(ctx context.Context) error {
-	err := c.tls.HandshakeContext(ctx)
+	err := c.shake(ctx)
 	var untrusted *UntrustedError
 	switch {
 	case err == nil:

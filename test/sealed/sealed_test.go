@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/sealed"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/test/support/closedport"
 	"github.com/fairlead-dev/fairlead/test/support/must"
@@ -180,7 +181,7 @@ func TestSealed_PassesOverImpostors(t *testing.T) {
 	claim.Serve = func(_ context.Context, st *tunnel.Stream) {
 		met.Add(1)
 		_ = st.Accept()
-		_, _ = st.Write(append([]byte{byte(len(id))}, id...)) // as the edge names the good one
+		_, _ = st.Write(sealed.Hint(id)) // as the edge names the good one
 		_, _ = io.Copy(io.Discard, struct{ io.Reader }{st})
 	}
 	r.serve("in-b", claim)

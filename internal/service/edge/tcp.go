@@ -91,8 +91,8 @@ func (p *pendingConn) waitOpened() error {
 // be others.
 func (p *pendingConn) accept() error {
 	err := p.client.Accept()
-	if err == nil && p.header.Sealed {
-		err = sealed.WriteHint(p.client, p.target.agent.Endpoint().ID)
+	if st, ok := p.client.(sealed.Below); ok && err == nil && p.header.Sealed {
+		_, err = st.WriteLater(sealed.Hint(p.target.agent.Endpoint().ID))
 	}
 	return err
 }

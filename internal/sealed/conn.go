@@ -62,9 +62,10 @@ func newConn(below Below, end func(net.Conn, *tls.Config) *tls.Conn, cfg *tls.Co
 
 // shake runs the handshake. What it sends last goes below with the first flight.
 func (c *Conn) shake(ctx context.Context) error {
-	c.records.setShaking(true)
-	defer c.records.setShaking(false)
-	return c.tls.HandshakeContext(ctx)
+	c.records.shaking = true // no other goroutine writes yet
+	err := c.tls.HandshakeContext(ctx)
+	c.records.shaking, c.records.later = false, false
+	return err
 }
 
 // Peer returns the public key of the other end; the zero value is that of a caller without a
@@ -185,12 +186,11 @@ type records struct {
 	left   int         // bytes that follow the last header and were not read
 	broken atomic.Bool // broken is set once the stream below has failed.
 
-	mu       sync.Mutex // mu guards what follows.
-	shaking  bool       // shaking is set during the handshake.
-	later    bool       // later is set while the handshake goes on after a first flight: another one follows each.
-	corked   *flight    // corked has records that a Write keeps to send them together; nil = none does.
-	kept     int        // kept counts the bytes in corked.
-	writeErr error      // writeErr is that of a write below: records are lost, and every later write fails.
+	mu      sync.Mutex // mu guards what follows.
+	shaking bool       // shaking is set during the handshake.
+	later   bool       // later is set while the handshake goes on after a first flight: another one follows each.
+	corked  *flight    // corked has records that a Write keeps to send them together; nil = none does.
+	kept    int        // kept counts the bytes in corked.
 }
 
 const frameSize = 64 << 10 // the payload of one frame of the multiplexer
@@ -247,12 +247,11 @@ func (r *records) Write(p []byte) (int, error) {
 	defer r.mu.Unlock()
 	switch {
 	case r.later:
-		return len(p), r.write(r.WriteLater, p)
+		return r.write(r.WriteLater, p)
 	case r.corked == nil:
 		r.later = r.shaking
-		return len(p), r.write(r.Below.Write, p)
-	}
-	if r.kept+len(p) > len(r.corked) {
+		return r.write(r.Below.Write, p)
+	case r.kept+len(p) > len(r.corked):
 		if err := r.flush(); err != nil {
 			return 0, err
 		}
@@ -261,23 +260,15 @@ func (r *records) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func (r *records) setShaking(shaking bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.shaking, r.later = shaking, false
-}
-
-// write writes p to the stream below. mu must be held.
-func (r *records) write(to func([]byte) (int, error), p []byte) error {
-	if r.writeErr == nil {
-		if _, r.writeErr = to(p); r.writeErr != nil {
-			r.broken.Store(true)
-		}
+func (r *records) write(to func([]byte) (int, error), p []byte) (int, error) {
+	n, err := to(p)
+	if err != nil {
+		r.broken.Store(true)
 	}
-	return r.writeErr
+	return n, err
 }
 
-// cork keeps what is written until flush or uncork.
+// cork keeps what is written until uncork.
 func (r *records) cork() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -300,10 +291,13 @@ func (r *records) flush() error {
 	p := r.corked[:r.kept]
 	r.kept = 0
 	if len(p) > frameSize {
-		_ = r.write(r.WriteLater, p[:len(p)-frameSize])
+		if _, err := r.write(r.WriteLater, p[:len(p)-frameSize]); err != nil {
+			return err
+		}
 		p = p[len(p)-frameSize:]
 	}
-	return r.write(r.Below.Write, p)
+	_, err := r.write(r.Below.Write, p)
+	return err
 }
 
 // Close is called by crypto/tls when the context of a handshake ends.

@@ -4,6 +4,7 @@
 package sealed
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/binary"
@@ -150,10 +151,7 @@ func (c *Conn) Write(p []byte) (int, error) {
 	}
 	c.records.cork()
 	n, err := c.tls.Write(p)
-	if uncorked := c.records.uncork(); err == nil && uncorked != nil {
-		return 0, uncorked
-	}
-	return n, err
+	return n, cmp.Or(err, c.records.uncork())
 }
 
 // CloseWrite ends the direction towards the peer, which reads io.EOF: it ends both layers.

@@ -305,15 +305,6 @@ func (e *Edge) serveTCP(ctx context.Context, c Client, ep *account.Endpoint, inf
 	}
 }
 
-// withoutAnnotations returns the pod as agents may know it: annotations are for policies only.
-func withoutAnnotations(pod *tunnel.PodIdentity) *tunnel.PodIdentity {
-	if pod == nil {
-		return nil
-	}
-	return &tunnel.PodIdentity{Namespace: pod.Namespace, Name: pod.Name, ServiceAccount: pod.ServiceAccount,
-		Truncated: pod.Truncated}
-}
-
 // refuse refuses the client.
 func (e *Edge) refuse(c Client, code tunnel.RefuseCode) {
 	if err := c.Refuse(code); err != nil {
@@ -353,23 +344,23 @@ func (rt *router) resolveSealed(ctx context.Context, ep *account.Endpoint, info 
 		return route{}, errNotSealed(ep)
 	}
 	latest, agent, err := rt.resolveEndpoint(ctx, ep, info)
-	if err == nil && agent == nil { // only its policy is online
+	switch {
+	case err == nil && agent == nil: // it has a policy, and no agent
 		err = account.Errorf(account.CodeEndpointOffline, "the agent of %s is not connected", ep.URL)
-	}
-	var verdict trafficpolicy.Verdict
-	if err == nil {
+	case err == nil:
+		var verdict trafficpolicy.Verdict
 		verdict, err = rt.evaluateConn(ctx, latest, info)
-	}
-	if err == nil && verdict.Target != (trafficpolicy.Target{}) {
-		err = account.Errorf(account.CodeNotSealed, "the policy of %s forwards a sealed connection", latest.URL)
-	}
-	if err != nil {
-		if agent != nil {
-			agent.Release()
+		if err == nil && verdict.Target != (trafficpolicy.Target{}) {
+			err = account.Errorf(account.CodeNotSealed, "the policy of %s forwards a sealed connection", latest.URL)
 		}
-		return route{}, err
 	}
-	return route{router: rt, info: info, endpoint: latest, preselected: agent}, nil
+	if err == nil {
+		return route{router: rt, info: info, endpoint: latest, preselected: agent}, nil
+	}
+	if agent != nil {
+		agent.Release()
+	}
+	return route{}, err
 }
 
 // evaluateConn evaluates the endpoint's policy for a connection; CodeDenied when it denies it.

@@ -195,7 +195,7 @@ func (s *sealedStream) classify(c *Conn, err error) *Failure {
 		f.Msg = fmt.Sprintf("The agent of %s refused the connection: %s", c.URL, refused.Text)
 		return f
 	case s.hint == "" && errors.Is(err, trafficerror.ErrAgentTimeout):
-		err = os.ErrDeadlineExceeded // of the edge
+		err = os.ErrDeadlineExceeded // the edge has not answered
 	case errors.Is(err, trafficerror.ErrAgentTimeout):
 		return NewFailure(trafficerror.Of(err), c.URL)
 	}

@@ -61,10 +61,11 @@ func newConn(below Below, end func(net.Conn, *tls.Config) *tls.Conn, cfg *tls.Co
 	return &Conn{stream: below, tls: end(r, cfg), records: r}
 }
 
-// shake runs the handshake. What it sends last goes below with the first flight.
-func (c *Conn) shake(ctx context.Context) error {
-	c.records.shaking = true // no other goroutine writes yet
-	err := c.tls.HandshakeContext(ctx)
+// shake runs the handshake, which an abort of the stream below ends. What it sends last goes below with
+// the first flight.
+func (c *Conn) shake() error {
+	c.records.shaking = true                            // no other goroutine writes yet
+	err := c.tls.HandshakeContext(context.Background()) // a context that can end costs a goroutine
 	c.records.shaking, c.records.later = false, false
 	return err
 }
@@ -297,9 +298,6 @@ func (r *records) flush() error {
 	_, err := r.write(r.Below.Write, p)
 	return err
 }
-
-// Close is called by crypto/tls when the context of a handshake ends.
-func (r *records) Close() error { return r.Abort() }
 
 // SetWriteDeadline keeps crypto/tls from giving up close_notify after 5 s, while the peer reads what
 // was written before.

@@ -52,7 +52,7 @@ func (t *Trust) Connect(ctx context.Context, below Below, h Header) (*Conn, erro
 	}
 	c := newConn(below, tls.Client, cfg)
 	err = run(ctx, below, func() error {
-		if err := c.handshake(ctx); err != nil {
+		if err := c.handshake(); err != nil {
 			return err
 		}
 		return c.open(h)
@@ -65,8 +65,8 @@ func (t *Trust) Connect(ctx context.Context, below Below, h Header) (*Conn, erro
 
 // handshake is the caller's. Unless verify or the stream below fails it, the peer does not speak the
 // protocol.
-func (c *Conn) handshake(ctx context.Context) error {
-	err := c.shake(ctx)
+func (c *Conn) handshake() error {
+	err := c.shake()
 	var untrusted *UntrustedError
 	switch {
 	case err == nil:

@@ -168,8 +168,9 @@ func TestSealing_EndsWhatIsNotTrustedAnyMore(t *testing.T) {
 	trust(owner.Root, next.Root)
 	trust(owner.Root, next.Root) // once it is received, the first one is done
 	echo()
-	rules.set(endpointtrust.Default{Mode: sealed.Require, Account: owner.Account}, allListed, endpointtrust.Policy{
-		Namespace: "demo", Name: "typo", Spec: endpointtrust.Spec{Endpoints: []string{"db"}, Keys: []string{"sha256/typo"}}})
+	rules.set(endpointtrust.Default{Mode: sealed.Require, Account: owner.Account}, allListed,
+		endpointtrust.Policy{Namespace: "demo", Name: "typo", Spec: endpointtrust.Spec{Endpoints: []string{"db"},
+			Keys: []string{"sha256/typo"}}})
 	trust(owner.Root)
 	echo()
 	trust(next.Root)

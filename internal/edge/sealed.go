@@ -20,23 +20,23 @@ func (rt *router) resolveSealed(ctx context.Context, ep *account.Endpoint, info 
 		return route{}, errNotSealed(ep)
 	}
 	latest, agent, err := rt.resolveEndpoint(ctx, ep, info)
-	if err == nil && agent == nil { // only its policy is online
+	switch {
+	case err == nil && agent == nil: // it has a policy, and no agent
 		err = account.Errorf(account.CodeEndpointOffline, "the agent of %s is not connected", ep.URL)
-	}
-	var verdict trafficpolicy.Verdict
-	if err == nil {
+	case err == nil:
+		var verdict trafficpolicy.Verdict
 		verdict, err = rt.evaluateConn(ctx, latest, info)
-	}
-	if err == nil && verdict.Target != (trafficpolicy.Target{}) {
-		err = account.Errorf(account.CodeNotSealed, "the policy of %s forwards a sealed connection", latest.URL)
-	}
-	if err != nil {
-		if agent != nil {
-			agent.Release()
+		if err == nil && verdict.Target != (trafficpolicy.Target{}) {
+			err = account.Errorf(account.CodeNotSealed, "the policy of %s forwards a sealed connection", latest.URL)
 		}
-		return route{}, err
 	}
-	return route{router: rt, info: info, endpoint: latest, preselected: agent}, nil
+	if err == nil {
+		return route{router: rt, info: info, endpoint: latest, preselected: agent}, nil
+	}
+	if agent != nil {
+		agent.Release()
+	}
+	return route{}, err
 }
 
 // reportDraining tells the agent of a sealed connection, which may be kept for further requests, once the

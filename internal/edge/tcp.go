@@ -92,8 +92,8 @@ func (p *pendingConn) waitOpened() error {
 // be others.
 func (p *pendingConn) accept() error {
 	err := p.client.Accept()
-	if err == nil && p.header.Sealed {
-		err = sealed.WriteHint(p.client, p.target.agent.Endpoint().ID)
+	if st, ok := p.client.(sealed.Below); ok && err == nil && p.header.Sealed {
+		_, err = st.WriteLater(sealed.Hint(p.target.agent.Endpoint().ID))
 	}
 	return err
 }
@@ -309,15 +309,6 @@ func (e *Edge) serveTCP(ctx context.Context, c Client, ep *account.Endpoint, inf
 		e.log.Debug("connection broke", "endpoint", ep.ID, "client", info.ClientAddr, "err", err, "to_agent",
 			moved.AToB, "from_agent", moved.BToA)
 	}
-}
-
-// withoutAnnotations returns the pod as agents may know it: annotations are for policies only.
-func withoutAnnotations(pod *tunnel.PodIdentity) *tunnel.PodIdentity {
-	if pod == nil {
-		return nil
-	}
-	return &tunnel.PodIdentity{Namespace: pod.Namespace, Name: pod.Name, ServiceAccount: pod.ServiceAccount,
-		Truncated: pod.Truncated}
 }
 
 // refuse refuses the client.

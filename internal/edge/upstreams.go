@@ -51,6 +51,15 @@ func (u *upstreams) connect(ctx context.Context, t *target, h tunnel.OpenHeader)
 	return &staticConn{HalfCloser: c, source: relay.NewSource(c)}, nil
 }
 
+// withoutAnnotations returns the pod as agents may know it: annotations are for policies only.
+func withoutAnnotations(pod *tunnel.PodIdentity) *tunnel.PodIdentity {
+	if pod == nil {
+		return nil
+	}
+	return &tunnel.PodIdentity{Namespace: pod.Namespace, Name: pod.Name, ServiceAccount: pod.ServiceAccount,
+		Truncated: pod.Truncated}
+}
+
 // use is by whom the connections of pools are used.
 type use int
 

@@ -4,6 +4,8 @@
 package sealed
 
 import (
+	"cmp"
+	"context"
 	"crypto/tls"
 	"encoding/binary"
 	"errors"
@@ -22,6 +24,8 @@ import (
 // Below is what a sealed connection runs over: a *tunnel.Stream.
 type Below interface {
 	net.Conn
+	// WriteLater is Write for bytes that are followed by others: they may be sent together.
+	WriteLater(p []byte) (int, error)
 	CloseWrite() error
 	Abort() error
 }
@@ -55,6 +59,15 @@ var plaintexts = sync.Pool{New: func() any { return new(plaintext) }}
 func newConn(below Below, end func(net.Conn, *tls.Config) *tls.Conn, cfg *tls.Config) *Conn {
 	r := &records{Below: below}
 	return &Conn{stream: below, tls: end(r, cfg), records: r}
+}
+
+// shake runs the handshake, which an abort of the stream below ends. What it sends last goes below with
+// the first flight.
+func (c *Conn) shake() error {
+	c.records.shaking = true                            // no other goroutine writes yet
+	err := c.tls.HandshakeContext(context.Background()) // a context that can end costs a goroutine
+	c.records.shaking, c.records.later = false, false
+	return err
 }
 
 // Peer returns the public key of the other end; the zero value is that of a caller without a
@@ -139,10 +152,7 @@ func (c *Conn) Write(p []byte) (int, error) {
 	}
 	c.records.cork()
 	n, err := c.tls.Write(p)
-	if uncorked := c.records.uncork(); err == nil && uncorked != nil {
-		return 0, uncorked
-	}
-	return n, err
+	return n, cmp.Or(err, c.records.uncork())
 }
 
 // CloseWrite ends the direction towards the peer, which reads io.EOF: it ends both layers.
@@ -175,10 +185,11 @@ type records struct {
 	left   int         // bytes that follow the last header and were not read
 	broken atomic.Bool // broken is set once the stream below has failed.
 
-	mu       sync.Mutex // mu guards what follows.
-	corked   *flight    // corked has records that a Write keeps to send them together; nil = none does.
-	kept     int        // kept counts the bytes in corked.
-	writeErr error      // writeErr is that of a write below: records are lost, and every later write fails.
+	mu      sync.Mutex // mu guards what follows.
+	shaking bool       // shaking is set during the handshake.
+	later   bool       // later is set while the handshake goes on after a first flight: another one follows each.
+	corked  *flight    // corked has records that a Write keeps to send them together; nil = none does.
+	kept    int        // kept counts the bytes in corked.
 }
 
 const frameSize = 64 << 10 // the payload of one frame of the multiplexer
@@ -233,10 +244,13 @@ func (r *records) readError(err error) error {
 func (r *records) Write(p []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.corked == nil {
-		return len(p), r.write(r.Below.Write, p)
-	}
-	if r.kept+len(p) > len(r.corked) {
+	switch {
+	case r.later:
+		return r.write(r.WriteLater, p)
+	case r.corked == nil:
+		r.later = r.shaking
+		return r.write(r.Below.Write, p)
+	case r.kept+len(p) > len(r.corked):
 		if err := r.flush(); err != nil {
 			return 0, err
 		}
@@ -245,17 +259,15 @@ func (r *records) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// write writes p to the stream below. mu must be held.
-func (r *records) write(to func([]byte) (int, error), p []byte) error {
-	if r.writeErr == nil {
-		if _, r.writeErr = to(p); r.writeErr != nil {
-			r.broken.Store(true)
-		}
+func (r *records) write(to func([]byte) (int, error), p []byte) (int, error) {
+	n, err := to(p)
+	if err != nil {
+		r.broken.Store(true)
 	}
-	return r.writeErr
+	return n, err
 }
 
-// cork keeps what is written until flush or uncork.
+// cork keeps what is written until uncork.
 func (r *records) cork() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -277,15 +289,15 @@ func (r *records) uncork() error {
 func (r *records) flush() error {
 	p := r.corked[:r.kept]
 	r.kept = 0
-	if below, ok := r.Below.(interface{ WriteLater(p []byte) (int, error) }); ok && len(p) > frameSize {
-		_ = r.write(below.WriteLater, p[:len(p)-frameSize])
+	if len(p) > frameSize {
+		if _, err := r.write(r.WriteLater, p[:len(p)-frameSize]); err != nil {
+			return err
+		}
 		p = p[len(p)-frameSize:]
 	}
-	return r.write(r.Below.Write, p)
+	_, err := r.write(r.Below.Write, p)
+	return err
 }
-
-// Close is called by crypto/tls when the context of a handshake ends.
-func (r *records) Close() error { return r.Abort() }
 
 // SetWriteDeadline keeps crypto/tls from giving up close_notify after 5 s, while the peer reads what
 // was written before.

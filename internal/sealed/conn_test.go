@@ -183,6 +183,7 @@ func newPipe() (a, b *pipe) {
 
 func (p *pipe) Read(b []byte) (int, error)         { return p.in.Read(b) }
 func (p *pipe) Write(b []byte) (int, error)        { return p.out.Write(b) }
+func (p *pipe) WriteLater(b []byte) (int, error)   { return p.Write(b) }
 func (p *pipe) SetWriteDeadline(t time.Time) error { return p.out.SetWriteDeadline(t) }
 func (p *pipe) CloseWrite() error                  { return p.out.Close() }
 func (p *pipe) Close() error                       { return errors.Join(p.out.Close(), p.Conn.Close()) }

@@ -10,8 +10,6 @@ import (
 	"fmt"
 	"strings"
 	"unicode"
-
-	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
 // Codes with which Accept refuses a caller. An agent has more for Incoming.Refuse.
@@ -43,38 +41,26 @@ func shorten(text string) string {
 	}, strings.ToValidUTF8(text[:min(len(text), 512)], ""))
 }
 
-// Connect is Handshake and Open.
+// Connect runs the handshake and the first flight on a stream that is open. An error is an
+// *UntrustedError, a *RefusedError, ctx's cause, or one of the network; the stream is aborted then.
 func (t *Trust) Connect(ctx context.Context, below Below, h Header) (*Conn, error) {
-	c, err := t.Handshake(ctx, below, h.URL)
-	if err == nil {
-		err = c.Open(ctx, h)
-	}
+	c := newConn(below, tls.Client, t.config(h.URL))
+	err := run(ctx, below, func() error {
+		if err := c.handshake(); err != nil {
+			return err
+		}
+		return c.open(h)
+	})
 	if err != nil {
 		return nil, err
 	}
 	return c, nil
 }
 
-// Handshake runs the handshake with the agent of an endpoint on a stream. An error is an
-// *UntrustedError, ctx's cause, or one of the network; the stream is aborted then.
-func (t *Trust) Handshake(ctx context.Context, below Below, u account.EndpointURL) (*Conn, error) {
-	c := newConn(below, tls.Client, t.config(u))
-	if err := run(ctx, below, func() error { return c.handshake(ctx) }); err != nil {
-		return nil, err
-	}
-	return c, nil
-}
-
-// Open runs the first flight after the handshake, for the same endpoint. An error is a *RefusedError,
-// ctx's cause or one of the network; the connection is aborted then.
-func (c *Conn) Open(ctx context.Context, h Header) error {
-	return run(ctx, c.stream, func() error { return c.open(h) })
-}
-
 // handshake is the caller's. Unless verify or the stream below fails it, the peer does not speak the
 // protocol.
-func (c *Conn) handshake(ctx context.Context) error {
-	err := c.tls.HandshakeContext(ctx)
+func (c *Conn) handshake() error {
+	err := c.shake()
 	var untrusted *UntrustedError
 	switch {
 	case err == nil:

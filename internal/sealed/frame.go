@@ -115,15 +115,14 @@ func readFull(r io.Reader, b []byte) error {
 
 const hintLimit = 128
 
-// WriteHint writes the id of the endpoint whose agent the service has chosen, after its length in one
-// byte.
-func WriteHint(w io.Writer, endpointID string) error {
+// Hint returns what the service sends first: the id of the endpoint whose agent it has chosen, after its
+// length in one byte.
+func Hint(endpointID string) []byte {
 	id := endpointID[:min(len(endpointID), hintLimit)]
-	_, err := w.Write(append([]byte{byte(len(id))}, id...))
-	return err
+	return append([]byte{byte(len(id))}, id...)
 }
 
-// ReadHint reads what WriteHint has written: a hint, which nothing proves, by which a forwarder names
+// ReadHint reads what Hint has returned: a hint, which nothing proves, by which a forwarder names
 // the agents that it tried. An error is an *UntrustedError or one of the network.
 func ReadHint(r io.Reader) (endpointID string, err error) {
 	var b [1 + hintLimit]byte

@@ -156,7 +156,7 @@ func (i *Identity) Accept(ctx context.Context, below Below) (*Incoming, error) {
 	own := i.credential()
 	in := &Incoming{conn: newConn(below, tls.Server, own.config)}
 	err := run(ctx, below, func() error {
-		if err := in.conn.tls.HandshakeContext(ctx); err != nil {
+		if err := in.conn.shake(); err != nil {
 			return err
 		}
 		return in.receive(own, i.options)

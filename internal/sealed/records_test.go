@@ -21,6 +21,8 @@ import (
 // tcp is a TCP connection as what is below a sealed one.
 type tcp struct{ *net.TCPConn }
 
+func (c tcp) WriteLater(p []byte) (int, error) { return c.Write(p) }
+
 func (c tcp) Abort() error { return errors.Join(c.SetLinger(0), c.Close()) }
 
 // crypto/tls reads on after a session ticket. A cut there must not look like an end either.

@@ -178,12 +178,12 @@ func TestSealed_PassesOverImpostors(t *testing.T) {
 	id := r.serve("in-a", r.endpoint(upstream(t, digest("a ")), r.owner.Identity(databaseURL)))
 	var met atomic.Int32
 	key := sealtest.NewOwner(t, r.owner.Account).Identity(databaseURL).Key()
-	r.StartAgentWith(r.Authtoken, tunnel.Bind{URL: databaseURL.String(), Binding: account.BindingKubernetes, PoolingEnabled: true,
-		UpstreamURL: "tcp://localhost:5432", SealKey: sealed.FormatKey(key)},
+	r.StartAgentWith(r.Authtoken, tunnel.Bind{URL: databaseURL.String(), Binding: account.BindingKubernetes,
+		PoolingEnabled: true, UpstreamURL: "tcp://localhost:5432", SealKey: sealed.FormatKey(key)},
 		func(_ context.Context, st *tunnel.Stream) {
 			met.Add(1)
 			_ = st.Accept()
-			_, _ = st.Write(append([]byte{byte(len(id))}, id...)) // as the edge names the good one
+			_, _ = st.Write(sealed.Hint(id)) // as the edge names the good one
 			_, _ = io.Copy(io.Discard, st)
 		})
 	trust := r.owner.Trust()

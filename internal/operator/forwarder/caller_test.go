@@ -53,7 +53,8 @@ func TestSealing_ProvesCaller(t *testing.T) {
 			got, dir := make(chan string, 10), t.TempDir()
 			identity := owner.Identity(db, func(o *sealed.IdentityOptions) { o.Callers = sealtest.Callers(owner.Pool) })
 			e := startEdge(t, func(ctx context.Context, st *tunnel.Stream) {
-				_, _ = st.Accept(), sealed.WriteHint(st, "ep-1")
+				_ = st.Accept()
+				_, _ = st.Write(sealed.Hint("ep-1"))
 				if in, err := identity.Accept(ctx, st); err == nil {
 					got <- in.Caller
 					_ = in.Refuse("UPSTREAM", "it is down")

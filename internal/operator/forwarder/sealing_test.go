@@ -41,7 +41,7 @@ var allListed = endpointaccess.Listed{"": true}
 // serveSealed is an agent that tells the caller its address.
 func serveSealed(ctx context.Context, t *testing.T, st *tunnel.Stream, identity *sealed.Identity) {
 	_ = st.Accept()
-	_ = sealed.WriteHint(st, "ep-1")
+	_, _ = st.Write(sealed.Hint("ep-1"))
 	in, err := identity.Accept(ctx, st)
 	if err != nil {
 		t.Errorf("the agent did not accept: %v", err)
@@ -135,7 +135,7 @@ func TestSealing_EndsWhatIsNotTrustedAnyMore(t *testing.T) {
 	ended := make(chan error, 1)
 	e := startEdge(t, func(ctx context.Context, st *tunnel.Stream) {
 		_ = st.Accept()
-		_ = sealed.WriteHint(st, "ep-1")
+		_, _ = st.Write(sealed.Hint("ep-1"))
 		in, err := identity.Accept(ctx, st)
 		if err != nil {
 			t.Error(err)
@@ -168,8 +168,9 @@ func TestSealing_EndsWhatIsNotTrustedAnyMore(t *testing.T) {
 	trust(owner.Root, next.Root)
 	trust(owner.Root, next.Root) // once it is received, the first one is done
 	echo()
-	rules.set(endpointtrust.Default{Mode: sealed.Require, Account: owner.Account}, allListed, endpointtrust.Policy{
-		Namespace: "demo", Name: "typo", Spec: endpointtrust.Spec{Endpoints: []string{"db"}, Keys: []string{"sha256/typo"}}})
+	rules.set(endpointtrust.Default{Mode: sealed.Require, Account: owner.Account}, allListed,
+		endpointtrust.Policy{Namespace: "demo", Name: "typo", Spec: endpointtrust.Spec{Endpoints: []string{"db"},
+			Keys: []string{"sha256/typo"}}})
 	trust(owner.Root)
 	echo()
 	trust(next.Root)
@@ -219,7 +220,7 @@ func TestSealing_HeaderInsideTheSeal(t *testing.T) {
 	identity := owner.Identity(account.EndpointURL{Scheme: "tcp", Host: "db.demo", Port: 5432})
 	e := startEdge(t, func(ctx context.Context, st *tunnel.Stream) {
 		_ = st.Accept()
-		_ = sealed.WriteHint(st, "ep-1")
+		_, _ = st.Write(sealed.Hint("ep-1"))
 		in, err := identity.Accept(ctx, st)
 		if err != nil { // a further attempt, which the end of the test aborts
 			return
@@ -298,7 +299,7 @@ func TestSealing_TimePerAgent(t *testing.T) {
 			e := startEdge(t, func(ctx context.Context, st *tunnel.Stream) {
 				if n := streams.Add(1); n == 1 {
 					_ = st.Accept()
-					_ = sealed.WriteHint(st, "ep-slow")
+					_, _ = st.Write(sealed.Hint("ep-slow"))
 					if tt.handshakes {
 						_, _ = identity.Accept(ctx, st)
 					}

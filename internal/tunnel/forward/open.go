@@ -41,10 +41,12 @@ type Failure struct {
 // that an idle connection needs little memory.
 func (r *Relay) Serve(c *Conn) *Failure {
 	for {
-		t, failure := r.openStream(c)
+		st, failure := r.openStream(c)
 		if failure != nil {
 			return failure
 		}
+		t := newAttempt(c, st)
+		t.watchdog.start(t, r.Timing.SessionWait)
 		moved, err := relay.Join(r.Context, t, t.stream, relay.Options{})
 		if again, failure := r.finishAttempt(t, moved, err); !again {
 			return failure
@@ -54,14 +56,12 @@ func (r *Relay) Serve(c *Conn) *Failure {
 
 // openStream opens a stream on the current session or one that is established before the session
 // deadline; if that session ends meanwhile, on the next one.
-func (r *Relay) openStream(c *Conn) (*attempt, *Failure) {
+func (r *Relay) openStream(c *Conn) (*tunnel.Stream, *Failure) {
 	for {
 		st, session := r.tryOpenStream(c)
 		switch {
 		case st != nil:
-			t := newAttempt(c, st)
-			t.watchdog.start(t, r.Timing.SessionWait)
-			return t, nil
+			return st, nil
 		case session == nil:
 			return nil, r.noEdgeFailure(c.URL)
 		}

@@ -54,17 +54,18 @@ func (r *Relay) OpenSealed(c *Conn, by *sealed.Trust) (*sealed.Conn, *Failure) {
 		if failure != nil {
 			return nil, cmp.Or(failed, failure)
 		}
-		st.until, st.last = until, last
+		if h.Deadline = time.Until(until); !last {
+			h.Deadline = min(h.Deadline, max(h.Deadline/2, minSealedAttempt))
+		}
 		conn, err := st.connect(ctx, by, h)
 		var refused *tunnel.RefusedError
 		switch isRefused := errors.As(err, &refused); {
 		case err == nil:
 			return conn, nil
-		case isRefused && refused.Code == tunnel.RefusedDraining:
-			r.awaitRetry(c, st.Session())
-			continue
 		case isRefused && refused.Code == tunnel.RefusedSealed: // by the agent, as an older replica dropped the flag
 			failed = cmp.Or(failed, cannotCarryFailure(c))
+			fallthrough
+		case isRefused && refused.Code == tunnel.RefusedDraining:
 			r.awaitRetry(c, st.Session())
 			continue
 		case isRefused && anySlow && !last: // by the edge: there is no other agent
@@ -84,7 +85,7 @@ func (r *Relay) OpenSealed(c *Conn, by *sealed.Trust) (*sealed.Conn, *Failure) {
 		case st.hint == "" || slices.Contains(tried, st.hint):
 			return nil, failed
 		}
-		anySlow = anySlow || st.isSlow()
+		anySlow = anySlow || time.Since(st.named) > h.Deadline*3/4
 		tried = append(tried, st.hint)
 	}
 	return nil, failed
@@ -92,22 +93,16 @@ func (r *Relay) OpenSealed(c *Conn, by *sealed.Trust) (*sealed.Conn, *Failure) {
 
 // openSealedStream opens a stream, on which the seal may begin at once.
 func (r *Relay) openSealedStream(c *Conn) (*sealedStream, *Failure) {
-	for {
-		st, session := r.tryOpenStream(c)
-		switch {
-		case session == nil:
-			return nil, r.noEdgeFailure(c.URL)
-		case !slices.Contains(session.Welcome().Features, tunnel.FeatureSealed):
-			if st != nil {
-				_ = st.Abort()
-			}
-			return nil, cannotCarryFailure(c)
-		case st != nil:
-			_ = st.SetReadDeadline(time.Time{}) // contexts end the wait
-			return &sealedStream{Stream: st}, nil
-		}
-		r.awaitRetry(c, session)
+	st, failure := r.openStream(c)
+	switch {
+	case failure != nil:
+		return nil, failure
+	case !slices.Contains(st.Session().Welcome().Features, tunnel.FeatureSealed):
+		_ = st.Abort()
+		return nil, cannotCarryFailure(c)
 	}
+	_ = st.SetReadDeadline(time.Time{}) // contexts end the wait
+	return &sealedStream{Stream: st}, nil
 }
 
 func cannotCarryFailure(c *Conn) *Failure {
@@ -125,13 +120,11 @@ const minSealedAttempt = 500 * time.Millisecond
 type sealedStream struct {
 	*tunnel.Stream
 
-	until    time.Time // end of the wait for all agents
-	last     bool      // last reports that the agent gets all the time that is left.
-	giveUp   context.CancelCauseFunc
-	hint     string    // "" before the first read
-	deadline time.Time // end of the agent's time
-	given    time.Duration
-	timer    *time.Timer
+	given  time.Duration // the agent's time
+	giveUp context.CancelCauseFunc
+	hint   string      // "" before the first read
+	named  time.Time   // when the edge named the agent
+	timer  *time.Timer // calls giveUp
 }
 
 // Read reads what follows the hint.
@@ -141,19 +134,12 @@ func (s *sealedStream) Read(p []byte) (int, error) {
 		if s.hint, err = sealed.ReadHint(s.Stream); err != nil {
 			return 0, err
 		}
-		s.given = time.Until(s.until)
-		if !s.last {
-			s.given = min(s.given, max(s.given/2, minSealedAttempt))
-		}
-		s.deadline = time.Now().Add(s.given)
 		giveUp := s.giveUp
+		s.named = time.Now()
 		s.timer = time.AfterFunc(s.given, func() { giveUp(trafficerror.ErrAgentTimeout) })
 	}
 	return s.Stream.Read(p)
 }
-
-// isSlow reports whether the agent needed most of its time, which may have been too little.
-func (s *sealedStream) isSlow() bool { return time.Until(s.deadline) < s.given/4 }
 
 // connect seals the connection and opens it. It gives up when the agent's time is over, and when the
 // replica does not respond and another one does.
@@ -165,19 +151,14 @@ func (s *sealedStream) connect(ctx context.Context, by *sealed.Trust, h sealed.H
 			giveUp(tunnel.ErrUnresponsive)
 		}
 	})()
-	s.giveUp = giveUp
+	s.given, s.giveUp = h.Deadline, giveUp
 	defer func() {
 		if s.timer != nil {
 			s.timer.Stop()
 		}
 		s.timer, s.giveUp = nil, nil // the stream lives as long as the connection
 	}()
-	conn, err := by.Handshake(ctx, s, h.URL)
-	if err != nil {
-		return nil, err
-	}
-	h.Deadline = time.Until(s.deadline)
-	return conn, conn.Open(ctx, h)
+	return by.Connect(ctx, s, h)
 }
 
 // isLost reports whether the error of connect is the loss of the replica.
@@ -214,7 +195,7 @@ func (s *sealedStream) classify(c *Conn, err error) *Failure {
 		f.Msg = fmt.Sprintf("The agent of %s refused the connection: %s", c.URL, refused.Text)
 		return f
 	case s.hint == "" && errors.Is(err, trafficerror.ErrAgentTimeout):
-		err = os.ErrDeadlineExceeded // of the edge
+		err = os.ErrDeadlineExceeded // the edge has not answered
 	case errors.Is(err, trafficerror.ErrAgentTimeout):
 		return NewFailure(trafficerror.Of(err), c.URL)
 	}

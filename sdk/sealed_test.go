@@ -52,30 +52,13 @@ func (s *sealing) listen(url string, more ...sdk.Option) *sdk.Listener {
 	return listen(s.t, s.Server, url, append(more, sdk.WithSeal(s.folder(url)))...)
 }
 
-// connect seals a connection of a pod with the endpoint.
-func (s *sealing) connect(b tunnel.Bound) (*sealed.Conn, error) {
-	s.t.Helper()
-	h := servicetest.OpenHeader(s.t, b)
-	h.Sealed = true
-	st := s.f.Open(h)
-	if _, err := sealed.ReadHint(s.t.Context(), st); err != nil {
-		return nil, err
-	}
-	u, err := account.ParseEndpointURL(b.URL)
-	if err != nil {
-		return nil, err
-	}
-	return s.trust.Connect(s.t.Context(), st, sealed.Header{URL: u, ClientAddr: servicetest.PodAddr,
-		Pod: &tunnel.PodIdentity{Namespace: "demo", Name: "client"}})
-}
-
 // connected is both ends of a connection.
 func (s *sealing) connected(ln *sdk.Listener) (caller *sealed.Conn, own *sdk.Conn) {
 	s.t.Helper()
 	opened := make(chan error, 1)
 	go func() {
 		var err error
-		caller, err = s.connect(bound(ln))
+		caller, err = s.f.OpenSealed(bound(ln), s.trust)
 		opened <- err
 	}()
 	own = accept(s.t, ln)
@@ -165,7 +148,7 @@ func TestListen_SealedRefusals(t *testing.T) {
 	ln := s.listen("tcp://db.demo:5432", sdk.WithBacklog(1))
 	answers := make(chan error, 2)
 	for range 2 {
-		go func() { _, err := s.connect(bound(ln)); answers <- err }()
+		go func() { _, err := s.f.OpenSealed(bound(ln), s.trust); answers <- err }()
 	}
 	var refused *sealed.RefusedError
 	if err := servicetest.Receive(t, answers, "refusal"); !errors.As(err, &refused) || refused.Code != "UPSTREAM" {
@@ -186,7 +169,7 @@ func TestListen_ServesSealedHTTP(t *testing.T) {
 		_, _ = io.WriteString(w, r.Host+" "+r.RemoteAddr+" "+string(body))
 	})}
 	go func() { _ = srv.Serve(ln) }()
-	c, err := s.connect(bound(ln))
+	c, err := s.f.OpenSealed(bound(ln), s.trust)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,7 +204,7 @@ func TestForward_SealsTCP(t *testing.T) {
 	f := must[*sdk.Forwarder](t)(sdk.Forward(servicetest.Context(t), "tcp://db.demo:5432", ln.Addr().String(),
 		connection(s.Server, sdk.WithSeal(s.folder("tcp://db.demo:5432")))...))
 	t.Cleanup(func() { _ = f.Close() })
-	c, err := s.connect(tunnel.Bound{EndpointID: f.EndpointID(), URL: f.URL()})
+	c, err := s.f.OpenSealed(tunnel.Bound{EndpointID: f.EndpointID(), URL: f.URL()}, s.trust)
 	if err != nil {
 		t.Fatal(err)
 	}

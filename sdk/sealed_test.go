@@ -43,7 +43,7 @@ func newSealing(t *testing.T) *sealing {
 func (s *sealing) folder(url string) string {
 	s.t.Helper()
 	dir := s.t.TempDir()
-	s.owner.Write(dir, must[account.EndpointURL](s.t)(account.ParseEndpointURL(url)))
+	sealtest.Write(s.t, dir, s.owner.Server(must[account.EndpointURL](s.t)(account.ParseEndpointURL(url))))
 	return dir
 }
 

@@ -103,8 +103,8 @@ func TestAgentEndpoints_LooksAgainAtSeals(t *testing.T) {
 		if err != nil || r.set.has(agentEndpoint(key)) != served || result.RequeueAfter != sealRecheck {
 			t.Errorf("served: %t, again after %v, %v", r.set.has(agentEndpoint(key)), result.RequeueAfter, err)
 		}
-		sealtest.NewOwner(t, "ac-06f0l2rj1qg4o3b5e6s7t8u9v0").Write(r.seal.dir,
-			account.EndpointURL{Scheme: "tcp", Host: "*.demo", Port: 5432})
+		sealtest.Write(t, r.seal.dir, sealtest.NewOwner(t, "ac-06f0l2rj1qg4o3b5e6s7t8u9v0").Server(
+			account.EndpointURL{Scheme: "tcp", Host: "*.demo", Port: 5432}))
 	}
 	if e := r.set.endpoints[agentEndpoint(key)]; len(e) != 1 || e[0].Seal == nil {
 		t.Errorf("endpoints %+v", e)

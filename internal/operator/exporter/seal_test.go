@@ -47,7 +47,7 @@ func TestExporter_SealsByWildcard(t *testing.T) {
 	if message := w.expectReady(o, "False SealUnavailable"); !strings.Contains(message, "tls.crt") {
 		t.Errorf("without a certificate: %s", message)
 	}
-	owner.Write(dir, account.EndpointURL{Scheme: "tcp", Host: "*." + w.namespace, Port: 5432})
+	sealtest.Write(t, dir, owner.Server(account.EndpointURL{Scheme: "tcp", Host: "*." + w.namespace, Port: 5432}))
 	for _, o := range []*v1alpha1.AgentEndpoint{o, web, other} { // not to wait for the next look
 		update(w, o, func(o *v1alpha1.AgentEndpoint) { o.Spec.Description = "again" })
 	}

@@ -56,30 +56,26 @@ func (o *Owner) sign(template, parent *x509.Certificate, key *ecdsa.PublicKey) *
 // Identity returns an agent's identity, whose certificate names the endpoint.
 func (o *Owner) Identity(u account.EndpointURL) *sealed.Identity {
 	o.t.Helper()
-	pair := o.pair(u)
+	pair := o.Server(u)
 	i, err := sealed.NewIdentity(sealed.IdentityOptions{Account: o.Account,
 		Certificate: func() (*tls.Certificate, error) { return pair, nil }})
 	must.Succeed(o.t, err)
 	return i
 }
 
-// Write writes the certificate that names the endpoint, and its key, to tls.crt and tls.key of a folder.
-func (o *Owner) Write(dir string, u account.EndpointURL) {
-	o.t.Helper()
-	pair := o.pair(u)
-	key, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
-	must.Succeed(o.t, err)
-	for _, f := range []struct {
-		name, blockType string
-		der             []byte
-	}{{"tls.crt", "CERTIFICATE", pair.Certificate[0]}, {"tls.key", "PRIVATE KEY", key}} {
-		must.Succeed(o.t, os.WriteFile(filepath.Join(dir, f.name),
-			pem.EncodeToMemory(&pem.Block{Type: f.blockType, Bytes: f.der}), 0o600))
+// Write writes tls.crt and tls.key into a folder.
+func Write(t testing.TB, dir string, c *tls.Certificate) {
+	t.Helper()
+	key, err := x509.MarshalPKCS8PrivateKey(c.PrivateKey)
+	must.Succeed(t, err)
+	for name, block := range map[string]*pem.Block{"tls.crt": {Type: "CERTIFICATE", Bytes: c.Certificate[0]},
+		"tls.key": {Type: "PRIVATE KEY", Bytes: key}} {
+		must.Succeed(t, os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600))
 	}
 }
 
-// pair returns a certificate that names the endpoint, and its key.
-func (o *Owner) pair(u account.EndpointURL) *tls.Certificate {
+// Server returns an agent's certificate, which names the endpoint.
+func (o *Owner) Server(u account.EndpointURL) *tls.Certificate {
 	o.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	must.Succeed(o.t, err)

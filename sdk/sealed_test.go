@@ -223,11 +223,12 @@ func TestSeal_RefusesMistakes(t *testing.T) {
 		url, want string
 		opt       []sdk.Option
 	}{
-		"no pair":        {"tcp://db.demo:5432", "tls.crt", []sdk.Option{sdk.WithSeal(t.TempDir())}},
-		"other URL":      {"tcp://db.demo:5433", "does not name tcp://db.demo:5433", []sdk.Option{sdk.WithSeal(db)}},
-		"callers alone":  {"tcp://db.demo:5432", "give WithSeal", []sdk.Option{sdk.WithSealCallers("x")}},
-		"no authorities": {"tcp://db.demo:5432", "no such file", []sdk.Option{sdk.WithSeal(db), sdk.WithSealCallers("/x")}},
-		"HTTP/2":         {"http://web.demo", "leave out WithHTTP2", []sdk.Option{sdk.WithSeal(web), sdk.WithHTTP2()}},
+		"no pair":       {"tcp://db.demo:5432", "tls.crt", []sdk.Option{sdk.WithSeal(t.TempDir())}},
+		"other URL":     {"tcp://db.demo:5433", "does not name tcp://db.demo:5433", []sdk.Option{sdk.WithSeal(db)}},
+		"callers alone": {"tcp://db.demo:5432", "give WithSeal", []sdk.Option{sdk.WithSealCallers("x")}},
+		"no authorities": {"tcp://db.demo:5432", "no such file",
+			[]sdk.Option{sdk.WithSeal(db), sdk.WithSealCallers("/x")}},
+		"HTTP/2": {"http://web.demo", "leave out WithHTTP2", []sdk.Option{sdk.WithSeal(web), sdk.WithHTTP2()}},
 		"policy": {"http://web.demo", "policy", []sdk.Option{sdk.WithSeal(web),
 			sdk.WithTrafficPolicy("on_http_request: [{actions: [{type: deny}]}]")}},
 	} {
@@ -237,8 +238,9 @@ func TestSeal_RefusesMistakes(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := sdk.Forward(servicetest.Context(t), "http://web.demo", "8080",
-		connection(s.Server, sdk.WithSeal(web))...); err == nil || !strings.Contains(err.Error(), "tcp endpoints only") {
+	_, err := sdk.Forward(servicetest.Context(t), "http://web.demo", "8080",
+		connection(s.Server, sdk.WithSeal(web))...)
+	if err == nil || !strings.Contains(err.Error(), "tcp endpoints only") {
 		t.Errorf("Forward of http: %v", err)
 	}
 }

@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"encoding/pem"
 	"io"
 	"net"
 	"net/http"
@@ -21,6 +22,7 @@ import (
 	"github.com/fairlead-dev/fairlead/test/support/freeaddr"
 	"github.com/fairlead-dev/fairlead/test/support/logbuffer"
 	"github.com/fairlead-dev/fairlead/test/support/must"
+	"github.com/fairlead-dev/fairlead/test/support/sealtest"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
@@ -148,6 +150,42 @@ func TestConnect_CallsEndpoints(t *testing.T) {
 		text, err := os.ReadFile(log)
 		return err == nil && strings.Count(string(text), `"client_ip":"127.0.0.1","credential":"`+token.ID+`"`) == 3
 	})
+}
+
+// TestConnect_Seals calls a sealed endpoint and, with the same trust, one whose agent does not seal and
+// one without trust.
+func TestConnect_Seals(t *testing.T) {
+	t.Parallel()
+	r := servicetest.Start(t)
+	accountID, dir := r.Tenant().Account, t.TempDir()
+	owner := sealtest.NewOwner(t, accountID)
+	sealtest.Write(t, dir, owner.Server(account.EndpointURL{Scheme: "tcp", Host: "db.demo", Port: 5432}))
+	roots := filepath.Join(dir, "roots.pem")
+	root := &pem.Block{Type: "CERTIFICATE", Bytes: owner.Root.Raw}
+	must.Succeed(t, os.WriteFile(roots, pem.EncodeToMemory(root), 0o600))
+	echo := servicetest.ServeTCP(t, servicetest.Echo)
+	runWith(t, r, r.Authtoken, "tcp", echo, "--url", "tcp://db.demo:5432", "--sealed", dir).printed("online")
+	runWith(t, r, r.Authtoken, "tcp", echo, "--url", "tcp://plain.demo:5432").printed("online")
+	token := *r.CreateAuthtoken("connect:*").Token
+	c := runWith(t, r, token, "connect", "tcp://db.demo:5432", "tcp://plain.demo:5432", "--seal-authority", roots,
+		"--seal-account", accountID).printed("connected")
+
+	conn := dial(t, c.address("tcp://db.demo:5432"))
+	_, err := io.WriteString(conn, "half-closed")
+	must.Succeed(t, err)
+	must.Succeed(t, conn.CloseWrite())
+	if got := servicetest.ReadAll(t, conn); got != "half-closed" {
+		t.Errorf("%q came back", got)
+	}
+	if _, err := io.ReadAll(dial(t, c.address("tcp://plain.demo:5432"))); err == nil {
+		t.Error("an endpoint that does not seal ends as if it did")
+	}
+	c.printed("call failed: ").printed("its agent does not seal")
+	without := runWith(t, r, token, "connect", "tcp://db.demo:5432").printed("connected")
+	if _, err := io.ReadAll(dial(t, without.address("tcp://db.demo:5432"))); err == nil {
+		t.Error("without trust a sealed endpoint ends as if it were plain")
+	}
+	without.printed("call failed: The endpoint tcp://db.demo:5432 is sealed")
 }
 
 func port(t *testing.T, address string) string {

@@ -95,7 +95,11 @@ func (c *connector) serve(accepted *net.TCPConn, l *listener) {
 		Header: tunnel.OpenHeader{Scheme: l.URL.Scheme, Host: l.URL.Host, Port: l.URL.Port}}
 	c.relay.Init(conn, accepted, l.URL)
 	defer conn.Release()
-	if failure := c.relay.Serve(conn); failure != nil {
+	serve := c.relay.Serve
+	if c.opt.Trust != nil {
+		serve = func(conn *forward.Conn) *forward.Failure { return c.relay.ServeSealed(conn, c.opt.Trust) }
+	}
+	if failure := serve(conn); failure != nil {
 		l.reportFailure(failure)
 		c.relay.Fail(conn, failure)
 	}

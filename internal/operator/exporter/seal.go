@@ -30,11 +30,11 @@ type seal struct {
 func (s *seal) identityOf(u account.EndpointURL) (*sealed.Identity, *status.Problem) {
 	switch {
 	case s.dir == "":
-		return nil, status.Problemf(v1alpha1.ReasonSealUnavailable, "spec.sealed needs a certificate, and the exporters "+
-			"have none: name a Secret with tls.crt and tls.key in export.sealSecret of the chart")
+		return nil, status.Problemf(v1alpha1.ReasonSealUnavailable, "spec.sealed needs a certificate, and the "+
+			"exporters have none: name a Secret with tls.crt and tls.key in export.sealSecret of the chart")
 	case u.Scheme != "tcp":
-		return nil, status.Problemf(v1alpha1.ReasonSealUnavailable, "spec.sealed is for tcp:// only: %s would be served "+
-			"in the clear; leave it out, or export a tcp:// URL", u)
+		return nil, status.Problemf(v1alpha1.ReasonSealUnavailable, "spec.sealed is for tcp:// only: %s would be "+
+			"served in the clear; leave it out, or export a tcp:// URL", u)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

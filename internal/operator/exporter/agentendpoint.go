@@ -151,7 +151,7 @@ func (r *agentEndpoints) resolve(ctx context.Context, o *v1alpha1.AgentEndpoint)
 	}
 	var seal *sealed.Identity
 	if o.Spec.Sealed {
-		if seal, p = r.seal.identityOf(url); p != nil {
+		if seal, p = r.seal.identityOf(&o.Spec, url); p != nil {
 			return refused(p, false)
 		}
 	}

@@ -26,15 +26,15 @@ type seal struct {
 	identity *sealed.Identity // identity follows the files; nil before they were good.
 }
 
-// identityOf returns what seals the connections of an endpoint, or why they cannot be sealed.
-func (s *seal) identityOf(u account.EndpointURL) (*sealed.Identity, *status.Problem) {
+// identityOf returns what seals the connections of an object, or why they cannot be sealed.
+func (s *seal) identityOf(spec *v1alpha1.AgentEndpointSpec, u account.EndpointURL) (*sealed.Identity, *status.Problem) {
 	switch {
 	case s.dir == "":
 		return nil, status.Problemf(v1alpha1.ReasonSealUnavailable, "spec.sealed needs a certificate, and the "+
 			"exporters have none: name a Secret with tls.crt and tls.key in export.sealSecret of the chart")
-	case u.Scheme != "tcp":
-		return nil, status.Problemf(v1alpha1.ReasonSealUnavailable, "spec.sealed is for tcp:// only: %s would be "+
-			"served in the clear; leave it out, or export a tcp:// URL", u)
+	case u.Scheme != "tcp" || spec.TrafficPolicy != nil || bindingOf(spec.Bindings) != account.BindingKubernetes:
+		return nil, status.Problemf(v1alpha1.ReasonSealUnavailable, "spec.sealed is for tcp:// URLs of the binding "+
+			"kubernetes without a trafficPolicy, as the service reads none of their bytes: leave one of them out")
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -40,20 +40,21 @@ func TestExporter_SealsByWildcard(t *testing.T) {
 	w.serviceOf(w.namespace, "api", "hello")
 	owner, dir := w.owner(), t.TempDir()
 	w.start(w.deployment(), func(o *exporter.Options) { o.SealDir = dir })
-	o, web, other := w.sealedExport("db"), w.export("web", "api"), w.sealedExport("other")
-	web.Spec.Sealed = true
+	o, web := w.sealedExport("db"), w.export("web", "api")
+	other, policy := w.sealedExport("other"), w.sealedExport("policy")
+	web.Spec.Sealed, policy.Spec.TrafficPolicy = true, inline(`{}`)
 	other.Spec.URL = strings.Replace(other.Spec.URL, "5432", "5433", 1)
-	w.kube.MustCreate(o, web, other)
+	w.kube.MustCreate(o, web, other, policy)
 	if message := w.expectReady(o, "False SealUnavailable"); !strings.Contains(message, "tls.crt") {
 		t.Errorf("without a certificate: %s", message)
 	}
 	sealtest.Write(t, dir, owner.Server(account.EndpointURL{Scheme: "tcp", Host: "*." + w.namespace, Port: 5432}))
-	for _, o := range []*v1alpha1.AgentEndpoint{o, web, other} { // not to wait for the next look
+	for _, o := range []*v1alpha1.AgentEndpoint{o, web, other, policy} { // not to wait for the next look
 		update(w, o, func(o *v1alpha1.AgentEndpoint) { o.Spec.Description = "again" })
 	}
 	w.expectReady(o, "True Ready")
-	for refused, want := range map[*v1alpha1.AgentEndpoint]string{web: "is for tcp:// only",
-		other: "does not name " + other.Spec.URL + ": have one signed"} {
+	for refused, want := range map[*v1alpha1.AgentEndpoint]string{web: "is for tcp:// URLs",
+		policy: "without a trafficPolicy", other: "does not name " + other.Spec.URL + ": have one signed"} {
 		if message := w.expectReady(refused, "False SealUnavailable"); !strings.Contains(message, want) {
 			t.Errorf("%s: %s", refused.Name, message)
 		}

@@ -57,11 +57,12 @@ func (c *Conn) waitClosed(ctx context.Context) {
 	if c.aborted {
 		return
 	}
-	c.reading.Lock() // a Read that was interrupted has returned, and later ones find it closed
+	c.reading.Lock()             // a Read that was interrupted has returned, and later ones find it closed
+	err := c.stream.CloseWrite() // as Close did
 	c.reading.Unlock()
 	stop := context.AfterFunc(ctx, func() { _ = c.stream.Abort() })
 	defer stop()
-	if c.stream.CloseWrite() == nil && c.stream.SetReadDeadline(time.Now().Add(lingerTimeout)) == nil {
+	if err == nil && c.stream.SetReadDeadline(time.Now().Add(lingerTimeout)) == nil {
 		_, _ = io.Copy(io.Discard, struct{ io.Reader }{c.stream})
 	}
 	_ = c.stream.Close()

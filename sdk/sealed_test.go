@@ -52,30 +52,13 @@ func (s *sealing) listen(url string, more ...sdk.Option) *sdk.Listener {
 	return listen(s.t, s.Server, url, append(more, sdk.WithSeal(s.folder(url)))...)
 }
 
-// connect seals a connection of a pod with the endpoint.
-func (s *sealing) connect(b tunnel.Bound) (*sealed.Conn, error) {
-	s.t.Helper()
-	h := servicetest.OpenHeader(s.t, b)
-	h.Sealed = true
-	st := s.f.Open(h)
-	if _, err := sealed.ReadHint(st); err != nil {
-		return nil, err
-	}
-	u, err := account.ParseEndpointURL(b.URL)
-	if err != nil {
-		return nil, err
-	}
-	return s.trust.Connect(s.t.Context(), st, sealed.Header{URL: u, ClientAddr: servicetest.PodAddr,
-		Pod: &tunnel.PodIdentity{Namespace: "demo", Name: "client"}})
-}
-
 // connected is both ends of a connection.
 func (s *sealing) connected(ln *sdk.Listener) (caller *sealed.Conn, own *sdk.Conn) {
 	s.t.Helper()
 	opened := make(chan error, 1)
 	go func() {
 		var err error
-		caller, err = s.connect(bound(ln))
+		caller, err = s.f.OpenSealed(bound(ln), s.trust)
 		opened <- err
 	}()
 	own = accept(s.t, ln)
@@ -165,7 +148,7 @@ func TestListen_SealedRefusals(t *testing.T) {
 	ln := s.listen("tcp://db.demo:5432", sdk.WithBacklog(1))
 	answers := make(chan error, 2)
 	for range 2 {
-		go func() { _, err := s.connect(bound(ln)); answers <- err }()
+		go func() { _, err := s.f.OpenSealed(bound(ln), s.trust); answers <- err }()
 	}
 	var refused *sealed.RefusedError
 	if err := servicetest.Receive(t, answers, "refusal"); !errors.As(err, &refused) || refused.Code != "UPSTREAM" {
@@ -186,7 +169,7 @@ func TestListen_ServesSealedHTTP(t *testing.T) {
 		_, _ = io.WriteString(w, r.Host+" "+r.RemoteAddr+" "+string(body))
 	})}
 	go func() { _ = srv.Serve(ln) }()
-	c, err := s.connect(bound(ln))
+	c, err := s.f.OpenSealed(bound(ln), s.trust)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,7 +204,7 @@ func TestForward_SealsTCP(t *testing.T) {
 	f := must[*sdk.Forwarder](t)(sdk.Forward(servicetest.Context(t), "tcp://db.demo:5432", ln.Addr().String(),
 		connection(s.Server, sdk.WithSeal(s.folder("tcp://db.demo:5432")))...))
 	t.Cleanup(func() { _ = f.Close() })
-	c, err := s.connect(tunnel.Bound{EndpointID: f.EndpointID(), URL: f.URL()})
+	c, err := s.f.OpenSealed(tunnel.Bound{EndpointID: f.EndpointID(), URL: f.URL()}, s.trust)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -240,11 +223,12 @@ func TestSeal_RefusesMistakes(t *testing.T) {
 		url, want string
 		opt       []sdk.Option
 	}{
-		"no pair":        {"tcp://db.demo:5432", "tls.crt", []sdk.Option{sdk.WithSeal(t.TempDir())}},
-		"other URL":      {"tcp://db.demo:5433", "does not name tcp://db.demo:5433", []sdk.Option{sdk.WithSeal(db)}},
-		"callers alone":  {"tcp://db.demo:5432", "give WithSeal", []sdk.Option{sdk.WithSealCallers("x")}},
-		"no authorities": {"tcp://db.demo:5432", "no such file", []sdk.Option{sdk.WithSeal(db), sdk.WithSealCallers("/x")}},
-		"HTTP/2":         {"http://web.demo", "leave out WithHTTP2", []sdk.Option{sdk.WithSeal(web), sdk.WithHTTP2()}},
+		"no pair":       {"tcp://db.demo:5432", "tls.crt", []sdk.Option{sdk.WithSeal(t.TempDir())}},
+		"other URL":     {"tcp://db.demo:5433", "does not name tcp://db.demo:5433", []sdk.Option{sdk.WithSeal(db)}},
+		"callers alone": {"tcp://db.demo:5432", "give WithSeal", []sdk.Option{sdk.WithSealCallers("x")}},
+		"no authorities": {"tcp://db.demo:5432", "no such file",
+			[]sdk.Option{sdk.WithSeal(db), sdk.WithSealCallers("/x")}},
+		"HTTP/2": {"http://web.demo", "leave out WithHTTP2", []sdk.Option{sdk.WithSeal(web), sdk.WithHTTP2()}},
 		"policy": {"http://web.demo", "policy", []sdk.Option{sdk.WithSeal(web),
 			sdk.WithTrafficPolicy("on_http_request: [{actions: [{type: deny}]}]")}},
 	} {
@@ -254,8 +238,9 @@ func TestSeal_RefusesMistakes(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := sdk.Forward(servicetest.Context(t), "http://web.demo", "8080",
-		connection(s.Server, sdk.WithSeal(web))...); err == nil || !strings.Contains(err.Error(), "tcp endpoints only") {
+	_, err := sdk.Forward(servicetest.Context(t), "http://web.demo", "8080",
+		connection(s.Server, sdk.WithSeal(web))...)
+	if err == nil || !strings.Contains(err.Error(), "tcp endpoints only") {
 		t.Errorf("Forward of http: %v", err)
 	}
 }

@@ -46,6 +46,11 @@ type AgentEndpointSpec struct {
 	// of another cluster, or of an agent.
 	// +optional
 	PoolingEnabled bool `json:"poolingEnabled,omitempty"`
+	// Sealed makes the connections TLS from the caller's cluster to this one's exporters, which the
+	// service cannot read, by the certificate that the chart's export.sealSecret mounts. Without one
+	// that names the URL, nothing is served. The url is tcp://.
+	// +optional
+	Sealed bool `json:"sealed,omitempty"`
 	// Description is text for people, shown in the account.
 	// +kubebuilder:validation:MaxLength=255
 	// +optional

@@ -25,6 +25,7 @@ const (
 	ReasonPolicyInvalid      = "PolicyInvalid"
 	ReasonPolicyNotFound     = "PolicyNotFound"
 	ReasonURLNotAllowed      = "URLNotAllowed"
+	ReasonSealUnavailable    = "SealUnavailable"
 	ReasonBound              = "Bound"
 	ReasonURLTaken           = "URLTaken"
 	ReasonForbidden          = "Forbidden"

@@ -53,6 +53,8 @@ func exporterFlags(f *pflag.FlagSet, o *exporter.Options) {
 		"refuse traffic policies in ConfigMaps, which then need not be readable")
 	f.BoolVar(&o.CrossNamespace, "cross-namespace", false,
 		"let an object name a Service of another namespace than its own")
+	f.StringVar(&o.SealDir, "seal-dir", "",
+		"`FOLDER` with tls.crt and tls.key for AgentEndpoints with sealed: true; read again when they change")
 	f.StringArrayVar(&o.URLPatterns, "url-pattern", nil,
 		"`PATTERN` of URLs that objects of every namespace may have, such as http://*.shared; may be repeated. "+
 			"Without one, the second label of a URL is the object's namespace")

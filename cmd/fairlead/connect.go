@@ -16,6 +16,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/agent/connect"
 	"github.com/fairlead-dev/fairlead/internal/agent/screen"
 	"github.com/fairlead-dev/fairlead/internal/cli"
+	"github.com/fairlead-dev/fairlead/internal/sealed"
+	"github.com/fairlead-dev/fairlead/internal/sealed/authority"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
@@ -37,13 +39,18 @@ const connectExamples = `  fairlead connect http://api.demo --port 8080     # th
 func newConnect(c console) *cobra.Command {
 	a := &agentCommand{console: c}
 	var ports []string
+	var authorities, accountID string
 	cmd := &cobra.Command{
 		Use:     "connect URL...",
 		Short:   "Call endpoints of the account at ports of this machine",
 		Long:    connectHelp,
 		Example: connectExamples,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := a.connect(cmd.Context(), args, ports); err != nil {
+			trust, err := parseTrust(authorities, accountID)
+			if err == nil {
+				err = a.connect(cmd.Context(), args, ports, trust)
+			}
+			if err != nil {
 				return &formattedError{err, a.logFormat == "json"}
 			}
 			return nil
@@ -52,12 +59,15 @@ func newConnect(c console) *cobra.Command {
 	cmd.Flags().StringArrayVar(&ports, "port", nil,
 		"`PORT` of 127.0.0.1 for the URL, or URL=PORT for one of several; may be repeated; default the URL's own or a "+
 			"free one")
+	cmd.Flags().StringVar(&authorities, "seal-authority", "",
+		"PEM `FILE` of the authorities that sign for the agents of sealed endpoints: each URL is sealed, or refused")
+	cmd.Flags().StringVar(&accountID, "seal-account", "", "`ID` of the account, for --seal-authority")
 	a.addSessionFlags(cmd, "")
 	return cmd
 }
 
 // connect is `fairlead connect`.
-func (a *agentCommand) connect(ctx context.Context, urls, ports []string) error {
+func (a *agentCommand) connect(ctx context.Context, urls, ports []string, trust *sealed.Trust) error {
 	targets, err := parseTargets(urls, ports)
 	if err != nil {
 		return err
@@ -74,7 +84,27 @@ func (a *agentCommand) connect(ctx context.Context, urls, ports []string) error 
 		screen.Options{JSON: a.logFormat == "json", Color: a.console.color, Level: level})
 	defer lines.Close()
 	return withRemedy(connect.Run(ctx, connect.Options{ServerOptions: o.ServerOptions, Targets: targets,
-		Observer: &remedyObserver{lines, settings}, Logger: o.Logger}), settings)
+		Trust: trust, Observer: &remedyObserver{lines, settings}, Logger: o.Logger}), settings)
+}
+
+// parseTrust returns whose agents may answer; nil without flags: connections are plain.
+func parseTrust(file, accountID string) (*sealed.Trust, error) {
+	switch {
+	case file == "" && accountID == "":
+		return nil, nil
+	case file == "" || !account.ValidID(account.PrefixAccount, accountID):
+		return nil, cli.Usagef("--seal-account %q: give the id of the account (ac-…) and --seal-authority, both",
+			account.Shorten(accountID))
+	}
+	text, err := authority.ReadFile(file)
+	o := sealed.TrustOptions{Mode: sealed.Require, Account: accountID}
+	if err == nil {
+		o.Authorities, err = authority.ParseAuthorities(string(text))
+	}
+	if err != nil {
+		return nil, cli.Usagef("--seal-authority %q: %v", file, err)
+	}
+	return sealed.NewTrust(o)
 }
 
 // parseTargets reads the URLs and the values of --port.

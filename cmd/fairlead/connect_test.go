@@ -5,12 +5,15 @@ package main
 
 import (
 	"context"
+	"encoding/pem"
+	"errors"
 	"io"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -21,6 +24,7 @@ import (
 	"github.com/fairlead-dev/fairlead/test/support/freeaddr"
 	"github.com/fairlead-dev/fairlead/test/support/logbuffer"
 	"github.com/fairlead-dev/fairlead/test/support/must"
+	"github.com/fairlead-dev/fairlead/test/support/sealtest"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
@@ -99,6 +103,19 @@ func dial(t *testing.T, address string) *net.TCPConn {
 	return c.(*net.TCPConn)
 }
 
+// wantReset connects to an address that resets connections, perhaps before this one is established.
+func wantReset(t *testing.T, address string) {
+	t.Helper()
+	c, err := (&net.Dialer{}).DialContext(servicetest.Context(t), "tcp", address)
+	if err == nil {
+		_, err = io.ReadAll(c)
+		_ = c.Close()
+	}
+	if !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("the connection ended with %v", err)
+	}
+}
+
 // TestConnect_CallsEndpoints calls an http and a tcp endpoint of running agents, and ends with
 // Ctrl-C while a connection is open.
 func TestConnect_CallsEndpoints(t *testing.T) {
@@ -150,6 +167,38 @@ func TestConnect_CallsEndpoints(t *testing.T) {
 	})
 }
 
+// TestConnect_Seals calls a sealed endpoint and, with the same trust, one whose agent does not seal and
+// one without trust.
+func TestConnect_Seals(t *testing.T) {
+	t.Parallel()
+	r := servicetest.Start(t)
+	accountID, dir := r.Tenant().Account, t.TempDir()
+	owner := sealtest.NewOwner(t, accountID)
+	sealtest.Write(t, dir, owner.Server(account.EndpointURL{Scheme: "tcp", Host: "db.demo", Port: 5432}))
+	roots := filepath.Join(dir, "roots.pem")
+	root := &pem.Block{Type: "CERTIFICATE", Bytes: owner.Root.Raw}
+	must.Succeed(t, os.WriteFile(roots, pem.EncodeToMemory(root), 0o600))
+	echo := servicetest.ServeTCP(t, servicetest.Echo)
+	runWith(t, r, r.Authtoken, "tcp", echo, "--url", "tcp://db.demo:5432", "--sealed", dir).printed("online")
+	runWith(t, r, r.Authtoken, "tcp", echo, "--url", "tcp://plain.demo:5432").printed("online")
+	token := *r.CreateAuthtoken("connect:*").Token
+	c := runWith(t, r, token, "connect", "tcp://db.demo:5432", "tcp://plain.demo:5432", "--seal-authority", roots,
+		"--seal-account", accountID).printed("connected")
+
+	conn := dial(t, c.address("tcp://db.demo:5432"))
+	_, err := io.WriteString(conn, "half-closed")
+	must.Succeed(t, err)
+	must.Succeed(t, conn.CloseWrite())
+	if got := servicetest.ReadAll(t, conn); got != "half-closed" {
+		t.Errorf("%q came back", got)
+	}
+	wantReset(t, c.address("tcp://plain.demo:5432"))
+	c.printed("call failed: ").printed("its agent does not seal")
+	without := runWith(t, r, token, "connect", "tcp://db.demo:5432").printed("connected")
+	wantReset(t, without.address("tcp://db.demo:5432"))
+	without.printed("call failed: The endpoint tcp://db.demo:5432 is sealed")
+}
+
 func port(t *testing.T, address string) string {
 	t.Helper()
 	_, port, err := net.SplitHostPort(address)
@@ -182,9 +231,7 @@ func TestConnect_AnswersWhatIsNotReached(t *testing.T) {
 			t.Errorf("%s: %d %s %s", url, status, code, body)
 		}
 	}
-	if _, err := io.ReadAll(dial(t, c.address("tcp://theirs.demo:1"))); err == nil {
-		t.Error("a tcp endpoint that does not exist ends as if it did")
-	}
+	wantReset(t, c.address("tcp://theirs.demo:1"))
 	c.printed("call failed: The account of this authtoken has no endpoint tcp://theirs.demo:1 ")
 
 	must.Succeed(t, r.StopAndWait())

@@ -183,3 +183,26 @@ func TestRun_ReportsSealProblems(t *testing.T) {
 		must.Succeed(t, <-ended)
 	})
 }
+
+// TestSet_SealedServesNoPlainStream holds that an endpoint which is to be sealed serves no plain stream
+// from then on, although the service refuses the change and goes on sending them.
+func TestSet_SealedServesNoPlainStream(t *testing.T) {
+	t.Parallel()
+	b := newBoard(t)
+	r, all := b.keeps(t, nil, "a")
+	s := receive(t, b.svc.bound, "bind")
+	next[agent.Online](r)
+	b.refuse("a.demo", tunnel.CodeInvalid)
+	plain := all[0]
+	all[0].Seal = sealtest.NewOwner(t, "ac-1").Identity(all[0].URL)
+	r.agent.Set(all)
+	wantRefused(t, s, headerFor("a"), tunnel.RefusedSealed)
+	if e := next[agent.BindRefused](r); !e.StillBound {
+		t.Errorf("%+v", e)
+	}
+	wantRefused(t, s, headerFor("a"), tunnel.RefusedSealed)
+	r.agent.Set([]agent.Endpoint{plain})
+	if got := upstreamOf(t, s, headerFor("a")); got != "a" {
+		t.Errorf("plain again: %q", got)
+	}
+}

@@ -215,6 +215,17 @@ func (t *endpointSet) drain(ctx context.Context, streams *streamSet, of ...*endp
 	draining.Wait()
 }
 
+// serving returns the version that serves streams: bound, but no plain ones any more once the endpoint
+// is to be sealed, whatever becomes of its bind. endpointSet.mu must be held.
+func (e *endpoint) serving() *spec {
+	if e.spec.Seal == nil || e.bound.Seal != nil {
+		return e.bound
+	}
+	s := *e.bound
+	s.Seal = e.spec.Seal
+	return &s
+}
+
 // bindPatience is how long a stream waits for a bind that changes its endpoint's upstream.
 const bindPatience = 2 * time.Second
 
@@ -230,7 +241,7 @@ func (t *endpointSet) find(
 	known := func() bool {
 		if e = t.byID[header.EndpointID]; e != nil {
 			e.streams.begin(st)
-			s = e.bound
+			s = e.serving()
 		}
 		return e != nil
 	}
@@ -246,7 +257,7 @@ func (t *endpointSet) find(
 		limit, cancel := context.WithTimeout(ctx, bindPatience)
 		defer cancel()
 		t.waitFor(limit, h, func() bool {
-			s = e.bound
+			s = e.serving()
 			return !h.changesUpstream(e)
 		})
 	}

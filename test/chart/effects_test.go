@@ -79,6 +79,7 @@ func effects() []effect {
 		{"export.aggregateRoles", false, exporting},
 		{"export.services", true, exporting},
 		{"export.clusterID", "eu-1", clustersetValues()},
+		{"export.sealSecret", "seal", exporting},
 		{"clusterset.enabled", true, nil},
 		{"clusterset.domain", "mesh.example", clustersetValues()},
 		{"export.drainTimeout", "90s", exporting},

@@ -60,6 +60,8 @@ func TestRefusals(t *testing.T) {
 			"api.caBundle holds a private key"},
 		"sealed for no account": {set("binding.sealed", "require"),
 			"binding.sealAccount is required with binding.sealed=require"},
+		"no Secret's name for a seal": {set("export.sealSecret", "My Secret"),
+			`export.sealSecret "My Secret" is no name of a Secret`},
 		"sealed, no account's id": {set("binding.sealAccount", "ac 1"), `binding.sealAccount "ac 1" is no id`},
 		"authority of no account": {set("binding.sealAuthority", "-----BEGIN CERTIFICATE-----\n"),
 			"binding.sealAuthority has no effect without binding.sealAccount"},

@@ -22,6 +22,9 @@
 {{- if not (regexMatch "^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$" .Values.clusterset.domain) -}}
 {{- fail (printf "clusterset.domain %q is no DNS domain: give it as clusterset.local, without a dot at the end" .Values.clusterset.domain) -}}
 {{- end -}}
+{{- if not (regexMatch "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$" .Values.export.sealSecret) -}}
+{{- fail (printf "export.sealSecret %q is no name of a Secret: use a-z, 0-9, '-' and '.'" .Values.export.sealSecret) -}}
+{{- end -}}
 {{- range .Values.export.urls -}}
 {{- if not (regexMatch "^\\*$|^(http|tcp)://[a-z0-9*]([-a-z0-9*]*[a-z0-9*])?\\.[a-z0-9*]([-a-z0-9*]*[a-z0-9*])?(:([1-9][0-9]{0,4}|\\*))?$" .) -}}
 {{- fail (printf "export.urls %q: give patterns of URLs such as http://*.shared or tcp://db.*:5432" .) -}}

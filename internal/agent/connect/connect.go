@@ -21,6 +21,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agent"
+	"github.com/fairlead-dev/fairlead/internal/sealed"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/internal/tunnel/forward"
 	"github.com/fairlead-dev/fairlead/internal/version"
@@ -32,6 +33,7 @@ type Options struct {
 	agent.ServerOptions
 
 	Targets      []Target
+	Trust        *sealed.Trust // whose agents may answer: connections are sealed; nil = they are plain
 	DrainTimeout time.Duration // for open connections, at the shutdown; 0 = 3 s
 	Observer     agent.Observer
 	Logger       *slog.Logger

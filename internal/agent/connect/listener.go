@@ -95,8 +95,21 @@ func (c *connector) serve(accepted *net.TCPConn, l *listener) {
 		Header: tunnel.OpenHeader{Scheme: l.URL.Scheme, Host: l.URL.Host, Port: l.URL.Port}}
 	c.relay.Init(conn, accepted, l.URL)
 	defer conn.Release()
-	if failure := c.relay.Serve(conn); failure != nil {
+	if failure := c.relayConn(conn); failure != nil {
 		l.reportFailure(failure)
 		c.relay.Fail(conn, failure)
 	}
+}
+
+// relayConn relays a connection until it has ended, sealed if the options say so. It returns why no
+// stream opened, or nil.
+func (c *connector) relayConn(conn *forward.Conn) *forward.Failure {
+	if c.opt.Trust == nil {
+		return c.relay.Serve(conn)
+	}
+	to, failure := c.relay.OpenSealed(conn, c.opt.Trust)
+	if failure == nil {
+		c.relay.JoinSealed(conn, to)
+	}
+	return failure
 }

@@ -33,6 +33,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/operator/exporter/upstream"
 	"github.com/fairlead-dev/fairlead/internal/operator/kube/owned"
 	"github.com/fairlead-dev/fairlead/internal/operator/kube/status"
+	"github.com/fairlead-dev/fairlead/internal/sealed"
 	"github.com/fairlead-dev/fairlead/internal/trust"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
@@ -57,6 +58,7 @@ type agentEndpoints struct {
 	traffic  *trafficMetrics
 	policies *policy.Reader
 	dial     agent.DialFunc
+	seal     *seal
 }
 
 // resolution is what an AgentEndpoint's spec means.
@@ -86,10 +88,14 @@ func (r *agentEndpoints) Reconcile(ctx context.Context, req ctrl.Request) (recon
 		return reconcile.Result{}, err
 	}
 	r.serve(req.NamespacedName, found)
-	if !r.lead.Leading() {
-		return reconcile.Result{}, nil
+	result := reconcile.Result{}
+	if r.lead.Leading() {
+		result, err = r.report(ctx, o, found)
 	}
-	return r.report(ctx, o, found)
+	if o.Spec.Sealed && result.RequeueAfter == 0 {
+		result.RequeueAfter = sealRecheck
+	}
+	return result, err
 }
 
 // missing removes the endpoint of an object that the cache does not have, once the API server
@@ -143,6 +149,12 @@ func (r *agentEndpoints) resolve(ctx context.Context, o *v1alpha1.AgentEndpoint)
 	if p != nil {
 		return refused(p, false)
 	}
+	var seal *sealed.Identity
+	if o.Spec.Sealed {
+		if seal, p = r.seal.identityOf(&o.Spec, url); p != nil {
+			return refused(p, false)
+		}
+	}
 	text, err := r.policies.Text(ctx, o.Namespace, o.Spec.TrafficPolicy, url.Scheme, binding)
 	if p := status.AsProblem(err); p != nil {
 		return refused(p, true)
@@ -163,7 +175,7 @@ func (r *agentEndpoints) resolve(ctx context.Context, o *v1alpha1.AgentEndpoint)
 		Name: account.ObjectName(o.Namespace, o.Name), Description: o.Spec.Description, Metadata: o.Spec.Metadata,
 		ServiceLabels:  account.FormatServiceLabels(o.Spec.ServiceLabels),
 		PoolingEnabled: o.Spec.PoolingEnabled, TrafficPolicy: text,
-		Dial: r.dial, Upstream: to,
+		Dial: r.dial, Upstream: to, Seal: seal,
 	}}
 	addresses, p, err := r.rules.upstreams.Lookup(ctx, r.client, ref)
 	if err != nil {

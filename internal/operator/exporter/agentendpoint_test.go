@@ -17,7 +17,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agent"
+	"github.com/fairlead-dev/fairlead/test/support/sealtest"
 )
 
 // TestAgentEndpoints_MissingIsNotGone reconciles an object that the cache lacks.
@@ -83,4 +85,28 @@ func TestAgentEndpoints_BoundWithoutAnswer(t *testing.T) {
 		time.Sleep(unreachableAfter)
 		expect("no session", v1alpha1.ReasonUnreachable, false)
 	})
+}
+
+// TestAgentEndpoints_LooksAgainAtSeals holds that an object is served once the kubelet has brought a
+// certificate, and that its names are compared again later.
+func TestAgentEndpoints_LooksAgainAtSeals(t *testing.T) {
+	t.Parallel()
+	o := &v1alpha1.AgentEndpoint{ObjectMeta: metav1.ObjectMeta{Namespace: "demo", Name: "db"},
+		Spec: v1alpha1.AgentEndpointSpec{URL: "tcp://db.demo:5432", Sealed: true,
+			Upstream: v1alpha1.Upstream{URL: "tcp://db:5432"}}}
+	r := &agentEndpoints{client: fake.NewClientBuilder().WithScheme(kinds().Scheme()).WithObjects(o).Build(),
+		set: newEndpointSet(), traffic: newTrafficMetrics(), lead: &leadership{}, seal: &seal{dir: t.TempDir()}}
+	r.states, _ = testBindStates(t)
+	key := client.ObjectKeyFromObject(o)
+	for _, served := range []bool{false, true, true} {
+		result, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: key})
+		if err != nil || r.set.has(agentEndpoint(key)) != served || result.RequeueAfter != sealRecheck {
+			t.Errorf("served: %t, again after %v, %v", r.set.has(agentEndpoint(key)), result.RequeueAfter, err)
+		}
+		sealtest.Write(t, r.seal.dir, sealtest.NewOwner(t, "ac-06f0l2rj1qg4o3b5e6s7t8u9v0").Server(
+			account.EndpointURL{Scheme: "tcp", Host: "*.demo", Port: 5432}))
+	}
+	if e := r.set.endpoints[agentEndpoint(key)]; len(e) != 1 || e[0].Seal == nil {
+		t.Errorf("endpoints %+v", e)
+	}
 }

@@ -123,6 +123,7 @@ func newExporter(ctx context.Context, o Options, rules rules) (*exporter, error)
 	dialer := &upstream.Dialer{Cache: mgr.GetClient(), Rules: rules.upstreams, Dial: o.DialUpstream}
 	agents := &agentEndpoints{client: mgr.GetClient(), live: e.live, rules: rules, set: e.set, lead: e.lead,
 		changes: notify.New("", 0), recorder: e.deployment.recorder, traffic: e.traffic, dial: dialer.DialContext,
+		seal:     &seal{dir: o.SealDir},
 		policies: policy.New(policy.Options{Metadata: mgr.GetClient(), Live: e.live, InlineOnly: o.InlinePolicies})}
 	e.lead.onElected = append(e.lead.onElected, agents.enqueueAll)
 	api, bounded, err := e.newAccount()

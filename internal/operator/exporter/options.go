@@ -40,6 +40,7 @@ type ObjectOptions struct {
 	CrossNamespace  bool     // CrossNamespace admits upstreams in other namespaces than the object's.
 	URLPatterns     []string // URLPatterns are of kubernetes-bound URLs that objects of all namespaces may have.
 	InlinePolicies  bool     // InlinePolicies refuses traffic policies in ConfigMaps, and reads none.
+	SealDir         string   // SealDir has tls.crt and tls.key for sealed endpoints; empty: there are none.
 }
 
 // Check checks the namespaces and patterns.

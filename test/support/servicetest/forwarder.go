@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/sealed"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/test/support/must"
 )
@@ -111,6 +112,21 @@ func (f *Forwarder) OpenRefused(h tunnel.OpenHeader) tunnel.RefuseCode {
 		f.T.Fatalf("opening a stream gave %v, want a refusal", err)
 	}
 	return refused.Code
+}
+
+// OpenSealed seals a connection of the pod demo/client with an endpoint.
+func (f *Forwarder) OpenSealed(b tunnel.Bound, by *sealed.Trust) (*sealed.Conn, error) {
+	f.T.Helper()
+	u, err := account.ParseEndpointURL(b.URL)
+	must.Succeed(f.T, err)
+	h := OpenHeader(f.T, b)
+	h.Sealed = true
+	st := f.Open(h)
+	if _, err := sealed.ReadHint(st); err != nil {
+		return nil, err
+	}
+	return by.Connect(Context(f.T), st, sealed.Header{URL: u, ClientAddr: PodAddr,
+		Pod: &tunnel.PodIdentity{Namespace: "demo", Name: "client"}})
 }
 
 // Transport returns a pod's HTTP client for the endpoint: each connection is a stream.

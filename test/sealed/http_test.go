@@ -9,6 +9,7 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -23,12 +24,14 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agent"
+	"github.com/fairlead-dev/fairlead/internal/agent/inspect"
 	"github.com/fairlead-dev/fairlead/internal/agent/sealededge"
 	"github.com/fairlead-dev/fairlead/internal/sealed"
 	"github.com/fairlead-dev/fairlead/test/support/closedport"
 	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/sealtest"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
+	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
 var apiURL = account.EndpointURL{Scheme: "http", Host: "api.demo", Port: 80}
@@ -110,6 +113,62 @@ func TestSealedHTTP_KeepsConnections(t *testing.T) {
 	}
 	if n := s.calls.Load(); n != 1 {
 		t.Errorf("%d connections", n)
+	}
+}
+
+// TestSealedHTTP_SpeaksHTTP2 holds that callers speak either version of HTTP, over either one to an
+// upstream with TLS, with trailers, and that the inspector sees what the agent sends.
+func TestSealedHTTP_SpeaksHTTP2(t *testing.T) {
+	t.Parallel()
+	for _, upstream := range []string{agent.ProtocolHTTP1, agent.ProtocolHTTP2} {
+		t.Run(upstream, func(t *testing.T) {
+			t.Parallel()
+			secure := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				_, _ = io.Copy(io.Discard, r.Body)
+				w.Header().Set(http.TrailerPrefix+"X-Got", r.Trailer.Get("X-Sent")+" over "+r.Proto)
+				_, _ = io.WriteString(w, "answer")
+				_ = http.NewResponseController(w).Flush() // of unknown length, as only such an answer has trailers in HTTP/1
+			}))
+			secure.EnableHTTP2 = true
+			secure.StartTLS()
+			t.Cleanup(secure.Close)
+			recorder := inspect.New()
+			t.Cleanup(recorder.Close)
+			s := newSite(t, nil, func(r *rig, e *agent.Endpoint) {
+				r.recorder = recorder
+				e.Upstream, _ = agent.ParseUpstream("http", secure.URL)
+				e.Upstream.Protocol, e.Upstream.Roots = upstream, x509.NewCertPool()
+				e.Upstream.Roots.AddCert(secure.Certificate())
+			})
+			want := "sent over HTTP/" + strings.Replace(upstream[len("http"):]+".0", "1.0", "1.1", 1)
+			for _, http2 := range []bool{false, true} {
+				protocols := new(http.Protocols)
+				protocols.SetHTTP1(!http2)
+				protocols.SetUnencryptedHTTP2(http2)
+				transport := s.client.Transport.(*http.Transport).Clone()
+				transport.Protocols = protocols
+				t.Cleanup(transport.CloseIdleConnections)
+				s.client.Transport = transport
+				body := struct{ io.Reader }{strings.NewReader("body")}
+				r, err := http.NewRequest("POST", "http://api.demo/", body)
+				must.Succeed(t, err)
+				r.Trailer = http.Header{"X-Sent": {"sent"}}
+				res, err := s.client.Do(r)
+				must.Succeed(t, err)
+				got, err := io.ReadAll(res.Body)
+				_ = res.Body.Close()
+				if err != nil || string(got) != "answer" || res.Trailer.Get("X-Got") != want {
+					t.Errorf("HTTP/2 %t: %s %q %v, %v", http2, res.Status, got, res.Trailer, err)
+				}
+			}
+			wait.Until(t, "two recorded exchanges", func() bool {
+				return len(recorder.List(inspect.Filter{Status: "200"})) == 2
+			})
+			e, _ := recorder.Get(recorder.List(inspect.Filter{})[0].ID)
+			if e.EndpointID != s.id || string(e.Request.Body) != "body" || string(e.Response.Body) != "answer" {
+				t.Errorf("recorded %+v", e)
+			}
+		})
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agent"
+	"github.com/fairlead-dev/fairlead/internal/agent/inspect"
 	"github.com/fairlead-dev/fairlead/internal/sealed"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/internal/tunnel/forward"
@@ -32,6 +33,7 @@ type rig struct {
 
 	requests chan agent.Request // what agents report
 	stop     context.CancelFunc // stop ends the agent that was started last.
+	recorder *inspect.Recorder  // recorder of agents' upstreams; nil = none
 }
 
 func newRig(t *testing.T) *rig {
@@ -69,6 +71,7 @@ func (r *rig) serve(instance string, e agent.Endpoint) string {
 		ServerOptions: agent.ServerOptions{Server: "https://" + r.Addrs.Service.String(),
 			Address: r.Addrs.Service.String(), TLS: r.ClientTLS(), Token: func() string { return r.Authtoken },
 			MaxBackoff: 100 * time.Millisecond},
+		UpstreamOptions: agent.UpstreamOptions{Inspect: r.recorder},
 		ShutdownOptions: agent.ShutdownOptions{UnbindTimeout: 20 * time.Second},
 		InstanceID:      instance, KeepRunning: true, RebindDelay: 50 * time.Millisecond,
 		Observer: observer{online, r.requests}, Endpoints: []agent.Endpoint{e}})

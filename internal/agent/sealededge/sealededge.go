@@ -74,7 +74,8 @@ func infoOf(in *sealed.Incoming) edge.ClientInfo {
 	h := in.Header
 	from, _ := netip.ParseAddrPort(h.ClientAddr) // the zero AddrPort for an invalid address
 	return edge.ClientInfo{OperatorID: in.Caller, Cluster: in.Caller, ClientAddr: h.ClientAddr,
-		ClientIP: from.Addr().Unmap(), StatedPod: h.Pod, TraceID: h.TraceID}
+		ClientIP: from.Addr().Unmap(), StatedPod: h.Pod, TraceID: h.TraceID,
+		AppendForwarded: h.TrustsForwarding}
 }
 
 // client is a sealed connection as the edge serves it.

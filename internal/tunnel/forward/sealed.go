@@ -42,7 +42,8 @@ func (r *Relay) openSealed(c *Conn, by *sealed.Trust) (*sealed.Conn, *Failure) {
 	until := c.acceptedAt.Add(r.Timing.OpenTimeout)
 	ctx, cancel := context.WithDeadline(r.Context, until)
 	defer cancel()
-	h := sealed.Header{URL: c.URL, ClientAddr: c.Header.ClientAddr, TraceID: c.Header.TraceID}
+	h := sealed.Header{URL: c.URL, ClientAddr: c.Header.ClientAddr, TraceID: c.Header.TraceID,
+		TrustsForwarding: c.Header.TrustsForwarding}
 	if c.Header.Pod != nil {
 		pod := *c.Header.Pod
 		pod.Annotations, pod.AnnotationsCut = nil, false // for policies of the edge; they could exceed a frame

@@ -6,7 +6,6 @@ package sealed_test
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/x509"
@@ -33,58 +32,6 @@ import (
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
-
-var apiURL = account.EndpointURL{Scheme: "http", Host: "api.demo", Port: 80}
-
-// site is http://api.demo, sealed, and a client of it in a pod.
-type site struct {
-	*rig
-	id     string
-	trust  *sealed.Trust
-	client *http.Client
-	calls  atomic.Int32 // calls counts the pod's connections.
-}
-
-// newSite serves the handler; change, if not nil, changes the endpoint.
-func newSite(t *testing.T, handler http.HandlerFunc, change func(*rig, *agent.Endpoint)) *site {
-	t.Helper()
-	upstream := httptest.NewServer(handler)
-	t.Cleanup(upstream.Close)
-	s := &site{rig: newRig(t)}
-	e := s.endpoint("1", s.owner.Identity(apiURL))
-	var err error
-	e.URL = apiURL
-	e.Upstream, err = agent.ParseUpstream("http", upstream.Listener.Addr().String())
-	must.Succeed(t, err)
-	if change != nil {
-		change(s.rig, &e)
-	}
-	server := sealededge.New(&e, slog.New(slog.DiscardHandler))
-	t.Cleanup(server.Close)
-	e.SealedServer = server
-	s.id = s.serve("in-a", e)
-	s.trust = s.owner.Trust()
-	transport := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
-		s.calls.Add(1)
-		return s.callAt(apiURL, s.id, s.trust), nil
-	}}
-	t.Cleanup(transport.CloseIdleConnections)
-	s.client = &http.Client{Transport: transport, Timeout: 20 * time.Second}
-	return s
-}
-
-// do returns an answer and its body.
-func (s *site) do(method, path string, body io.Reader) (res *http.Response, answer string, err error) {
-	s.t.Helper()
-	r, err := http.NewRequest(method, "http://api.demo"+path, body)
-	must.Succeed(s.t, err)
-	res, err = s.client.Do(r)
-	if err != nil {
-		return &http.Response{}, "", err
-	}
-	text, err := io.ReadAll(res.Body)
-	return res, string(text), errors.Join(err, res.Body.Close())
-}
 
 // digestOf answers with what a request said of its caller, and the digest of its body.
 func digestOf(w http.ResponseWriter, r *http.Request) {
@@ -127,7 +74,7 @@ func TestSealedHTTP_SpeaksHTTP2(t *testing.T) {
 				_, _ = io.Copy(io.Discard, r.Body)
 				w.Header().Set(http.TrailerPrefix+"X-Got", r.Trailer.Get("X-Sent")+" over "+r.Proto)
 				_, _ = io.WriteString(w, "answer")
-				_ = http.NewResponseController(w).Flush() // of unknown length, as only such an answer has trailers in HTTP/1
+				_ = http.NewResponseController(w).Flush() // in HTTP/1 only an answer of unknown length has trailers
 			}))
 			secure.EnableHTTP2 = true
 			secure.StartTLS()
@@ -363,6 +310,28 @@ func TestSealedHTTP_FailuresAreAnswered(t *testing.T) {
 				t.Errorf("%d connections", n)
 			}
 		})
+	}
+}
+
+// TestSealedHTTP_PassesOverMember holds that the callers of a pool do not get the page of a member whose
+// upstream is known to be down.
+func TestSealedHTTP_PassesOverMember(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, digestOf, nil)
+	e := s.endpoint("1", s.owner.Identity(apiURL))
+	e.URL, e.Dial = apiURL, nil // so that the agent probes the upstream
+	e.Upstream, _ = agent.ParseUpstream("http", closedport.Reserve(t))
+	server := sealededge.New(&e, slog.New(slog.DiscardHandler))
+	t.Cleanup(server.Close)
+	e.SealedServer = server
+	s.serve("in-b", e)
+	servicetest.Receive(t, s.down, "report that the upstream is down")
+	for range 10 {
+		res, body, err := s.do("GET", "/", nil)
+		if err != nil || res.StatusCode != 200 {
+			t.Errorf("%s %q, %v", res.Status, body, err)
+		}
+		s.client.CloseIdleConnections()
 	}
 }
 

@@ -32,6 +32,7 @@ type rig struct {
 	owner *sealtest.Owner
 
 	requests chan agent.Request // what agents report
+	down     chan agent.UpstreamDown
 	stop     context.CancelFunc // stop ends the agent that was started last.
 	recorder *inspect.Recorder  // recorder of agents' upstreams; nil = none
 }
@@ -43,8 +44,8 @@ func newRig(t *testing.T) *rig {
 	session, err := f.Wait(servicetest.Context(t))
 	must.Succeed(t, err)
 	return &rig{Server: s, t: t, owner: sealtest.NewOwner(t, session.Welcome().AccountID),
-		requests: make(chan agent.Request, 100),
-		relay:    &forward.Relay{Sessions: sessions{f.Client}, Timing: forward.DefaultTiming(), Context: t.Context()}}
+		requests: make(chan agent.Request, 100), down: make(chan agent.UpstreamDown, 10),
+		relay: &forward.Relay{Sessions: sessions{f.Client}, Timing: forward.DefaultTiming(), Context: t.Context()}}
 }
 
 type sessions struct{ *tunnel.Client }
@@ -74,7 +75,7 @@ func (r *rig) serve(instance string, e agent.Endpoint) string {
 		UpstreamOptions: agent.UpstreamOptions{Inspect: r.recorder},
 		ShutdownOptions: agent.ShutdownOptions{UnbindTimeout: 20 * time.Second},
 		InstanceID:      instance, KeepRunning: true, RebindDelay: 50 * time.Millisecond,
-		Observer: observer{online, r.requests}, Endpoints: []agent.Endpoint{e}})
+		Observer: observer{r, online}, Endpoints: []agent.Endpoint{e}})
 	ctx, cancel := context.WithCancel(context.WithoutCancel(r.t.Context()))
 	r.stop = cancel
 	ended := make(chan error, 1)
@@ -89,8 +90,8 @@ func (r *rig) serve(instance string, e agent.Endpoint) string {
 }
 
 type observer struct {
-	online   chan agent.Online
-	requests chan agent.Request
+	*rig
+	online chan agent.Online
 }
 
 func (o observer) Observe(e agent.Event) {
@@ -99,6 +100,8 @@ func (o observer) Observe(e agent.Event) {
 		o.online <- e
 	case agent.Request:
 		o.requests <- e
+	case agent.UpstreamDown:
+		o.down <- e
 	}
 }
 

@@ -19,7 +19,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agent"
@@ -318,13 +317,10 @@ func TestSealedHTTP_FailuresAreAnswered(t *testing.T) {
 func TestSealedHTTP_PassesOverMember(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, digestOf, nil)
-	e := s.endpoint("1", s.owner.Identity(apiURL))
-	e.URL, e.Dial = apiURL, nil // so that the agent probes the upstream
-	e.Upstream, _ = agent.ParseUpstream("http", closedport.Reserve(t))
-	server := sealededge.New(&e, slog.New(slog.DiscardHandler))
-	t.Cleanup(server.Close)
-	e.SealedServer = server
-	s.serve("in-b", e)
+	s.serveHTTP("in-b", func(_ *rig, e *agent.Endpoint) {
+		e.Dial = nil // so that the agent probes the upstream
+		e.Upstream, _ = agent.ParseUpstream("http", closedport.Reserve(t))
+	})
 	servicetest.Receive(t, s.down, "report that the upstream is down")
 	for range 10 {
 		res, body, err := s.do("GET", "/", nil)
@@ -352,48 +348,5 @@ func TestSealedHTTP_ServiceLeadsElsewhere(t *testing.T) {
 	body, err := io.ReadAll(res.Body)
 	if err != nil || !strings.Contains(string(body), "leads to http://api.demo, not to http://wiki.demo") {
 		t.Errorf("%s %q, %v", res.Status, body, err)
-	}
-}
-
-// TestSealedHTTP_EndsOnRolls holds that the end of the agent, the server or the forwarder finishes what is
-// being answered, with an answer that asks for the connection's end, and ends connections that are idle.
-func TestSealedHTTP_EndsOnRolls(t *testing.T) {
-	t.Parallel()
-	for name, stop := range map[string]func(*site){
-		"agent": func(s *site) { s.stop() }, "server": func(s *site) { s.Stop() },
-		"forwarder": func(s *site) { must.Succeed(s.t, s.relay.Sessions.Live().Drain(time.Minute)) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			began, goOn := make(chan struct{}), make(chan struct{})
-			s := newSite(t, func(_ http.ResponseWriter, r *http.Request) {
-				if r.URL.Path == "/slow" {
-					close(began)
-					<-goOn
-				}
-			}, nil)
-			idle := s.callAt(apiURL, s.id, s.trust)
-			_, err := io.WriteString(idle, "GET / HTTP/1.1\r\nHost: api.demo\r\n\r\n")
-			must.Succeed(t, err)
-			buffered := bufio.NewReader(idle)
-			res, err := http.ReadResponse(buffered, nil)
-			if err != nil || res.Close {
-				t.Fatalf("%+v, %v", res, err)
-			}
-			slow := make(chan bool, 1)
-			go func() {
-				res, _, err := s.do("GET", "/slow", nil)
-				slow <- err == nil && res.Close
-			}()
-			servicetest.Receive(t, began, "request")
-			stop(s)
-			if _, err := buffered.ReadByte(); !isEOF(err) {
-				t.Errorf("an idle connection ended with %v", err)
-			}
-			close(goOn)
-			if !servicetest.Receive(t, slow, "answer") {
-				t.Error("the last answer broke off, or does not ask for the connection's end")
-			}
-		})
 	}
 }

@@ -27,10 +27,11 @@ var apiURL = account.EndpointURL{Scheme: "http", Host: "api.demo", Port: 80}
 // site is http://api.demo, sealed, and a client of it in a pod.
 type site struct {
 	*rig
-	id     string
-	trust  *sealed.Trust
-	client *http.Client
-	calls  atomic.Int32 // calls counts the pod's connections.
+	upstream string
+	id       string
+	trust    *sealed.Trust
+	client   *http.Client
+	calls    atomic.Int32 // calls counts the pod's connections.
 }
 
 // newSite serves the handler; change, if not nil, changes the endpoint.
@@ -39,18 +40,8 @@ func newSite(t *testing.T, handler http.HandlerFunc, change func(*rig, *agent.En
 	upstream := httptest.NewServer(handler)
 	t.Cleanup(upstream.Close)
 	s := &site{rig: newRig(t)}
-	e := s.endpoint("1", s.owner.Identity(apiURL))
-	var err error
-	e.URL = apiURL
-	e.Upstream, err = agent.ParseUpstream("http", upstream.Listener.Addr().String())
-	must.Succeed(t, err)
-	if change != nil {
-		change(s.rig, &e)
-	}
-	server := sealededge.New(&e, slog.New(slog.DiscardHandler))
-	t.Cleanup(server.Close)
-	e.SealedServer = server
-	s.id = s.serve("in-a", e)
+	s.upstream = upstream.Listener.Addr().String()
+	s.id = s.serveHTTP("in-a", change)
 	s.trust = s.owner.Trust()
 	transport := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
 		s.calls.Add(1)
@@ -59,6 +50,23 @@ func newSite(t *testing.T, handler http.HandlerFunc, change func(*rig, *agent.En
 	t.Cleanup(transport.CloseIdleConnections)
 	s.client = &http.Client{Transport: transport, Timeout: 20 * time.Second}
 	return s
+}
+
+// serveHTTP runs an agent and returns the id of its endpoint; change, if not nil, changes the endpoint.
+func (s *site) serveHTTP(instance string, change func(*rig, *agent.Endpoint)) string {
+	s.t.Helper()
+	e := s.endpoint("1", s.owner.Identity(apiURL))
+	var err error
+	e.URL = apiURL
+	e.Upstream, err = agent.ParseUpstream("http", s.upstream)
+	must.Succeed(s.t, err)
+	if change != nil {
+		change(s.rig, &e)
+	}
+	server := sealededge.New(&e, slog.New(slog.DiscardHandler))
+	s.t.Cleanup(server.Close)
+	e.SealedServer = server
+	return s.serve(instance, e)
 }
 
 // do returns an answer and its body.

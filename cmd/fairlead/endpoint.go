@@ -42,6 +42,7 @@ const httpExamples = `  fairlead http 8080 --url http://hello.demo              
   fairlead http '[::1]:50051' --url http://grpc.demo --upstream-protocol http2
   fairlead http 8080 --url http://hello.demo --pooling-enabled       # on several machines
   fairlead http 8080 --url https://app.example.com --binding public  # callable from the internet
+  fairlead http 8080 --url http://hello.demo --sealed hello          # the service cannot read it: fairlead seal --help
   fairlead http 8080 --url http://hello.demo --log-format json | jq .`
 
 const tcpHelp = `Serve any TCP server as a tcp endpoint: a database, a broker, an SSH server. The server runs on

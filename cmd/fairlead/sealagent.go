@@ -25,8 +25,8 @@ func sealOf(s *agentconfig.EndpointSpec, u account.EndpointURL, broken *fieldErr
 	case s.Sealed == "":
 		return nil
 	case s.ReplacePoolPolicy:
-		broken.add("replace_pool_policy", "true", "each agent of a sealed endpoint applies the policy of its own file: "+
-			"leave it out, and give all of them the same file")
+		broken.add("replace_pool_policy", "true", "each agent of a sealed endpoint applies the policy of its own "+
+			"file: leave it out, and give all of them the same file")
 		return nil
 	}
 	identity, err := authority.OpenIdentity(s.Sealed, s.SealCallers)

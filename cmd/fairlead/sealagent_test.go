@@ -23,7 +23,8 @@ func TestSealedAgent_RefusesWhatAgentsCannotDo(t *testing.T) {
 		want                      string
 	}{
 		"an action of the service": {policy: "on_http_request: [{actions: [{type: forward-internal, " +
-			"config: {url: 'http://x.internal'}}]}]", url: "http://api.demo", want: "forward-internal takes the service"},
+			"config: {url: 'http://x.internal'}}]}]", url: "http://api.demo",
+			want: "forward-internal takes the service"},
 		"a location": {policy: "on_tcp_connect: [{expressions: [conn.geo.city == 'x'], actions: [{type: deny}]}]",
 			url: "tcp://db.demo:5432", want: "has no data about locations"},
 		"callers unknown": {policy: "on_tcp_connect: [{expressions: [conn.cluster == 'x'], actions: [{type: deny}]}]",

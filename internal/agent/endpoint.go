@@ -125,8 +125,8 @@ func (e *Endpoint) info() EndpointInfo {
 	return i
 }
 
-// Account returns the endpoint as an edge knows it, without an id.
-func (e *Endpoint) Account() account.Endpoint {
+// AccountEndpoint returns the endpoint as an edge knows it, without an id.
+func (e *Endpoint) AccountEndpoint() account.Endpoint {
 	ep := account.NewEndpoint(e.Binding, e.URL)
 	ep.Type, ep.HostPort = account.TypeAgent, e.URL.HostPort()
 	ep.HostMode, ep.TrafficPolicy = e.HostMode, e.TrafficPolicy

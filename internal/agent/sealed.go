@@ -87,16 +87,21 @@ type SealedUpstream struct {
 // Dial connects to the upstream, and reports whether it can be reached. Its error is a
 // *tunnel.RefusedError.
 func (u SealedUpstream) Dial(ctx context.Context) (relay.HalfCloser, error) {
+	conn, err := u.dial(ctx)
+	if err != nil {
+		return nil, &tunnel.RefusedError{Code: tunnel.RefusedUpstream}
+	}
+	return u.server.inspection.tapUpstream(u.spec, u.server.endpoints.idOf(u.endpoint), conn), nil
+}
+
+func (u SealedUpstream) dial(ctx context.Context) (relay.HalfCloser, error) {
 	timeout := upstreamTimeout
 	if until, ok := ctx.Deadline(); ok {
 		timeout = min(timeout, time.Until(until)*9/10) // later the caller has given up
 	}
 	conn, err := u.server.opt.dialUpstream(ctx, u.spec, timeout)
 	u.server.upstreams.report(ctx, u.endpoint, u.spec, true, err)
-	if err != nil {
-		return nil, &tunnel.RefusedError{Code: tunnel.RefusedUpstream}
-	}
-	return u.server.inspection.tapUpstream(u.spec, u.server.endpoints.idOf(u.endpoint), conn), nil
+	return conn, err
 }
 
 // Report reports a request to the agent's user.
@@ -108,6 +113,17 @@ func (u SealedUpstream) Report(l tunnel.RequestLine) {
 func (v *streamServer) serveSealedHTTP(
 	ctx context.Context, e *endpoint, s *spec, st *tunnel.Stream, in *sealed.Incoming,
 ) {
+	to := SealedUpstream{v, e, s}
+	if v.upstreams.isDown(e) { // another member of the pool may serve the caller, which has not sent anything
+		limit, cancel := context.WithTimeout(ctx, cmp.Or(in.Header.Deadline, sealTimeout))
+		conn, err := to.dial(limit)
+		cancel()
+		if err != nil {
+			_ = in.Refuse(codeUpstream, s.upstreamCause(err))
+			return
+		}
+		_ = conn.Close()
+	}
 	c, start := newConnection(s, sealedCaller{in}.header()), time.Now()
 	v.opt.Observer.Observe(c)
 	draining, drain := context.WithCancel(ctx)
@@ -116,7 +132,7 @@ func (v *streamServer) serveSealedHTTP(
 	stream := st.Header().TraceID
 	v.drains.Store(stream, drain)
 	defer v.drains.Delete(stream)
-	s.SealedServer.ServeHTTP(ctx, in, SealedUpstream{v, e, s}, draining.Done())
+	s.SealedServer.ServeHTTP(ctx, in, to, draining.Done())
 	c.Ended, c.Duration = true, time.Since(start)
 	v.opt.Observer.Observe(c)
 }

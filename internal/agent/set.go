@@ -187,29 +187,22 @@ func (t *endpointSet) served(e *endpoint) *spec {
 	return e.bound
 }
 
-// sealedServers returns the servers of these endpoints, or else of all that are served, that have one.
-func (t *endpointSet) sealedServers(of ...*endpoint) (all []SealedServer) {
+// drain waits until the streams have ended, or ctx is done. Meanwhile the servers of these endpoints, or
+// else of all that are served, end their connections.
+func (t *endpointSet) drain(ctx context.Context, streams *streamSet, of ...*endpoint) {
+	ctx, cancel := context.WithCancel(ctx)
+	var draining sync.WaitGroup
 	t.mu.Lock()
-	defer t.mu.Unlock()
 	if of == nil {
 		of = slices.Collect(maps.Values(t.byID))
 	}
 	for _, e := range of {
 		if e.bound != nil && e.bound.SealedServer != nil {
-			all = append(all, e.bound.SealedServer)
+			server := e.bound.SealedServer
+			draining.Go(func() { server.Drain(ctx) })
 		}
 	}
-	return all
-}
-
-// drain waits until the streams have ended, or ctx is done; the servers of these endpoints, or else of
-// all that are served, end theirs meanwhile.
-func (t *endpointSet) drain(ctx context.Context, streams *streamSet, of ...*endpoint) {
-	ctx, cancel := context.WithCancel(ctx)
-	var draining sync.WaitGroup
-	for _, server := range t.sealedServers(of...) {
-		draining.Go(func() { server.Drain(ctx) })
-	}
+	t.mu.Unlock()
 	streams.wait(ctx)
 	cancel()
 	draining.Wait()

@@ -56,6 +56,13 @@ func (w *upstreamWatch) report(ctx context.Context, e *endpoint, s *spec, http b
 	}
 }
 
+// isDown reports whether the upstream could not be reached the last time.
+func (w *upstreamWatch) isDown(e *endpoint) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return e.upstream.down
+}
+
 // probe dials the upstream once, to report early that it is down.
 func (w *upstreamWatch) probe(ctx context.Context, e *endpoint, s *spec) {
 	conn, err := w.opt.dialUpstream(ctx, s, probeTimeout)

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package edge serves all traffic to endpoints: Serve takes a client's connection, ServeHTTP a
-// request that another HTTP server has parsed, each with its endpoint and a ClientInfo.
+// request that another HTTP server has parsed, each with its endpoint and a ClientInfo. The service
+// has an edge; the agent of a sealed endpoint has one of its own (internal/agent/sealededge).
 //
 // What comes in: connections whose endpoint is already decided, by the header of a forwarder's
 // stream or by a public listener. Nothing that the client sends chooses an endpoint, except through

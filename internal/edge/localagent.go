@@ -64,7 +64,7 @@ func (c *localConn) CloseWrite() error {
 // return.
 func (c *localConn) Close() error {
 	c.enter(closed)
-	if c.inUse.Load() && !(c.sawEOF.Load() && c.sentEOF.Load()) {
+	if c.inUse.Load() && (!c.sawEOF.Load() || !c.sentEOF.Load()) {
 		relay.Abort(c.HalfCloser)
 		return nil
 	}

@@ -24,7 +24,9 @@ type Header struct {
 	URL        account.EndpointURL `json:"-"`
 	ClientAddr string              `json:"client_addr,omitempty"` // host:port of the pod
 	TraceID    string              `json:"trace_id,omitempty"`    // "" = none
-	Pod        *tunnel.PodIdentity `json:"-"`                     // as the forwarder states it; nil = unknown
+	// TrustsForwarding reports that the cluster's rules believe the forwarding headers of the pod, a proxy.
+	TrustsForwarding bool                `json:"trusts_forwarding,omitempty"`
+	Pod              *tunnel.PodIdentity `json:"-"` // as the forwarder states it; nil = unknown
 	// Deadline is how long the forwarder waits for the answer, in whole milliseconds; 0 = unknown.
 	Deadline time.Duration `json:"-"`
 }

@@ -126,6 +126,19 @@ func (c *compiler) compileExpression(n *yaml.Node, offset int, text string) *exp
 	return &expression{program: program, result: ast.OutputType(), steps: steps}
 }
 
+// checkVariables reports the variables of an expression that the agent of a sealed endpoint does not
+// know. Its text begins at the character offset of n's value.
+func (c *compiler) checkVariables(n *yaml.Node, offset int, text string, a *celast.AST) {
+	for id, read := range a.ReferenceMap() {
+		name := strings.TrimPrefix(read.Name, presencePrefix)
+		if why := c.policy.options.Sealing.unknown(name); why != "" {
+			start := a.SourceInfo().GetStartLocation(id)
+			c.problemAt(n, offset+runeOffset(text, start.Line(), start.Column()), name, "%s is never known: %s", name,
+				why)
+		}
+	}
+}
+
 type location struct{ line, column int }
 
 // checkNesting checks the nesting depth before the type check, which takes long for deep nesting.

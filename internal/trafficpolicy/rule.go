@@ -117,7 +117,9 @@ func (c *compiler) compileAction(n *yaml.Node) (ruleAction, bool) {
 		c.problem(typ, name, "%s cannot run in %s; it can in %s", name, c.phase, k.phaseNames())
 		return ruleAction{}, false
 	}
-	if !c.runsHere(typ, name) {
+	if c.policy.options.Sealing != nil && slices.Contains(serviceActions, name) {
+		c.problem(typ, name, "%s takes the service, which reads nothing of a sealed endpoint: leave it out, or serve "+
+			"the endpoint without --sealed", name)
 		return ruleAction{}, false
 	}
 	if conf == nil || conf.Tag == "!!null" {

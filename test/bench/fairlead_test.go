@@ -46,7 +46,7 @@ type installation struct {
 	Server, CA, APIKey, Token, Operator string
 
 	WebSocket bool   // WebSocket makes agent and forwarder choose WebSockets.
-	Seal      string // folder of the tcp endpoint's certificate; "" = it is not sealed
+	Seal      string // folder of the endpoints' certificate; "" = they are not sealed
 	TokenFile string // has the forwarders' token, which they read for every session
 	TCP, HTTP string // the agent: upstreams; the forwarder: endpoint ids
 }
@@ -150,12 +150,11 @@ func runAgent(ctx context.Context, _ keyring, next string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		seal, err := i.identity(url)
-		if err != nil {
+		e := agent.Endpoint{URL: url, Binding: account.BindingKubernetes, Upstream: upstream}
+		if err := i.seal(&e); err != nil {
 			return "", err
 		}
-		endpoints = append(endpoints, agent.Endpoint{URL: url, Binding: account.BindingKubernetes, Upstream: upstream,
-			Seal: seal})
+		endpoints = append(endpoints, e)
 	}
 	online, ended := make(chan agent.Online, 10), make(chan error, 10)
 	go func() {

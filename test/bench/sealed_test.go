@@ -7,12 +7,15 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/agent"
+	"github.com/fairlead-dev/fairlead/internal/agent/sealededge"
 	"github.com/fairlead-dev/fairlead/internal/endpointaccess"
 	"github.com/fairlead-dev/fairlead/internal/endpointtrust"
 	"github.com/fairlead-dev/fairlead/internal/operator/forwarder"
@@ -21,12 +24,16 @@ import (
 	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
-// writeSeal returns a folder with the certificate and the key of the tcp endpoint's agent, and with
-// the root that has signed it.
+// writeSeal returns a folder with the certificate and the key of the agent, and with the root that has
+// signed it.
 func writeSeal(b testing.TB) string {
 	b.Helper()
-	u, err := account.ParseEndpointURL(tcpURL)
-	must.Succeed(b, err)
+	var urls []account.EndpointURL
+	for _, text := range []string{tcpURL, httpURL} {
+		u, err := account.ParseEndpointURL(text)
+		must.Succeed(b, err)
+		urls = append(urls, u)
+	}
 	now, dir := time.Now(), filepath.Join(b.TempDir(), "seal")
 	accountID := account.NewID(account.PrefixAccount, now)
 	_, own, err := authority.NewRoot(accountID, "root", now)
@@ -36,7 +43,7 @@ func writeSeal(b testing.TB) string {
 	must.Succeed(b, err)
 	files, err := authority.NewRequest(authority.Names{}, "tls")
 	must.Succeed(b, err)
-	leaf, err := root.Sign(files[1].Data, authority.Names{Account: accountID, URLs: []account.EndpointURL{u}},
+	leaf, err := root.Sign(files[1].Data, authority.Names{Account: accountID, URLs: urls},
 		24*time.Hour, now)
 	must.Succeed(b, err)
 	must.Succeed(b, authority.WriteFiles(dir, true, append(files,
@@ -44,20 +51,25 @@ func writeSeal(b testing.TB) string {
 	return dir
 }
 
-// identity returns the agent's for the tcp endpoint; nil for a chain that does not seal.
-func (i *installation) identity(u account.EndpointURL) (*sealed.Identity, error) {
-	if i.Seal == "" || u.Scheme != "tcp" {
-		return nil, nil
+// seal seals an endpoint of the agent's, unless the chain does not seal.
+func (i *installation) seal(e *agent.Endpoint) error {
+	if i.Seal == "" {
+		return nil
 	}
 	source := &authority.Source{CertFile: filepath.Join(i.Seal, "tls.crt"), KeyFile: filepath.Join(i.Seal, "tls.key")}
 	c, err := source.Certificate()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return sealed.NewIdentity(sealed.IdentityOptions{Account: c.Leaf.URIs[0].Host, Certificate: source.Certificate})
+	if e.URL.Scheme == "http" {
+		e.SealedServer = sealededge.New(e, slog.New(slog.DiscardHandler))
+	}
+	e.Seal, err = sealed.NewIdentity(sealed.IdentityOptions{Account: c.Leaf.URIs[0].Host,
+		Certificate: source.Certificate})
+	return err
 }
 
-// trust are rules that require the tcp endpoint to be sealed; nil for a chain that does not seal.
+// trust are rules that require the endpoints to be sealed; nil for a chain that does not seal.
 func (i *installation) trust() (forwarder.TrustRules, error) {
 	if i.Seal == "" {
 		return nil, nil
@@ -71,8 +83,8 @@ func (i *installation) trust() (forwarder.TrustRules, error) {
 	if err != nil {
 		return nil, err
 	}
-	return fixedTrust{endpointtrust.Compile([]endpointtrust.Policy{{Namespace: "bench", Name: "db",
-		Spec: endpointtrust.Spec{Endpoints: []string{"db"}}}},
+	return fixedTrust{endpointtrust.Compile([]endpointtrust.Policy{{Namespace: "bench", Name: "all",
+		Spec: endpointtrust.Spec{Endpoints: []string{"db", "web"}}}},
 		endpointtrust.Default{Mode: sealed.Off, Account: authority.RootAccount(root),
 			Authorities: []*x509.Certificate{root}},
 		endpointaccess.Listed{"": true})}, nil
@@ -93,6 +105,9 @@ func (r *chainBench) sealed(keys string, up upstreams) func() {
 			if _, err := setUps(seals.tcp, 50, 10); err != nil {
 				r.b.Fatalf("%s: %v", seals.name, err)
 			}
+			if err := requests(seals.http, 50, 10, true); err != nil {
+				r.b.Fatalf("%s: %v", seals.name, err)
+			}
 		}
 		both := map[string]*chain{native: r.chains[0], ours: seals}
 		for _, x := range []struct {
@@ -111,6 +126,15 @@ func (r *chainBench) sealed(keys string, up upstreams) func() {
 			took, err := setUps(c.tcp, r.size.setUps, 1)
 			must.Succeed(r.b, err)
 			r.report.add("sealed, set-up, sequential: p50", "ms", goal{over: native, most: 2.5}, chain, median(took))
+		}
+		r.reportProgress("sealed, http, 64 connections kept")
+		for chain, c := range both {
+			n := 10 * r.size.requests // the connections' set-up is another case
+			cpu, took := c.busy(r.b, func() error { return requests(c.http, n, 64, true) })
+			r.report.add("sealed, http, 64 connections kept: rate", "1/s", goal{over: native, least: 0.95}, chain,
+				float64(n)/took.Seconds())
+			r.report.add("sealed, http, 64 connections kept: CPU of one", "ms", goal{over: native}, chain,
+				ms(cpu)/float64(n))
 		}
 	}
 }

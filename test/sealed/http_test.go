@@ -6,9 +6,9 @@ package sealed_test
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"crypto/rand"
 	"crypto/sha256"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -19,69 +19,18 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agent"
+	"github.com/fairlead-dev/fairlead/internal/agent/inspect"
 	"github.com/fairlead-dev/fairlead/internal/agent/sealededge"
 	"github.com/fairlead-dev/fairlead/internal/sealed"
 	"github.com/fairlead-dev/fairlead/test/support/closedport"
 	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/sealtest"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
+	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
-
-var apiURL = account.EndpointURL{Scheme: "http", Host: "api.demo", Port: 80}
-
-// site is http://api.demo, sealed, and a client of it in a pod.
-type site struct {
-	*rig
-	id     string
-	trust  *sealed.Trust
-	client *http.Client
-	calls  atomic.Int32 // calls counts the pod's connections.
-}
-
-// newSite serves the handler; change, if not nil, changes the endpoint.
-func newSite(t *testing.T, handler http.HandlerFunc, change func(*rig, *agent.Endpoint)) *site {
-	t.Helper()
-	upstream := httptest.NewServer(handler)
-	t.Cleanup(upstream.Close)
-	s := &site{rig: newRig(t)}
-	e := s.endpoint("1", s.owner.Identity(apiURL))
-	var err error
-	e.URL = apiURL
-	e.Upstream, err = agent.ParseUpstream("http", upstream.Listener.Addr().String())
-	must.Succeed(t, err)
-	if change != nil {
-		change(s.rig, &e)
-	}
-	server := sealededge.New(&e, slog.New(slog.DiscardHandler))
-	t.Cleanup(server.Close)
-	e.SealedServer = server
-	s.id = s.serve("in-a", e)
-	s.trust = s.owner.Trust()
-	transport := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
-		s.calls.Add(1)
-		return s.callAt(apiURL, s.id, s.trust), nil
-	}}
-	t.Cleanup(transport.CloseIdleConnections)
-	s.client = &http.Client{Transport: transport, Timeout: 20 * time.Second}
-	return s
-}
-
-// do returns an answer and its body.
-func (s *site) do(method, path string, body io.Reader) (res *http.Response, answer string, err error) {
-	s.t.Helper()
-	r, err := http.NewRequest(method, "http://api.demo"+path, body)
-	must.Succeed(s.t, err)
-	res, err = s.client.Do(r)
-	if err != nil {
-		return &http.Response{}, "", err
-	}
-	text, err := io.ReadAll(res.Body)
-	return res, string(text), errors.Join(err, res.Body.Close())
-}
 
 // digestOf answers with what a request said of its caller, and the digest of its body.
 func digestOf(w http.ResponseWriter, r *http.Request) {
@@ -110,6 +59,62 @@ func TestSealedHTTP_KeepsConnections(t *testing.T) {
 	}
 	if n := s.calls.Load(); n != 1 {
 		t.Errorf("%d connections", n)
+	}
+}
+
+// TestSealedHTTP_SpeaksHTTP2 holds that callers speak either version of HTTP, over either one to an
+// upstream with TLS, with trailers, and that the inspector sees what the agent sends.
+func TestSealedHTTP_SpeaksHTTP2(t *testing.T) {
+	t.Parallel()
+	for _, upstream := range []string{agent.ProtocolHTTP1, agent.ProtocolHTTP2} {
+		t.Run(upstream, func(t *testing.T) {
+			t.Parallel()
+			secure := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				_, _ = io.Copy(io.Discard, r.Body)
+				w.Header().Set(http.TrailerPrefix+"X-Got", r.Trailer.Get("X-Sent")+" over "+r.Proto)
+				_, _ = io.WriteString(w, "answer")
+				_ = http.NewResponseController(w).Flush() // in HTTP/1 only an answer of unknown length has trailers
+			}))
+			secure.EnableHTTP2 = true
+			secure.StartTLS()
+			t.Cleanup(secure.Close)
+			recorder := inspect.New()
+			t.Cleanup(recorder.Close)
+			s := newSite(t, nil, func(r *rig, e *agent.Endpoint) {
+				r.recorder = recorder
+				e.Upstream, _ = agent.ParseUpstream("http", secure.URL)
+				e.Upstream.Protocol, e.Upstream.Roots = upstream, x509.NewCertPool()
+				e.Upstream.Roots.AddCert(secure.Certificate())
+			})
+			want := "sent over HTTP/" + strings.Replace(upstream[len("http"):]+".0", "1.0", "1.1", 1)
+			for _, http2 := range []bool{false, true} {
+				protocols := new(http.Protocols)
+				protocols.SetHTTP1(!http2)
+				protocols.SetUnencryptedHTTP2(http2)
+				transport := s.client.Transport.(*http.Transport).Clone()
+				transport.Protocols = protocols
+				t.Cleanup(transport.CloseIdleConnections)
+				s.client.Transport = transport
+				body := struct{ io.Reader }{strings.NewReader("body")}
+				r, err := http.NewRequest("POST", "http://api.demo/", body)
+				must.Succeed(t, err)
+				r.Trailer = http.Header{"X-Sent": {"sent"}}
+				res, err := s.client.Do(r)
+				must.Succeed(t, err)
+				got, err := io.ReadAll(res.Body)
+				_ = res.Body.Close()
+				if err != nil || string(got) != "answer" || res.Trailer.Get("X-Got") != want {
+					t.Errorf("HTTP/2 %t: %s %q %v, %v", http2, res.Status, got, res.Trailer, err)
+				}
+			}
+			wait.Until(t, "two recorded exchanges", func() bool {
+				return len(recorder.List(inspect.Filter{Status: "200"})) == 2
+			})
+			e, _ := recorder.Get(recorder.List(inspect.Filter{})[0].ID)
+			if e.EndpointID != s.id || string(e.Request.Body) != "body" || string(e.Response.Body) != "answer" {
+				t.Errorf("recorded %+v", e)
+			}
+		})
 	}
 }
 
@@ -307,6 +312,25 @@ func TestSealedHTTP_FailuresAreAnswered(t *testing.T) {
 	}
 }
 
+// TestSealedHTTP_PassesOverMember holds that the callers of a pool do not get the page of a member whose
+// upstream is known to be down.
+func TestSealedHTTP_PassesOverMember(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, digestOf, nil)
+	s.serveHTTP("in-b", func(_ *rig, e *agent.Endpoint) {
+		e.Dial = nil // so that the agent probes the upstream
+		e.Upstream, _ = agent.ParseUpstream("http", closedport.Reserve(t))
+	})
+	servicetest.Receive(t, s.down, "report that the upstream is down")
+	for range 10 {
+		res, body, err := s.do("GET", "/", nil)
+		if err != nil || res.StatusCode != 200 {
+			t.Errorf("%s %q, %v", res.Status, body, err)
+		}
+		s.client.CloseIdleConnections()
+	}
+}
+
 var wikiURL = account.EndpointURL{Scheme: "http", Host: "wiki.demo", Port: 80}
 
 // TestSealedHTTP_ServiceLeadsElsewhere holds that a service which leads http://wiki.demo to the agent of
@@ -324,48 +348,5 @@ func TestSealedHTTP_ServiceLeadsElsewhere(t *testing.T) {
 	body, err := io.ReadAll(res.Body)
 	if err != nil || !strings.Contains(string(body), "leads to http://api.demo, not to http://wiki.demo") {
 		t.Errorf("%s %q, %v", res.Status, body, err)
-	}
-}
-
-// TestSealedHTTP_EndsOnRolls holds that the end of the agent, the server or the forwarder finishes what is
-// being answered, with an answer that asks for the connection's end, and ends connections that are idle.
-func TestSealedHTTP_EndsOnRolls(t *testing.T) {
-	t.Parallel()
-	for name, stop := range map[string]func(*site){
-		"agent": func(s *site) { s.stop() }, "server": func(s *site) { s.Stop() },
-		"forwarder": func(s *site) { must.Succeed(s.t, s.relay.Sessions.Live().Drain(time.Minute)) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			began, goOn := make(chan struct{}), make(chan struct{})
-			s := newSite(t, func(_ http.ResponseWriter, r *http.Request) {
-				if r.URL.Path == "/slow" {
-					close(began)
-					<-goOn
-				}
-			}, nil)
-			idle := s.callAt(apiURL, s.id, s.trust)
-			_, err := io.WriteString(idle, "GET / HTTP/1.1\r\nHost: api.demo\r\n\r\n")
-			must.Succeed(t, err)
-			buffered := bufio.NewReader(idle)
-			res, err := http.ReadResponse(buffered, nil)
-			if err != nil || res.Close {
-				t.Fatalf("%+v, %v", res, err)
-			}
-			slow := make(chan bool, 1)
-			go func() {
-				res, _, err := s.do("GET", "/slow", nil)
-				slow <- err == nil && res.Close
-			}()
-			servicetest.Receive(t, began, "request")
-			stop(s)
-			if _, err := buffered.ReadByte(); !isEOF(err) {
-				t.Errorf("an idle connection ended with %v", err)
-			}
-			close(goOn)
-			if !servicetest.Receive(t, slow, "answer") {
-				t.Error("the last answer broke off, or does not ask for the connection's end")
-			}
-		})
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agent"
+	"github.com/fairlead-dev/fairlead/internal/agent/inspect"
 	"github.com/fairlead-dev/fairlead/internal/sealed"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/internal/tunnel/forward"
@@ -31,7 +32,9 @@ type rig struct {
 	owner *sealtest.Owner
 
 	requests chan agent.Request // what agents report
+	down     chan agent.UpstreamDown
 	stop     context.CancelFunc // stop ends the agent that was started last.
+	recorder *inspect.Recorder  // recorder of agents' upstreams; nil = none
 }
 
 func newRig(t *testing.T) *rig {
@@ -41,8 +44,8 @@ func newRig(t *testing.T) *rig {
 	session, err := f.Wait(servicetest.Context(t))
 	must.Succeed(t, err)
 	return &rig{Server: s, t: t, owner: sealtest.NewOwner(t, session.Welcome().AccountID),
-		requests: make(chan agent.Request, 100),
-		relay:    &forward.Relay{Sessions: sessions{f.Client}, Timing: forward.DefaultTiming(), Context: t.Context()}}
+		requests: make(chan agent.Request, 100), down: make(chan agent.UpstreamDown, 10),
+		relay: &forward.Relay{Sessions: sessions{f.Client}, Timing: forward.DefaultTiming(), Context: t.Context()}}
 }
 
 type sessions struct{ *tunnel.Client }
@@ -75,9 +78,10 @@ func (r *rig) start(instance string, e agent.Endpoint) <-chan agent.Online {
 		ServerOptions: agent.ServerOptions{Server: "https://" + r.Addrs.Service.String(),
 			Address: r.Addrs.Service.String(), TLS: r.ClientTLS(), Token: func() string { return r.Authtoken },
 			MaxBackoff: 100 * time.Millisecond},
+		UpstreamOptions: agent.UpstreamOptions{Inspect: r.recorder},
 		ShutdownOptions: agent.ShutdownOptions{UnbindTimeout: 20 * time.Second},
 		InstanceID:      instance, KeepRunning: true, RebindDelay: 50 * time.Millisecond,
-		Observer: observer{online, r.requests}, Endpoints: []agent.Endpoint{e}})
+		Observer: observer{r, online}, Endpoints: []agent.Endpoint{e}})
 	ctx, cancel := context.WithCancel(context.WithoutCancel(r.t.Context()))
 	r.stop = cancel
 	ended := make(chan error, 1)
@@ -92,8 +96,8 @@ func (r *rig) start(instance string, e agent.Endpoint) <-chan agent.Online {
 }
 
 type observer struct {
-	online   chan agent.Online
-	requests chan agent.Request
+	*rig
+	online chan agent.Online
 }
 
 func (o observer) Observe(e agent.Event) {
@@ -101,7 +105,12 @@ func (o observer) Observe(e agent.Event) {
 	case agent.Online:
 		o.online <- e
 	case agent.Request:
-		o.requests <- e
+		select {
+		case o.requests <- e:
+		default: // a test that makes many does not count them
+		}
+	case agent.UpstreamDown:
+		o.down <- e
 	}
 }
 

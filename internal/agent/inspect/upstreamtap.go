@@ -5,7 +5,6 @@ package inspect
 
 import (
 	"errors"
-	"io"
 	"sync"
 
 	"github.com/fairlead-dev/fairlead/internal/tunnel/relay"
@@ -17,9 +16,8 @@ type UpstreamTap struct {
 	relay.HalfCloser
 	conn *conn
 
-	mu    sync.Mutex // mu guards what follows, and recording.
+	mu    sync.Mutex // mu guards ended, and recording.
 	ended bool
-	cause error // cause is the first error of a read that is no end.
 }
 
 // TapUpstream returns c with a tap.
@@ -46,9 +44,6 @@ func (t *UpstreamTap) Read(p []byte) (int, error) {
 		t.conn.answered.Store(true)
 		t.conn.recordUnless(t.conn.skipping.Load(), &t.conn.server, p[:n], t.conn.recorder.now())
 	}
-	if err != nil && !errors.Is(err, io.EOF) && t.cause == nil {
-		t.cause = err
-	}
 	return n, err
 }
 
@@ -67,15 +62,12 @@ func (t *UpstreamTap) Abort() error {
 
 var errAborted = errors.New("the caller, or the agent, ended the connection")
 
-// end records the end of the connection; a read's error says more than that it was aborted.
+// end records the end of the connection.
 func (t *UpstreamTap) end(cause error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.ended {
-		return
+	if !t.ended {
+		t.ended = true
+		t.conn.end(cause)
 	}
-	if t.ended = true; t.cause != nil {
-		cause = t.cause
-	}
-	t.conn.end(cause)
 }

@@ -21,7 +21,6 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/edge"
 	"github.com/fairlead-dev/fairlead/internal/sealed"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
-	"github.com/fairlead-dev/fairlead/internal/tunnel/relay"
 )
 
 // Server is the agent.SealedServer of one endpoint.
@@ -36,7 +35,7 @@ var _ agent.SealedServer = (*Server)(nil)
 
 // New returns the server of a sealed endpoint. Close ends it.
 func New(e *agent.Endpoint, log *slog.Logger) *Server {
-	ep := e.Account()
+	ep := e.AccountEndpoint()
 	ep.ID = ep.HostPort // the service's id proves nothing
 	s := &Server{endpoint: &ep, edge: edge.New(edge.Options{Agents: agents{}, Meter: noMeter{}, Logger: log})}
 	s.ctx, s.close = context.WithCancel(context.Background())
@@ -74,22 +73,20 @@ func infoOf(in *sealed.Incoming) edge.ClientInfo {
 	h := in.Header
 	from, _ := netip.ParseAddrPort(h.ClientAddr) // the zero AddrPort for an invalid address
 	return edge.ClientInfo{OperatorID: in.Caller, Cluster: in.Caller, ClientAddr: h.ClientAddr,
-		ClientIP: from.Addr().Unmap(), StatedPod: h.Pod, TraceID: h.TraceID}
+		ClientIP: from.Addr().Unmap(), StatedPod: h.Pod, TraceID: h.TraceID,
+		AppendForwarded: h.TrustsForwarding}
 }
 
 // client is a sealed connection as the edge serves it.
 type client struct {
-	relay.HalfCloser // nil before Accept
+	*sealed.Conn // nil before Accept
 
-	in   *sealed.Incoming
-	conn *sealed.Conn
+	in *sealed.Incoming
 }
 
 // Accept implements edge.Client.
 func (c *client) Accept() (err error) {
-	if c.conn, err = c.in.Open(); err == nil {
-		c.HalfCloser = c.conn
-	}
+	c.Conn, err = c.in.Open()
 	return err
 }
 
@@ -99,14 +96,14 @@ func (c *client) Refuse(code tunnel.RefuseCode) error {
 }
 
 // Reset implements edge.Client.
-func (c *client) Reset(tunnel.RefuseCode) error { return c.conn.Abort() }
+func (c *client) Reset(tunnel.RefuseCode) error { return c.Abort() }
 
 // Close does nothing for a connection that was not opened.
 func (c *client) Close() error {
-	if c.conn == nil {
+	if c.Conn == nil {
 		return nil
 	}
-	return c.conn.Close()
+	return c.Conn.Close()
 }
 
 // upstreamKey is the key of a connection's upstream in its context.

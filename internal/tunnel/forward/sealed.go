@@ -38,7 +38,8 @@ func (r *Relay) OpenSealed(c *Conn, by *sealed.Trust) (*sealed.Conn, *Failure) {
 	until := c.acceptedAt.Add(r.Timing.OpenTimeout)
 	ctx, cancel := context.WithDeadlineCause(r.Context, until, trafficerror.ErrAgentTimeout)
 	defer cancel()
-	h := sealed.Header{URL: c.URL, ClientAddr: c.Header.ClientAddr, TraceID: c.Header.TraceID}
+	h := sealed.Header{URL: c.URL, ClientAddr: c.Header.ClientAddr, TraceID: c.Header.TraceID,
+		TrustsForwarding: c.Header.TrustsForwarding}
 	if c.Header.Pod != nil {
 		pod := *c.Header.Pod
 		pod.Annotations, pod.AnnotationsCut = nil, false // for policies of the edge; they could exceed a frame

@@ -138,6 +138,11 @@ func (r *Rules) Knows(namespace string) bool {
 	return r.listed.Knows(namespace) || r.unknown.Refused == ""
 }
 
+// Listed reports whether the objects of the URL's namespace were listed.
+func (r *Rules) Listed(u account.EndpointURL) bool {
+	return r.listed.Knows(endpointaccess.TargetOf(u.Host, u.Port).Namespace)
+}
+
 // Complete reports whether the objects of all watched namespaces were listed.
 func (r *Rules) Complete() bool { return r.listed.Complete() }
 

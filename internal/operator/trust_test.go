@@ -4,6 +4,8 @@
 package operator_test
 
 import (
+	"time"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -42,11 +44,29 @@ var _ = Describe("EndpointTrust objects", func() {
 					g.Expect(c[0].Message).To(ContainSubstring(message))
 				}).Should(Succeed())
 			}
+			url := "tcp://api." + r.target + ":5432"
+			r.account.Put(endpoint("ep-1", url))
+			sealed := func(column, want string) {
+				GinkgoHelper()
+				Eventually(func(g Gomega) {
+					b := r.bep(ctx, "api."+r.target)
+					g.Expect(b.Status.Sealed).To(Equal(column))
+					g.Expect(fixture.StatusAndReason(b.Status.Conditions, v1alpha1.ConditionSealed)).To(Equal(want))
+				}).WithTimeout(30 * time.Second).Should(Succeed())
+			}
+			Eventually(service(ctx, r.target, "api")).ShouldNot(BeZero())
+			sealed("no", "")
 			first := trust("first", "sha256/47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=")
 			accepted(first, "True Accepted", "one of these keys: 1")
+			sealed("pinned", "False NotSealed")
+			e := endpoint("ep-1", url)
+			e.SealKey = "sha256/47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU="
+			r.account.Put(e)
+			sealed("pinned", "True Pinned")
 			second := trust("second", "sha256/57DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=")
 			accepted(first, "False Conflict", "EndpointTrust second selects")
 			accepted(second, "False Conflict", "EndpointTrust first selects")
+			sealed("refused", "False Conflict")
 			Expect(kube.Delete(ctx, first)).To(Succeed())
 			accepted(second, "True Accepted", "one of these keys: 1")
 		},

@@ -31,6 +31,17 @@ func OfTrust(o *v1alpha1.EndpointTrust) endpointtrust.Policy {
 	}
 }
 
+// TrustReason returns the reason of conditions for that of a refusal.
+func TrustReason(r endpointtrust.Reason) string {
+	switch r {
+	case endpointtrust.ReasonConflict:
+		return v1alpha1.ReasonConflict
+	case endpointtrust.ReasonNoAccount:
+		return v1alpha1.ReasonAccountMissing
+	}
+	return v1alpha1.ReasonInvalidAuthority
+}
+
 func peers(from []v1alpha1.EndpointAccessPeer) []endpointaccess.Peer {
 	result := make([]endpointaccess.Peer, len(from))
 	for i, p := range from {

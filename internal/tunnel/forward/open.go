@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/sealed"
 	"github.com/fairlead-dev/fairlead/internal/trafficerror"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/internal/tunnel/relay"
@@ -33,6 +34,8 @@ type Failure struct {
 	Reason Reason
 	Code   account.Code
 	Msg    string // a sentence that is safe to show
+
+	Untrusted sealed.Reason // Untrusted is why an agent's seal was refused; "" = it was not.
 }
 
 // Serve relays the connection over a stream until it has ended. It returns why no stream opened, or
@@ -73,7 +76,7 @@ func (r *Relay) noEdgeFailure(url account.EndpointURL) *Failure {
 	if r.Sessions.Live() != nil {
 		msg = "The service's edge does not respond to the forwarder of %s."
 	}
-	return &Failure{ReasonNoEdge, account.CodeNoEdge, fmt.Sprintf(msg, url.String())}
+	return &Failure{Reason: ReasonNoEdge, Code: account.CodeNoEdge, Msg: fmt.Sprintf(msg, url.String())}
 }
 
 func (r *Relay) tryOpenStream(c *Conn) (*tunnel.Stream, *tunnel.Session) {
@@ -133,7 +136,7 @@ func (r *Relay) finishAttempt(t *attempt, moved relay.Result, err error) (again 
 
 // NewFailure returns the failure of a class at the URL.
 func NewFailure(c trafficerror.Class, url account.EndpointURL) *Failure {
-	return &Failure{Reason(c.Reason), c.Code, c.Message(url.String())}
+	return &Failure{Reason: Reason(c.Reason), Code: c.Code, Msg: c.Message(url.String())}
 }
 
 // classify returns the failure for the error that ended an attempt.
@@ -143,11 +146,11 @@ func (c *Conn) classify(err error) *Failure {
 	case errors.Is(err, errClientGone):
 		return &Failure{Reason: ReasonClient}
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return &Failure{ReasonSilent, account.CodeNoEdge,
-			fmt.Sprintf("The service's edge did not answer for %s in time.", c.URL.String())}
+		return &Failure{Reason: ReasonSilent, Code: account.CodeNoEdge,
+			Msg: fmt.Sprintf("The service's edge did not answer for %s in time.", c.URL.String())}
 	case !errors.As(err, &refused):
-		return &Failure{ReasonBroken, account.CodeNoEdge,
-			fmt.Sprintf("The connection to the service's edge broke while %s was being called.", c.URL.String())}
+		return &Failure{Reason: ReasonBroken, Code: account.CodeNoEdge,
+			Msg: fmt.Sprintf("The connection to the service's edge broke while %s was being called.", c.URL.String())}
 	}
 	class := trafficerror.OfRefusal(refused.Code)
 	if c.Header.EndpointID == "" {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/endpointtrust"
+	"github.com/fairlead-dev/fairlead/internal/operator/accesspolicy"
 	"github.com/fairlead-dev/fairlead/internal/operator/kube/status"
 )
 
@@ -68,13 +69,6 @@ func (r *TrustReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl
 	return result, nil
 }
 
-// trustReasons are the conditions' reasons for those of refusals.
-var trustReasons = map[endpointtrust.Reason]string{
-	endpointtrust.ReasonConflict:  v1alpha1.ReasonConflict,
-	endpointtrust.ReasonInvalid:   v1alpha1.ReasonInvalidAuthority,
-	endpointtrust.ReasonNoAccount: v1alpha1.ReasonAccountMissing,
-}
-
 // trustCondition returns the condition Accepted: whom the policy trusts, or why connections to what
 // it selects are refused.
 func trustCondition(p *endpointtrust.Policy, d endpointtrust.Decision) metav1.Condition {
@@ -82,7 +76,7 @@ func trustCondition(p *endpointtrust.Policy, d endpointtrust.Decision) metav1.Co
 		Reason: v1alpha1.ReasonAccepted}
 	switch {
 	case d.Refused != "":
-		c.Status, c.Reason = metav1.ConditionFalse, trustReasons[d.Refused]
+		c.Status, c.Reason = metav1.ConditionFalse, accesspolicy.TrustReason(d.Refused)
 		c.Message = "connections are refused: " + d.Detail
 		return c
 	case len(d.Trust.Keys) > 0:

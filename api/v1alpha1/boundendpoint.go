@@ -166,9 +166,9 @@ type BoundEndpointStatus struct {
 	Forwarders string `json:"forwarders,omitempty"`
 	// AllForwardersListen is true while Forwarders counts all of them.
 	AllForwardersListen bool `json:"allForwardersListen,omitempty"`
-	// Sealed is by what agents are trusted to seal connections: authority, pinned (keys), no (nothing
-	// requires a seal), or refused (rules contradict each other or cannot be read). It lists several
-	// if ports differ.
+	// Sealed is by what agents are trusted to seal connections: authority, pinned (keys), first-sight
+	// (the key that was seen first), no (nothing requires a seal), or refused (rules contradict each
+	// other or cannot be read). It lists several if ports differ.
 	Sealed string `json:"sealed,omitempty"`
 	// ConflictingService is the "<namespace>/<name>" of another owner's Service in the place of one
 	// of this hostname's, while ServicesReady has reason Conflict.

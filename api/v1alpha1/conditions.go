@@ -110,6 +110,8 @@ const (
 	ReasonUnknownKey            = "UnknownKey"
 	ReasonAuthority             = "Authority"
 	ReasonPinned                = "Pinned"
+	ReasonFirstSight            = "FirstSight"
+	ReasonNotPinned             = "NotPinned"
 	ReasonKeyUnknown            = "KeyUnknown"
 	ReasonKeyChanged            = "KeyChanged"
 	ReasonNameMismatch          = "NameMismatch"

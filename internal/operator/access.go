@@ -120,9 +120,9 @@ func (a *access) Passed(ctx context.Context) {
 // for NetworkPolicies, later of those whose seals may be decided otherwise.
 func (a *access) setup(
 	mgr ctrl.Manager, o settings, forwarders Forwarders, register *registration.Registration,
-	waiting, later *notify.Source,
+	announced accessstatus.Announced, waiting, later *notify.Source,
 ) error {
-	errs := []error{a.trust.setup(mgr, forwarders, later)}
+	errs := []error{a.trust.setup(mgr, forwarders, announced, later)}
 	if a.unread {
 		return errors.Join(errs...)
 	}

@@ -163,8 +163,8 @@ func addRunnables(
 		Layout: boundendpoint.Layout{Installation: own, ClusterDomain: o.domain, ForwarderPods: o.ForwarderPods,
 			Anchors: []string{o.Roles.ClusterRole, o.Roles.Role}, Metadata: o.metadata},
 		Target: boundendpoint.TargetOptions{Namespaces: o.namespaces, Services: targets, Role: o.Roles.Rights,
-			Uninstall: uninstall, Projection: o.Projection, WithoutSlices: o.ForwarderService == ""},
-		TakeoverDelay: o.TakeoverDelay, OrphanDelay: orphanDelay,
+			Uninstall: uninstall, Projection: o.Projection, WithoutSlices: o.ForwarderService == "",
+			OrphanDelay: orphanDelay}, TakeoverDelay: o.TakeoverDelay,
 	})
 	register.Endpoints = accountEndpoints{feed, set}
 	second.registration, second.elected = register, mgr.Elected()
@@ -185,7 +185,7 @@ func addRunnables(
 		boundendpoint.Index(ctx, mgr.GetFieldIndexer(), own),
 		registerMetrics(o, set, feed, latency.Register, register.RegisterMetrics, services.RegisterMetrics),
 		sync.SetupWithManager(mgr, changes),
-		access.setup(mgr, o, forwarders, register, forwarderChanges, availability),
+		access.setup(mgr, o, forwarders, register, set, forwarderChanges, availability),
 		services.SetupWithManager(mgr, availability, forwarderChanges, addressChanges),
 		imports.setup(mgr, register),
 		addAll(mgr, runnables...),

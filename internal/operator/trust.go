@@ -52,6 +52,15 @@ func (t *trustObjects) Decide(u account.EndpointURL) endpointtrust.Decision {
 	}
 }
 
+// RequestPins implements boundendpoint.Trust.
+func (t *trustObjects) RequestPins(namespace string) {
+	for _, name := range t.watcher.Names() {
+		if name.Namespace == namespace {
+			t.changes.NotifyObject(name)
+		}
+	}
+}
+
 // snapshot returns the current rules; nil for a nil trustObjects.
 func (t *trustObjects) snapshot() *endpointtrust.Rules {
 	if t == nil {
@@ -79,18 +88,21 @@ func newTrust(o settings, c client.Client) (*trustObjects, error) {
 }
 
 // setup adds the controller, and what reads the objects while this manager leads.
-func (t *trustObjects) setup(mgr ctrl.Manager, forwarders Forwarders, hostnames *notify.Source) error {
+func (t *trustObjects) setup(
+	mgr ctrl.Manager, forwarders Forwarders, announced accessstatus.Announced,
+	hostnames *notify.Source,
+) error {
 	if t == nil {
 		return nil
 	}
 	t.forwarders, t.hostnames, t.cached = forwarders, hostnames, mgr.GetClient()
 	statuses := &accessstatus.TrustReconciler{Client: t.client, Objects: t.watcher, Forwarders: forwarders,
-		Clock: clock.RealClock{}}
+		Announced: announced, Clock: clock.RealClock{}}
 	return errors.Join(statuses.SetupWithManager(mgr, t.changes), mgr.Add(t))
 }
 
-// notify requests the statuses of all objects and, if the rules or what enforces them have changed,
-// of all BoundEndpoints.
+// notify requests the statuses of all objects and of all BoundEndpoints, of these if the rules or what
+// enforces them have changed.
 func (t *trustObjects) notify(ctx context.Context) {
 	if t == nil {
 		return

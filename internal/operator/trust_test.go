@@ -9,6 +9,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
@@ -72,4 +73,44 @@ var _ = Describe("EndpointTrust objects", func() {
 		},
 		Entry("in all namespaces", clusterWide),
 		Entry("in listed namespaces", listedNamespaces))
+
+	It("pin the first key of an endpoint, which the service cannot replace, until a person deletes the pin",
+		func(ctx SpecContext) {
+			const first, second = "sha256/47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=",
+				"sha256/57DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU="
+			r := newRelease(ctx)
+			o := r.options()
+			o.Seal, o.RemovalDelay = options.Seal{Sealed: "off", SealAccount: "ac-1"}, time.Second
+			run(o)
+			t := &v1alpha1.EndpointTrust{ObjectMeta: metav1.ObjectMeta{Namespace: r.target, Name: "all"},
+				Spec: v1alpha1.EndpointTrustSpec{Mode: "Require",
+					EndpointSelection: v1alpha1.EndpointSelection{Endpoints: []string{"*"}}}}
+			Expect(kube.Create(ctx, t)).To(Succeed())
+			url := "tcp://db." + r.target + ":5432"
+			announce := func(key string) {
+				e := endpoint("ep-"+key[7:9], url)
+				e.SealKey = key
+				r.account.Put(e)
+			}
+			shows := func(pin, want string) {
+				GinkgoHelper()
+				Eventually(func(g Gomega) {
+					g.Expect(kube.Get(ctx, client.ObjectKeyFromObject(t), t)).To(Succeed())
+					g.Expect(t.Status.Pins).To(Equal(map[string]string{url: pin}))
+					b := r.bep(ctx, "db."+r.target)
+					g.Expect(b.Status.Sealed).To(Equal("first-sight"))
+					g.Expect(fixture.StatusAndReason(b.Status.Conditions, v1alpha1.ConditionSealed)).To(Equal(want))
+				}).WithTimeout(40 * time.Second).Should(Succeed())
+			}
+			announce(first)
+			Eventually(service(ctx, r.target, "db")).ShouldNot(BeZero())
+			shows(first, "True FirstSight")
+			r.account.Delete("ep-" + first[7:9])
+			Eventually(service(ctx, r.target, "db")).Should(BeZero())
+			announce(second)
+			shows(first, "False KeyChanged")
+			approve := client.RawPatch(types.MergePatchType, []byte(`{"status":{"pins":{"`+url+`":null}}}`))
+			Expect(kube.Status().Patch(ctx, t, approve)).To(Succeed())
+			shows(second, "True FirstSight")
+		})
 })

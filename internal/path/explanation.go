@@ -57,12 +57,17 @@ var explanations = []Explanation{
 	{boundEndpoint, "Ready", "a pod that calls the hostname reaches the endpoint's agent", "nothing"},
 	{boundEndpoint, "Authority", "agents need a certificate of the owner's authority", "nothing"},
 	{boundEndpoint, "Pinned", "agents need one of the keys that an EndpointTrust names", "nothing"},
+	{boundEndpoint, "FirstSight", "agents need the key that was seen first, which the service chose: for " +
+		"demonstrations", "nothing, or give the EndpointTrust authorities or keys"},
+	{boundEndpoint, "NotPinned", "the key that is seen first is to be trusted, and none is pinned: no agent is " +
+		"online (`Unknown`), or agents announce different keys; connections are refused", "start the agent, or give the " +
+		"keys that you know in `spec.keys` of the EndpointTrust"},
 	{boundEndpoint, "KeyUnknown", "no trusted authority has signed the certificate of what answered; the message has " +
 		"its key", "compare the key with the agent's screen: if it is the agent's, sign its request with `fairlead " +
 		"seal sign`; if not, something else has answered"},
-	{boundEndpoint, "KeyChanged", "the key of what answered is none of those that an EndpointTrust names; the message " +
-		"has it", "compare the key with the agent's screen: if it is the agent's, add it to `spec.keys`; if not, " +
-		"something else has answered"},
+	{boundEndpoint, "KeyChanged", "the key of what answered, or that the service announces, is none of those that " +
+		"are pinned; the message has it", "compare the key with the agent's screen: if it is the agent's, approve it in " +
+		"the EndpointTrust (`spec.keys`, or delete its pin); if not, something else has answered"},
 	{boundEndpoint, "NameMismatch", "the certificate of what answered names another account or other endpoints",
 		"sign the agent's request for this URL with `fairlead seal sign`; compare `binding.sealAccount`"},
 	{boundEndpoint, "Expired", "the agent's certificate has ended, or is not valid yet",
@@ -71,8 +76,8 @@ var explanations = []Explanation{
 		"start the agent with `--sealed`"},
 	{boundEndpoint, "InvalidAuthority", "the EndpointTrust that selects the endpoint cannot be read; connections are " +
 		"refused", "see the condition Accepted of the EndpointTrust that the message names"},
-	{boundEndpoint, "AccountMissing", "an EndpointTrust selects the endpoint, and the chart does not say which account " +
-		"agents' certificates must name; connections are refused", "set `binding.sealAccount`"},
+	{boundEndpoint, "AccountMissing", "an EndpointTrust selects the endpoint, and the chart does not say which " +
+		"account agents' certificates must name; connections are refused", "set `binding.sealAccount`"},
 	{boundEndpoint, "ForwardersBehind", "a forwarder does not report that it seals connections as the EndpointTrust " +
 		"objects say; the message names it", "see its log; one of an earlier version seals nothing"},
 	{boundEndpoint, "ForwardersUnknown", "no forwarder reports its status",

@@ -20,6 +20,9 @@ type endpointTrust struct {
 		Ports     []int32  `json:"ports"`
 		Keys      []string `json:"keys"`
 	} `json:"spec"`
+	Status struct {
+		Pins map[string]string `json:"pins"` // Pins are the keys that were seen first, by URL.
+	} `json:"status"`
 }
 
 // sealCheck checks whether the cluster requires a seal, and whom it trusts, beside the key that the
@@ -90,7 +93,7 @@ func (c *sealCheck) check(ctx context.Context) path.Hop {
 	switch {
 	case condition.Status == "False":
 		kind := "BoundEndpoint"
-		if condition.Reason == "Conflict" { // of a BoundEndpoint it is one of Services, too
+		if condition.Reason == "Conflict" { // a BoundEndpoint has it for Services, too
 			kind = "EndpointTrust"
 		}
 		h = path.Brokenf(path.Remedy(kind, condition.Reason)+c.command(condition.Reason), "%s; %s",
@@ -117,6 +120,9 @@ func (c *sealCheck) pinned(ctx context.Context) (keys, unread []string) {
 	for _, o := range objects.Items {
 		if endpointaccess.Selects(o.Spec.Endpoints, o.Spec.Ports, target) {
 			c.trusts, keys = append(c.trusts, o), append(keys, o.Spec.Keys...)
+			if pin := o.Status.Pins[c.account.url.String()]; pin != "" && len(o.Spec.Keys) == 0 {
+				keys = append(keys, pin)
+			}
 		}
 	}
 	return keys, nil
@@ -131,6 +137,9 @@ const (
 func (c *sealCheck) command(reason string) string {
 	url := c.account.url
 	switch {
+	case reason == keyChanged && len(c.trusts) > 0 && len(c.trusts[0].Spec.Keys) == 0:
+		return ":\n" + c.cluster.command("%s", path.ApprovePin(c.trusts[0].Metadata.Namespace,
+			c.trusts[0].Metadata.Name, url.String()))
 	case reason == keyChanged && len(c.trusts) > 0:
 		return ":\n" + c.cluster.command("--namespace %s edit %s %s", c.trusts[0].Metadata.Namespace, endpointTrusts,
 			c.trusts[0].Metadata.Name)

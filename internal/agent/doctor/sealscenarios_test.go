@@ -52,6 +52,12 @@ func sealScenarios() []scenario {
 		{"sealed by another key than is pinned", path.HopSeal, func(f *fake) {
 			seal(f, otherKey, "pinned", "True", "Pinned", sealedBy)
 		}},
+		{"sealed at first sight by a key that has changed", path.HopSeal, func(f *fake) {
+			seal(f, otherKey, "first-sight", "False", "KeyChanged", "the service announces for http://api.demo the key "+
+				otherKey+", which is not pinned")
+			f.put(askTrusts, `{"items":[{"metadata":{"name":"apis","namespace":"demo"},"spec":{"endpoints":["a*"]},`+
+				`"status":{"pins":{"http://api.demo":"`+goodKey+`"}}}]}`)
+		}},
 		{"sealed by an unknown authority", path.HopSeal, refused("KeyUnknown",
 			"no authority that is trusted for it has signed its certificate. Its key is "+otherKey+".")},
 		{"sealed, and the agent does not", path.HopSeal, func(f *fake) {

@@ -28,6 +28,7 @@ func OfTrust(o *v1alpha1.EndpointTrust) endpointtrust.Policy {
 		Namespace: o.Namespace, Name: o.Name, UID: string(o.UID), Generation: o.Generation,
 		Spec: endpointtrust.Spec{Endpoints: o.Spec.Endpoints, Ports: o.Spec.Ports,
 			Authorities: o.Spec.Authorities, Keys: o.Spec.Keys},
+		Pins: o.Status.Pins,
 	}
 }
 

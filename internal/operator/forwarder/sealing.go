@@ -63,7 +63,7 @@ func (s *sealing) run(ctx context.Context) error {
 }
 
 // trustOf returns what a connection with the endpoint trusts; nil: it is not sealed. Until the
-// deadline it waits for rules that are not known yet.
+// deadline it waits for rules that are not known yet, and for the first key of an endpoint.
 func (s *sealing) trustOf(
 	ctx context.Context, u account.EndpointURL, deadline time.Time,
 ) (*sealed.Trust, *forward.Failure) {
@@ -99,7 +99,7 @@ func (s *sealing) decide(ctx context.Context, u account.EndpointURL, deadline ti
 	for {
 		updated := s.updated.next()
 		d := s.rules.Snapshot().Decide(u)
-		if d.Refused != endpointtrust.ReasonUnknown {
+		if d.Refused != endpointtrust.ReasonUnknown && d.Refused != endpointtrust.ReasonNotPinned {
 			return d
 		}
 		select {

@@ -289,3 +289,45 @@ func TestSealing_ReportsRefusals(t *testing.T) {
 		}
 	}
 }
+
+// TestSealing_FirstSight holds that a connection waits until the endpoint's first key is pinned, and
+// that an agent with another key, as one of a service that drops and announces the endpoint again, gets
+// none.
+func TestSealing_FirstSight(t *testing.T) {
+	t.Parallel()
+	owner, u := sealtest.NewOwner(t, "ac-1"), account.EndpointURL{Scheme: "tcp", Host: "db.demo", Port: 5432}
+	first, second := owner.Identity(u), owner.Identity(u)
+	var identity atomic.Pointer[sealed.Identity]
+	identity.Store(first)
+	e := startEdge(t, func(ctx context.Context, st *tunnel.Stream) {
+		_ = st.Accept()
+		if in, err := identity.Load().Accept(ctx, st, "ep-1"); err == nil {
+			if c, err := in.Open(); err == nil {
+				_, _ = io.WriteString(c, "sealed")
+				_ = c.CloseWrite()
+				_, _ = io.Copy(io.Discard, c)
+				_ = c.Close()
+			}
+		}
+	})
+	rules := &fakeTrust{changed: make(chan struct{}, 10)}
+	policy := endpointtrust.Policy{Namespace: "demo", Name: "all", Spec: endpointtrust.Spec{Endpoints: []string{"*"}}}
+	byDefault := endpointtrust.Default{Mode: sealed.Off, Account: "ac-1"}
+	rules.set(byDefault, allListed, policy)
+	r := start(t, e, shortTiming(), func(o *Options) { o.Trust = rules })
+	r.source.update(testObjects())
+	wait.Receive(t, "a session", r.edge.connectedOnce)
+	c := r.dial(15432)
+	policy.Pins = map[string]string{u.String(): sealed.FormatKey(first.Key())}
+	rules.set(byDefault, allListed, policy)
+	if got, err := io.ReadAll(c); err != nil || string(got) != "sealed" {
+		t.Errorf("%q, %v", got, err)
+	}
+	identity.Store(second)
+	wantRefused(r, 15432)
+	wait.Until(t, "the refusal of the other key", func() bool {
+		s := r.listeners.byPort[15432].status()
+		return s.SealRefused != nil && s.SealRefused.Reason == sealed.KeyChanged &&
+			strings.Contains(s.SealRefused.Message, sealed.FormatKey(second.Key()))
+	})
+}

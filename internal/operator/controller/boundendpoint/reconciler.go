@@ -83,9 +83,6 @@ type Options struct {
 	Clock    clock.PassiveClock
 	// TakeoverDelay is how long the name of a foreign Service must be free before it is used.
 	TakeoverDelay time.Duration
-	// OrphanDelay is how long Services stay whose BoundEndpoint is gone: one that was deleted by
-	// hand is re-created.
-	OrphanDelay time.Duration
 	// Latency measures projections; nil: not measured.
 	Latency *projectionlatency.Tracker
 }
@@ -213,7 +210,7 @@ func problemFromError(err error) *status.Problem {
 	return found
 }
 
-// removeOrphans removes Services of ours that have had no BoundEndpoint for OrphanDelay and whose
+// removeOrphans removes Services of ours that have had no BoundEndpoint for Target.OrphanDelay and whose
 // hostname the account does not have.
 func (r *Reconciler) removeOrphans(ctx context.Context, hostname string) (ctrl.Result, error) {
 	services, err := r.services.list(ctx, hostname, nil)
@@ -230,10 +227,10 @@ func (r *Reconciler) removeOrphans(ctx context.Context, hostname string) (ctrl.R
 		return ctrl.Result{}, err
 	}
 	if known, endpoints, _ := r.Account.Availability(hostname); !known || endpoints > 0 {
-		return ctrl.Result{RequeueAfter: r.OrphanDelay}, nil // endpointsync is about to re-create its object
+		return ctrl.Result{RequeueAfter: r.Target.OrphanDelay}, nil // endpointsync is about to re-create its object
 	}
 	since, _ := r.orphanedSince.LoadOrStore(hostname, r.Clock.Now())
-	if wait := r.OrphanDelay - r.Clock.Now().Sub(since.(time.Time)); wait > 0 {
+	if wait := r.Target.OrphanDelay - r.Clock.Now().Sub(since.(time.Time)); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
 	if found := r.projections.projector.removeSlices(ctx, hostname); found != nil && found.Err != nil {

@@ -4,6 +4,7 @@
 package boundendpoint
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,7 +17,10 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/endpointtrust"
 	"github.com/fairlead-dev/fairlead/internal/operator/accesspolicy"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/forwarderstatus"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/status"
+	"github.com/fairlead-dev/fairlead/internal/path"
 	"github.com/fairlead-dev/fairlead/internal/sealed"
+	"github.com/fairlead-dev/fairlead/internal/trust"
 )
 
 // Trust reports which connections are sealed, from memory. Implementations are safe for concurrent
@@ -26,15 +30,12 @@ type Trust interface {
 	Decide(u account.EndpointURL) endpointtrust.Decision
 	// Enforcement returns how many forwarders enforce what holds in a namespace.
 	Enforcement(namespace string) forwarderstatus.Enforcement
+	// RequestPins has the first keys of a namespace's endpoints pinned where they are to be trusted.
+	RequestPins(namespace string)
 }
 
-// Values of status.sealed.
-const (
-	sealedByAuthority = "authority"
-	sealedByKeys      = "pinned"
-	sealedNot         = "no"
-	sealedRefused     = "refused"
-)
+// notSealed is the value of status.sealed where nothing requires a seal.
+const notSealed = "no"
 
 // setSealed sets status.sealed and the condition Sealed, which is absent where nothing requires a
 // seal. Both stay while the rules are not known. It returns the condition if calls are refused.
@@ -50,28 +51,23 @@ func (w *statusWriter) setSealed(
 		u := account.EndpointURL{Scheme: p.Scheme, Host: b.Name, Port: int(p.Port)}
 		d := w.trust.Decide(u)
 		if d.Refused == endpointtrust.ReasonUnknown {
-			last := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionSealed)
-			return refusing(last)
+			return refusing(meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionSealed))
 		}
-		kind, c := w.sealedCondition(b, u, d, refusedAt(report, int(p.TargetPort)))
+		kind, c := w.sealedCondition(b, u, d, report.SealsRefused[int(p.TargetPort)])
 		if !slices.Contains(kinds, kind) {
 			kinds = append(kinds, kind)
 		}
-		if c != nil && (required == nil || required.Status == metav1.ConditionTrue || c.Status == metav1.ConditionFalse &&
-			required.Status == metav1.ConditionUnknown) {
+		if c != nil && (required == nil || required.Status == metav1.ConditionTrue ||
+			required.Status == metav1.ConditionUnknown && c.Status == metav1.ConditionFalse) {
 			required = c
 		}
 	}
-	s.Sealed = strings.Join(kinds, ",")
-	if len(kinds) == 0 {
-		s.Sealed = sealedNot
-	}
+	s.Sealed = cmp.Or(strings.Join(kinds, ","), notSealed)
 	if required == nil {
 		meta.RemoveStatusCondition(&s.Conditions, v1alpha1.ConditionSealed)
 		return nil
 	}
-	required.ObservedGeneration, required.LastTransitionTime = b.Generation, metav1.NewTime(w.clock.Now())
-	meta.SetStatusCondition(&s.Conditions, *required)
+	status.Set(&s.Conditions, b.Generation, w.clock.Now(), *required)
 	return refusing(required)
 }
 
@@ -82,45 +78,38 @@ func refusing(c *metav1.Condition) []metav1.Condition {
 	return []metav1.Condition{*c}
 }
 
-// refusedAt returns the first refusal at a target port, or nil.
-func refusedAt(report forwarderstatus.Report, port int) *forwarderstatus.SealRefused {
-	i := slices.IndexFunc(report.SealsRefused, func(r forwarderstatus.SealRefused) bool { return r.Port == port })
-	if i < 0 {
-		return nil
-	}
-	return &report.SealsRefused[i]
-}
-
 // sealedCondition returns the value of status.sealed of one URL, and its condition; nil if nothing
 // requires a seal.
 func (w *statusWriter) sealedCondition(
-	b *v1alpha1.BoundEndpoint, u account.EndpointURL, d endpointtrust.Decision, refused *forwarderstatus.SealRefused,
+	b *v1alpha1.BoundEndpoint, u account.EndpointURL, d endpointtrust.Decision, refused forwarderstatus.SealRefused,
 ) (kind string, c *metav1.Condition) {
 	c = &metav1.Condition{Type: v1alpha1.ConditionSealed, Status: metav1.ConditionFalse}
-	if d.Refused != "" {
-		c.Reason = accesspolicy.TrustReason(d.Refused)
-		c.Message = fmt.Sprintf("connections to %s are refused: %s", u, d.Detail)
-		return sealedRefused, c
-	}
-	if d.Trust.Mode == sealed.Off {
-		return sealedNot, nil
-	}
-	kind, reason := sealedByAuthority, v1alpha1.ReasonAuthority
-	message := fmt.Sprintf("connections to %s are sealed: agents need a certificate of one of these authorities: %d",
-		u, len(d.Trust.Authorities))
-	if len(d.Trust.Keys) > 0 {
-		kind, reason = sealedByKeys, v1alpha1.ReasonPinned
-		message = fmt.Sprintf("connections to %s are sealed: agents need one of these keys: %d", u, len(d.Trust.Keys))
-	}
-	e := w.trust.Enforcement(b.Spec.Namespace)
 	keys := w.account.SealKeys(u)
 	switch {
-	case refused != nil:
+	case d.Refused == endpointtrust.ReasonNotPinned:
+		return "first-sight", w.notPinned(b, u, d, keys)
+	case d.Refused != "":
+		c.Reason = accesspolicy.TrustReason(d.Refused)
+		c.Message = fmt.Sprintf("connections to %s are refused: %s", u, d.Detail)
+		return "refused", c
+	case d.Trust.Mode == sealed.Off:
+		return notSealed, nil
+	}
+	kind, reason, message := trusted(d, u)
+	e := w.trust.Enforcement(b.Spec.Namespace)
+	isPinned := func(key string) bool {
+		return slices.ContainsFunc(d.Trust.Keys, func(pin trust.Pin) bool { return sealed.FormatKey(pin) == key })
+	}
+	switch {
+	case refused.Reason != "":
 		c.Reason = refused.Reason
 		c.Message = fmt.Sprintf("forwarder %s refused the last connection: %s", refused.Pod, refused.Message)
 	case len(keys) == 1 && keys[0] == "":
-		c.Reason = v1alpha1.ReasonNotSealed
-		c.Message = fmt.Sprintf("connections to %s have to be sealed, and no agent of it seals", u)
+		c.Reason, c.Message = v1alpha1.ReasonNotSealed, noAgentSeals(u)
+	case len(d.Trust.Keys) > 0 && len(keys) > 0 && !slices.ContainsFunc(keys, isPinned):
+		c.Reason = v1alpha1.ReasonKeyChanged
+		c.Message = fmt.Sprintf("the service announces for %s the key %s, which is not pinned", u,
+			strings.Join(keys, ", "))
 	case !e.Known || e.Forwarders == 0:
 		c.Status, c.Reason = metav1.ConditionUnknown, v1alpha1.ReasonForwardersUnknown
 		c.Message = "no forwarder reports its status"
@@ -130,5 +119,49 @@ func (w *statusWriter) sealedCondition(
 	default:
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, reason, message
 	}
+	if d.FirstSight && c.Reason == v1alpha1.ReasonKeyChanged {
+		c.Message += "; approve it, if the agent shows this key, by kubectl " +
+			path.ApprovePin(b.Spec.Namespace, d.Pinned, u.String())
+	}
 	return kind, c
+}
+
+// trusted returns the value of status.sealed for what a decision trusts, and the reason and message of
+// the condition while that is in force.
+func trusted(d endpointtrust.Decision, u account.EndpointURL) (kind, reason, message string) {
+	n := len(d.Trust.Keys)
+	switch {
+	case d.FirstSight:
+		return "first-sight", v1alpha1.ReasonFirstSight, fmt.Sprintf("connections to %s are sealed: agents need the "+
+			"key %s, which was seen first: for demonstrations", u, sealed.FormatKey(d.Trust.Keys[0]))
+	case n > 0:
+		return "pinned", v1alpha1.ReasonPinned,
+			fmt.Sprintf("connections to %s are sealed: agents need one of these keys: %d", u, n)
+	}
+	return "authority", v1alpha1.ReasonAuthority, fmt.Sprintf("connections to %s are sealed: agents need a "+
+		"certificate of one of these authorities: %d", u, len(d.Trust.Authorities))
+}
+
+// notPinned returns the condition of a URL whose first key is to be trusted, and requests that the one
+// is pinned that its agents announce.
+func (w *statusWriter) notPinned(
+	b *v1alpha1.BoundEndpoint, u account.EndpointURL, d endpointtrust.Decision, keys []string,
+) *metav1.Condition {
+	c := &metav1.Condition{Type: v1alpha1.ConditionSealed, Status: metav1.ConditionFalse,
+		Reason: v1alpha1.ReasonNotPinned}
+	switch {
+	case len(keys) > 1:
+		c.Message = fmt.Sprintf("connections to %s are refused: its agents announce different keys; give those that "+
+			"you know in spec.keys of EndpointTrust %s/%s", u, b.Spec.Namespace, d.Pinned)
+	case len(keys) == 1 && keys[0] == "":
+		c.Reason, c.Message = v1alpha1.ReasonNotSealed, noAgentSeals(u)
+	default:
+		w.trust.RequestPins(b.Spec.Namespace)
+		c.Status, c.Message = metav1.ConditionUnknown, fmt.Sprintf("connections to %s wait: %s", u, d.Detail)
+	}
+	return c
+}
+
+func noAgentSeals(u account.EndpointURL) string {
+	return fmt.Sprintf("connections to %s have to be sealed, and no agent of it seals", u)
 }

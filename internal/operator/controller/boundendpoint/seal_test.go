@@ -23,7 +23,10 @@ import (
 type fakeTrust struct {
 	decisions   map[int]endpointtrust.Decision
 	enforcement forwarderstatus.Enforcement
+	requested   []string // namespaces of which pins were requested
 }
+
+func (f *fakeTrust) RequestPins(namespace string) { f.requested = append(f.requested, namespace) }
 
 func (f *fakeTrust) Decide(u account.EndpointURL) endpointtrust.Decision {
 	if d, ok := f.decisions[u.Port]; ok {
@@ -41,11 +44,15 @@ var _ = Describe("Reconciler: seals", func() {
 		Authorities: make([]*x509.Certificate, 2)}}
 	byKey := endpointtrust.Decision{Trust: sealed.TrustOptions{Mode: sealed.Require, Keys: make([]trust.Pin, 1)}}
 	conflict := endpointtrust.Decision{Refused: endpointtrust.ReasonConflict, Detail: "EndpointTrust a and b select it"}
+	atSight := endpointtrust.Decision{Trust: byKey.Trust, FirstSight: true, Pinned: "all"}
+	notPinned := endpointtrust.Decision{Refused: endpointtrust.ReasonNotPinned, FirstSight: true, Pinned: "all",
+		Detail: "EndpointTrust demo/all"}
+	announcing := func(keys ...string) func(*harness) { return func(h *harness) { h.account.sealKeys = keys } }
 	unknown := endpointtrust.Decision{Refused: endpointtrust.ReasonUnknown}
 	refused := func(port int, reason string) func(*harness) {
 		return func(h *harness) {
-			h.forwarders.report.SealsRefused = []forwarderstatus.SealRefused{
-				{Pod: "fwd-1", Port: port, Reason: reason, Message: "its key is sha256/x"}}
+			h.forwarders.report.SealsRefused = map[int]forwarderstatus.SealRefused{
+				port: {Pod: "fwd-1", Reason: reason, Message: "its key is sha256/x"}}
 		}
 	}
 
@@ -85,11 +92,24 @@ var _ = Describe("Reconciler: seals", func() {
 			"False KeyChanged", "forwarder fwd-1 refused the last connection: its key is sha256/x", "False KeyChanged"),
 		Entry("a refusal at a port that needs no seal any more", nil, &byKey, refused(20080, "Expired"), "no,pinned",
 			"True Pinned", "", "True Ready"),
-		Entry("agents that do not seal", &byAuthority, &byAuthority, func(h *harness) { h.account.sealKeys = []string{""} },
+		Entry("agents that do not seal", &byAuthority, &byAuthority, announcing(""),
 			"authority", "False NotSealed", "no agent of it seals", "False NotSealed"),
 		Entry("agents of which one seals", &byAuthority, &byAuthority,
-			func(h *harness) { h.account.sealKeys = []string{"", "sha256/x"} }, "authority", "True Authority", "",
+			announcing("", "sha256/x"), "authority", "True Authority", "",
 			"True Ready"),
+		Entry("another key than is pinned", nil, &byKey, announcing("sha256/x"), "no,pinned", "False KeyChanged",
+			"the key sha256/x, which is not pinned", "False KeyChanged"),
+		Entry("at first sight", nil, &atSight, func(*harness) {}, "no,first-sight", "True FirstSight",
+			"seen first: for demonstrations", "True Ready"),
+		Entry("at first sight, and the key changes", nil, &atSight, announcing("sha256/x"), "no,first-sight",
+			"False KeyChanged", `endpointtrusts all --subresource=status --type=merge -p '{"status":{"pins":{"tcp://api.`,
+			"False KeyChanged"),
+		Entry("at first sight, before it", nil, &notPinned, announcing("sha256/x"), "no,first-sight",
+			"Unknown NotPinned", "wait: EndpointTrust demo/all", "True Ready"),
+		Entry("at first sight, by different keys", nil, &notPinned, announcing("sha256/x", "sha256/y"),
+			"no,first-sight", "False NotPinned", "its agents announce different keys", "False NotPinned"),
+		Entry("at first sight, and no agent seals", nil, &notPinned, announcing(""), "no,first-sight",
+			"False NotSealed", "no agent of it seals", "False NotSealed"),
 		Entry("a forwarder that lags behind", &byAuthority, nil,
 			func(h *harness) { h.trust.enforcement.Behind = "fwd-2" }, "authority,no", "Unknown ForwardersBehind",
 			"forwarder fwd-2", "True Ready"),
@@ -97,6 +117,14 @@ var _ = Describe("Reconciler: seals", func() {
 			func(h *harness) { h.trust.enforcement = forwarderstatus.Enforcement{} }, "authority,no",
 			"Unknown ForwardersUnknown", "", "True Ready"),
 	)
+
+	It("have first keys pinned", func(ctx SpecContext) {
+		h.trust.decisions = map[int]endpointtrust.Decision{80: notPinned}
+		h.account.sealKeys = []string{"sha256/x"}
+		h.reconcile(ctx, h.object(ctx, "api", h.Target))
+		Expect(h.trust.requested).To(ContainElement(h.Target))
+		Expect(h.EventNotes()).To(BeEmpty())
+	})
 
 	It("emit an event when they are refused and when they are not any more, and stay while rules are unknown",
 		func(ctx SpecContext) {

@@ -142,7 +142,8 @@ func (w *statusWriter) settle(hostname string) {
 func (w *statusWriter) emitEvent(b *v1alpha1.BoundEndpoint, before []metav1.Condition) {
 	for _, typ := range []string{v1alpha1.ConditionServicesReady, v1alpha1.ConditionSealed, v1alpha1.ConditionReady} {
 		old, now := status.Changed(before, b.Status.Conditions, typ)
-		if now == nil || old == nil && now.Status == metav1.ConditionTrue || installationWide(old, now) {
+		if now == nil || old == nil && now.Status == metav1.ConditionTrue || installationWide(old, now) ||
+			now.Status == metav1.ConditionUnknown && typ == v1alpha1.ConditionSealed {
 			continue
 		}
 		status.Event(w.recorder, b, "Project", *now,

@@ -198,15 +198,15 @@ func (h *harness) Approved(*v1alpha1.BoundEndpoint) bool { return !h.unapproved 
 func (h *harness) restart() {
 	h.reconciler = boundendpoint.New(boundendpoint.Options{
 		Client: h.counter, Live: h.Live, Anchors: h.Anchors, Account: h.account, Forwarders: h.forwarders,
-		Addresses: h.addresses, NetworkPolicies: h.policies, Approvals: h, Recorder: h.Events, Clock: h.Clock, Trust: h.trust,
+		Addresses: h.addresses, NetworkPolicies: h.policies, Approvals: h, Trust: h.trust,
+		Recorder: h.Events, Clock: h.Clock,
 		Layout: boundendpoint.Layout{Installation: h.Installation, ClusterDomain: "cluster.local",
 			ForwarderPods: installation.ForwarderPods{ForwarderName: "fairlead-forwarder",
 				ForwarderInstance: "fairlead", ForwarderService: "fairlead-forwarders"},
 			Anchors: []string{h.Anchors.ClusterRole, h.Anchors.Role}, Metadata: h.metadata},
-		Target: boundendpoint.TargetOptions{Projection: h.projection,
+		Target: boundendpoint.TargetOptions{Projection: h.projection, OrphanDelay: 30 * time.Second,
 			Namespaces: namespaces.Policy{Own: h.Installation.Namespace,
 				Deny: append([]string{namespaces.DenyDefault}, h.deny...)}}, TakeoverDelay: time.Minute,
-		OrphanDelay: 30 * time.Second,
 	})
 }
 

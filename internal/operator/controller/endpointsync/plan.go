@@ -179,6 +179,20 @@ func (s *Set) SealKeys(u account.EndpointURL) []string {
 	return slices.Compact(keys)
 }
 
+// SealKeysIn returns the same for all URLs of a namespace that have agents online.
+func (s *Set) SealKeysIn(namespace string) map[account.EndpointURL][]string {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	all := map[account.EndpointURL][]string{}
+	for _, e := range s.byID {
+		key := e.endpoint.SealKey
+		if e.admitted && e.online() && e.url.Namespace() == namespace && !slices.Contains(all[e.url], key) {
+			all[e.url] = append(all[e.url], key)
+		}
+	}
+	return all
+}
+
 // sorted returns the hostname's entries, oldest first. mu must be held.
 func (s *Set) sorted(hostname string) []*entry {
 	if s.disabled {

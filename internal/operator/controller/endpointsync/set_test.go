@@ -202,6 +202,10 @@ func TestSet_SealKeysOfOnlineAgents(t *testing.T) {
 			t.Errorf("port %d: %q, want %q", port, got, want)
 		}
 	}
+	if all := s.SealKeysIn("demo"); len(all) != 2 || len(all[account.EndpointURL{Scheme: "http", Host: "api.demo",
+		Port: 80}]) != 2 || len(s.SealKeysIn("other")) > 0 {
+		t.Errorf("of the namespace: %v", all)
+	}
 	changed := withKey("ep-5", "http://api.demo:81", "sha256/c")
 	if c := s.Apply(event(account.Modified, 2, changed)); !slices.Equal(c.Availability, []string{"api.demo"}) {
 		t.Errorf("a new key concerns %q", c.Availability)

@@ -84,10 +84,10 @@ func TestReader_SealsRefused(t *testing.T) {
 		h.notified()
 		for _, tt := range []struct {
 			line string
-			want []SealRefused
+			want map[int]SealRefused
 		}{
 			{`,"seal_refused":{"reason":"KeyChanged","message":"its key is other"}`,
-				[]SealRefused{{"10.0.0.1", 20000, "KeyChanged", "its key is other"}}},
+				map[int]SealRefused{20000: {"10.0.0.1", "KeyChanged", "its key is other"}}},
 			{"", nil},
 		} {
 			a.lines <- `{"listeners":[` + listener + tt.line + `}]}`

@@ -142,7 +142,7 @@ type BoundPort struct {
 // BoundEndpointStatus is what boundendpoint observed and did. All fields but clusterIP can be
 // rebuilt.
 type BoundEndpointStatus struct {
-	// Conditions: ServicesReady, Reachable, Ready.
+	// Conditions: ServicesReady, Reachable, Ready and, where connections have to be sealed, Sealed.
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
@@ -166,6 +166,10 @@ type BoundEndpointStatus struct {
 	Forwarders string `json:"forwarders,omitempty"`
 	// AllForwardersListen is true while Forwarders counts all of them.
 	AllForwardersListen bool `json:"allForwardersListen,omitempty"`
+	// Sealed is by what agents are trusted to seal connections: authority, pinned (keys), first-sight
+	// (the key that was seen first), no (nothing requires a seal), or refused (rules contradict each
+	// other or cannot be read). It lists several if ports differ.
+	Sealed string `json:"sealed,omitempty"`
 	// ConflictingService is the "<namespace>/<name>" of another owner's Service in the place of one
 	// of this hostname's, while ServicesReady has reason Conflict.
 	ConflictingService string `json:"conflictingService,omitempty"`
@@ -196,6 +200,7 @@ type ServiceRef struct {
 // +kubebuilder:printcolumn:name="Target",type=string,JSONPath=`.status.target`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="Sealed",type=string,JSONPath=`.status.sealed`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.startsWith(self.spec.service) && self.metadata.name.charAt(size(self.spec.service)) == '.' && (has(self.spec.cluster) ? size(self.metadata.name) == size(self.spec.service) + size(self.spec.__namespace__) + size(self.spec.cluster) + 2 && self.metadata.name.substring(size(self.spec.service) + 1, size(self.spec.service) + 1 + size(self.spec.__namespace__)) == self.spec.__namespace__ && self.metadata.name.charAt(size(self.spec.service) + 1 + size(self.spec.__namespace__)) == '.' && self.metadata.name.endsWith(self.spec.cluster) : self.metadata.name.substring(size(self.spec.service) + 1) == self.spec.__namespace__)",message="the name must be <spec.service>.<spec.namespace>[.<spec.cluster>]"
 type BoundEndpoint struct {

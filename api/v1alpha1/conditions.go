@@ -11,6 +11,9 @@ const (
 	ConditionReachable = "Reachable"
 	// ConditionReady: a pod that calls the hostname gets an answer from the endpoint.
 	ConditionReady = "Ready"
+	// ConditionSealed: connections are sealed, and every forwarder enforces it. It is absent where
+	// nothing requires a seal.
+	ConditionSealed = "Sealed"
 )
 
 // Condition types of a KubernetesOperator.
@@ -105,6 +108,15 @@ const (
 	ReasonKeysMissing           = "KeysMissing"
 	ReasonKeysUnreadable        = "KeysUnreadable"
 	ReasonUnknownKey            = "UnknownKey"
+	ReasonAuthority             = "Authority"
+	ReasonPinned                = "Pinned"
+	ReasonFirstSight            = "FirstSight"
+	ReasonNotPinned             = "NotPinned"
+	ReasonKeyUnknown            = "KeyUnknown"
+	ReasonKeyChanged            = "KeyChanged"
+	ReasonNameMismatch          = "NameMismatch"
+	ReasonExpired               = "Expired"
+	ReasonNotSealed             = "NotSealed"
 )
 
 // ReasonTopLevelDomain is the reason of an event, and of no condition: a namespace is named like a

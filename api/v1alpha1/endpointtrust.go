@@ -17,7 +17,8 @@ type EndpointTrustSpec struct {
 	Mode string `json:"mode,omitempty"`
 	// Authorities are PEM certificates of the authorities, one of which must have signed the agent's
 	// certificate; each text may have several. Without authorities and keys they are the chart's
-	// binding.sealAuthority.
+	// binding.sealAuthority and, where that is not set, the key is trusted that is seen first, for
+	// demonstrations: the service chooses it.
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=8
 	// +kubebuilder:validation:items:MinLength=1
@@ -37,12 +38,17 @@ type EndpointTrustSpec struct {
 	Keys []string `json:"keys,omitempty"`
 }
 
-// EndpointTrustStatus is what the manager observed. All fields can be rebuilt.
+// EndpointTrustStatus is what the manager observed. All fields but pins can be rebuilt.
 type EndpointTrustStatus struct {
 	// Conditions: Accepted, ForwardersEnforce.
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// Pins are the keys that were seen first, by URL, where nothing else is to be trusted. They stay when
+	// the endpoint goes and comes back, and none is replaced: delete one to have the present key pinned.
+	// +kubebuilder:validation:MaxProperties=1000
+	// +optional
+	Pins map[string]string `json:"pins,omitempty"`
 }
 
 // EndpointTrust seals endpoints of its namespace: forwarders connect only with agents that it

@@ -18,7 +18,7 @@ func (r *Rules) Examine(namespace, name string) (*Policy, Decision) {
 		return nil, Decision{}
 	}
 	examined := rules[i]
-	if examined.decision.Refused != "" {
+	if r := examined.decision.Refused; r != "" && r != ReasonNotPinned {
 		return examined.policy, examined.decision
 	}
 	var others []string

@@ -34,6 +34,9 @@ type Policy struct {
 	UID             string
 	Generation      int64
 	Spec            Spec
+	// Pins are the keys that were seen first, by URL, where the policy and the installation give nothing
+	// to trust.
+	Pins map[string]string
 	// Vanished is when the object was deleted, or got another generation; zero: it is as it was.
 	Vanished time.Time
 }

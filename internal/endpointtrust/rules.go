@@ -24,6 +24,7 @@ const (
 	ReasonInvalid   Reason = "trust_invalid"    // the policy's authorities or keys cannot be read
 	ReasonNoAccount Reason = "trust_no_account" // a policy selects the endpoint, and the account is not configured
 	ReasonUnknown   Reason = "trust_unknown"    // the namespace's objects were never listed
+	ReasonNotPinned Reason = "trust_not_pinned" // the first key is to be trusted, and none was seen yet
 )
 
 // Default is what the installation says.
@@ -44,6 +45,9 @@ type Decision struct {
 	Trust sealed.TrustOptions
 	// Generation identifies Trust: it is the same for the same options, and another one for others.
 	Generation string
+	// FirstSight reports that the key is trusted that was seen first: pinned by the object Pinned.
+	FirstSight bool
+	Pinned     string // name of the object, without its namespace
 	// Detail names the objects that Refused is about, for people who may read them.
 	Detail string
 }
@@ -63,7 +67,16 @@ type Rules struct {
 type rule struct {
 	policy   *Policy
 	decision Decision
-	trusts   string // digest of what it trusts
+	pinned   map[account.EndpointURL]Decision // pinned has the URLs whose first key was seen; nil without first sight.
+	trusts   string                           // digest of what it trusts
+}
+
+// decide returns the decision about a URL that the policy selects.
+func (r *rule) decide(u account.EndpointURL) Decision {
+	if d, ok := r.pinned[u]; ok {
+		return d
+	}
+	return r.decision
 }
 
 // Compile compiles policies, which must not be changed afterwards, of the namespaces whose objects
@@ -119,11 +132,28 @@ func compile(p *Policy, trust sealed.TrustOptions) *rule {
 	case len(authorities)+len(keys) > 0:
 		trust.Authorities, trust.Keys = authorities, keys
 	case len(trust.Authorities) == 0:
-		return &rule{policy: p, trusts: name, decision: Decision{Refused: ReasonInvalid, Detail: name +
-			" gives neither authorities nor keys, and binding.sealAuthority of the chart is not set"}}
+		return firstSight(p, trust)
 	}
 	trust.Mode = sealed.Require
 	return &rule{policy: p, trusts: digest(&trust), decision: Decision{Trust: trust, Generation: generation(&trust)}}
+}
+
+// firstSight compiles a policy that trusts the keys that were seen first: those that are pinned.
+func firstSight(p *Policy, trust sealed.TrustOptions) *rule {
+	trust.Mode = sealed.Require
+	r := &rule{policy: p, trusts: "first sight", pinned: map[account.EndpointURL]Decision{}, decision: Decision{
+		Refused: ReasonNotPinned, FirstSight: true, Pinned: p.Name, Detail: "EndpointTrust " + p.Namespace + "/" +
+			p.Name + " trusts the key that is seen first, and none is pinned yet"}}
+	for text, key := range p.Pins {
+		u, err := account.ParseEndpointURL(text)
+		_, keys, keyErr := (&Spec{Keys: []string{key}}).parse()
+		if err != nil || keyErr != nil {
+			continue
+		}
+		trust.Keys = keys
+		r.pinned[u] = Decision{Trust: trust, Generation: generation(&trust), FirstSight: true, Pinned: p.Name}
+	}
+	return r
 }
 
 func generation(o *sealed.TrustOptions) string { return string(o.Mode) + "-" + digest(o) }
@@ -131,6 +161,11 @@ func generation(o *sealed.TrustOptions) string { return string(o.Mode) + "-" + d
 // Knows reports whether it is known what holds for endpoints of the namespace.
 func (r *Rules) Knows(namespace string) bool {
 	return r.listed.Knows(namespace)
+}
+
+// Listed reports whether the objects of the URL's namespace were listed.
+func (r *Rules) Listed(u account.EndpointURL) bool {
+	return r.listed.Knows(endpointaccess.TargetOf(u.Host, u.Port).Namespace)
 }
 
 // Complete reports whether the objects of all watched namespaces were listed.
@@ -149,7 +184,7 @@ func (r *Rules) Decide(u account.EndpointURL) Decision {
 		case decided == nil:
 			decided = candidate
 		case decided.held() != candidate.held(): // only ones that hold no more follow
-			return decided.decision
+			return decided.decide(u)
 		case candidate.trusts != decided.trusts:
 			return Decision{Refused: ReasonConflict, Detail: fmt.Sprintf("EndpointTrust %s and %s of namespace %s "+
 				"select it and trust different agents", decided.policy.Name, candidate.policy.Name, t.Namespace)}
@@ -158,5 +193,5 @@ func (r *Rules) Decide(u account.EndpointURL) Decision {
 	if decided == nil {
 		return r.byDefault
 	}
-	return decided.decision
+	return decided.decide(u)
 }

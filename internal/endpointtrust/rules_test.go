@@ -88,6 +88,11 @@ func TestRules_Decide(t *testing.T) {
 	off, require := installation(sealed.Off), installation(sealed.Require)
 	noAccount := endpointtrust.Default{Mode: sealed.Off}
 	noRoots := endpointtrust.Default{Mode: sealed.Off, Account: "ac-1"}
+	seen := func(name, url, key, endpoint string) endpointtrust.Policy {
+		p := policy(name, bare, endpoint)
+		p.Pins = map[string]string{url: key}
+		return p
+	}
 	type policies = []endpointtrust.Policy
 	for name, tt := range map[string]struct {
 		byDefault endpointtrust.Default
@@ -114,9 +119,19 @@ func TestRules_Decide(t *testing.T) {
 		"invalid": {off, policies{policy("p", broken, "api")}, "trust_invalid"},
 		"invalid beside valid": {off, policies{policy("p", broken, "api"), policy("q", requireA, "api")},
 			"trust_conflict"},
-		"nothing to trust": {noRoots, policies{policy("p", bare, "api")}, "trust_invalid"},
-		"for no account":   {noAccount, policies{policy("p", bare, "api")}, "trust_no_account"},
-		"vanished":         {off, policies{gone(1, policy("p", requireA, "api"))}, "Require 4"},
+		"first sight":         {noRoots, policies{policy("p", bare, "api")}, "trust_not_pinned"},
+		"first sight, pinned": {noRoots, policies{seen("p", "http://api.demo", keyA, "api")}, "Require 4"},
+		"first sight, pinned at another port": {noRoots, policies{seen("p", "http://api.demo:81", keyA, "api")},
+			"trust_not_pinned"},
+		"first sight, unreadable": {noRoots, policies{seen("p", "http://api.demo", "sha256/x", "api")},
+			"trust_not_pinned"},
+		"first sight by two": {noRoots, policies{seen("p", "http://api.demo", keyA, "api"), policy("q", bare, "*")},
+			"Require 4"},
+		"first sight beside a key": {noRoots, policies{seen("p", "http://api.demo", keyA, "api"),
+			policy("q", requireB, "*")}, "trust_conflict"},
+		"pins beside an authority": {off, policies{seen("p", "http://api.demo", keyA, "api")}, "Require root"},
+		"for no account":           {noAccount, policies{policy("p", bare, "api")}, "trust_no_account"},
+		"vanished":                 {off, policies{gone(1, policy("p", requireA, "api"))}, "Require 4"},
 		"vanished last": {off,
 			policies{gone(1, policy("p", requireA, "api")), gone(2, policy("q", requireB, "api"))}, "Require 5"},
 		"replaced": {off, policies{gone(1, policy("p", requireA, "api")), policy("q", requireB, "*")}, "Require 5"},

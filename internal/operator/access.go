@@ -102,7 +102,7 @@ func (a *access) Allowed(ctx context.Context) (networkpolicy.Access, error) {
 
 // Passed implements networkpolicy.Rules: the status of every object is due.
 func (a *access) Passed(ctx context.Context) {
-	a.trust.notify()
+	a.trust.notify(ctx)
 	if a.unread {
 		return
 	}
@@ -117,12 +117,12 @@ func (a *access) Passed(ctx context.Context) {
 }
 
 // setup adds the controllers, and connects the condition. waiting is notified of hostnames that wait
-// for NetworkPolicies.
+// for NetworkPolicies, later of those whose seals may be decided otherwise.
 func (a *access) setup(
 	mgr ctrl.Manager, o settings, forwarders Forwarders, register *registration.Registration,
-	waiting *notify.Source,
+	announced accessstatus.Announced, waiting, later *notify.Source,
 ) error {
-	errs := []error{a.trust.setup(mgr, forwarders)}
+	errs := []error{a.trust.setup(mgr, forwarders, announced, later)}
 	if a.unread {
 		return errors.Join(errs...)
 	}

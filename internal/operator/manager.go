@@ -158,13 +158,13 @@ func addRunnables(
 	addresses, addressChanges := newForwarderAddresses(mgr, o, register, importChanges)
 	services := boundendpoint.New(boundendpoint.Options{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Anchors: anchors, Account: set,
-		Forwarders: forwarders, Addresses: addresses, NetworkPolicies: access.policies, Approvals: sync.Approvals,
-		Latency: latency, Recorder: recorder, Clock: clock.RealClock{},
+		Forwarders: forwarders, Trust: direct.trust, Addresses: addresses, NetworkPolicies: access.policies,
+		Approvals: sync.Approvals, Latency: latency, Recorder: recorder, Clock: clock.RealClock{},
 		Layout: boundendpoint.Layout{Installation: own, ClusterDomain: o.domain, ForwarderPods: o.ForwarderPods,
 			Anchors: []string{o.Roles.ClusterRole, o.Roles.Role}, Metadata: o.metadata},
 		Target: boundendpoint.TargetOptions{Namespaces: o.namespaces, Services: targets, Role: o.Roles.Rights,
-			Uninstall: uninstall, Projection: o.Projection, WithoutSlices: o.ForwarderService == ""},
-		TakeoverDelay: o.TakeoverDelay, OrphanDelay: orphanDelay,
+			Uninstall: uninstall, Projection: o.Projection, WithoutSlices: o.ForwarderService == "",
+			OrphanDelay: orphanDelay}, TakeoverDelay: o.TakeoverDelay,
 	})
 	register.Endpoints = accountEndpoints{feed, set}
 	second.registration, second.elected = register, mgr.Elected()
@@ -185,7 +185,7 @@ func addRunnables(
 		boundendpoint.Index(ctx, mgr.GetFieldIndexer(), own),
 		registerMetrics(o, set, feed, latency.Register, register.RegisterMetrics, services.RegisterMetrics),
 		sync.SetupWithManager(mgr, changes),
-		access.setup(mgr, o, forwarders, register, forwarderChanges),
+		access.setup(mgr, o, forwarders, register, set, forwarderChanges, availability),
 		services.SetupWithManager(mgr, availability, forwarderChanges, addressChanges),
 		imports.setup(mgr, register),
 		addAll(mgr, runnables...),

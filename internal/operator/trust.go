@@ -7,14 +7,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"sync"
 
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/endpointtrust"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/accessstatus"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/forwarderstatus"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/notify"
 	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/trustrules"
+	"github.com/fairlead-dev/fairlead/internal/sealed"
 )
 
 // trustObjects reads EndpointTrust objects, outside of the cache, as the cluster may not have their
@@ -23,6 +30,48 @@ type trustObjects struct {
 	watcher *trustrules.Watcher
 	changes *notify.Source
 	client  client.Client
+
+	forwarders Forwarders
+	cached     client.Client
+	hostnames  *notify.Source // hostnames is notified of BoundEndpoints whose status may have changed.
+
+	mu          sync.Mutex
+	rules       *endpointtrust.Rules // rules and enforcement are what hostnames was last notified of.
+	enforcement map[string]forwarderstatus.Enforcement
+}
+
+// Decide implements boundendpoint.Trust.
+func (t *trustObjects) Decide(u account.EndpointURL) endpointtrust.Decision {
+	switch rules := t.snapshot(); {
+	case rules == nil:
+		return endpointtrust.Decision{Trust: sealed.TrustOptions{Mode: sealed.Off}}
+	case !rules.Listed(u):
+		return endpointtrust.Decision{Refused: endpointtrust.ReasonUnknown}
+	default:
+		return rules.Decide(u)
+	}
+}
+
+// RequestPins implements boundendpoint.Trust.
+func (t *trustObjects) RequestPins(namespace string) {
+	for _, name := range t.watcher.Names() {
+		if name.Namespace == namespace {
+			t.changes.NotifyObject(name)
+		}
+	}
+}
+
+// snapshot returns the current rules; nil for a nil trustObjects.
+func (t *trustObjects) snapshot() *endpointtrust.Rules {
+	if t == nil {
+		return nil
+	}
+	return t.watcher.Snapshot()
+}
+
+// Enforcement implements boundendpoint.Trust.
+func (t *trustObjects) Enforcement(namespace string) forwarderstatus.Enforcement {
+	return t.forwarders.TrustEnforcement(namespace, t.watcher.Snapshot().Digests[namespace])
 }
 
 // newTrust returns nil if the objects are not to be read.
@@ -39,19 +88,36 @@ func newTrust(o settings, c client.Client) (*trustObjects, error) {
 }
 
 // setup adds the controller, and what reads the objects while this manager leads.
-func (t *trustObjects) setup(mgr ctrl.Manager, forwarders Forwarders) error {
+func (t *trustObjects) setup(
+	mgr ctrl.Manager, forwarders Forwarders, announced accessstatus.Announced,
+	hostnames *notify.Source,
+) error {
 	if t == nil {
 		return nil
 	}
+	t.forwarders, t.hostnames, t.cached = forwarders, hostnames, mgr.GetClient()
 	statuses := &accessstatus.TrustReconciler{Client: t.client, Objects: t.watcher, Forwarders: forwarders,
-		Clock: clock.RealClock{}}
+		Announced: announced, Clock: clock.RealClock{}}
 	return errors.Join(statuses.SetupWithManager(mgr, t.changes), mgr.Add(t))
 }
 
-// notify requests the statuses of all objects.
-func (t *trustObjects) notify() {
-	if t != nil {
-		t.changes.NotifyObjects(t.watcher.Names())
+// notify requests the statuses of all objects and of all BoundEndpoints, of these if the rules or what
+// enforces them have changed.
+func (t *trustObjects) notify(ctx context.Context) {
+	if t == nil {
+		return
+	}
+	t.changes.NotifyObjects(t.watcher.Names())
+	rules := t.watcher.Snapshot()
+	enforcement := map[string]forwarderstatus.Enforcement{"": t.Enforcement("")}
+	for namespace := range rules.Digests {
+		enforcement[namespace] = t.Enforcement(namespace)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if rules != t.rules || !maps.Equal(enforcement, t.enforcement) {
+		t.rules, t.enforcement = rules, enforcement
+		t.hostnames.NotifyObjects(notify.Names(ctx, t.cached, &v1alpha1.BoundEndpointList{}))
 	}
 }
 
@@ -62,7 +128,7 @@ func (t *trustObjects) Start(ctx context.Context) error {
 	for {
 		select {
 		case <-t.watcher.Changed():
-			t.notify()
+			t.notify(ctx)
 		case <-ctx.Done():
 			<-ended
 			return nil

@@ -22,6 +22,7 @@ const (
 	HopEndpoint        = "endpoint"
 	HopAgent           = "agent"
 	HopBackend         = "backend"
+	HopSeal            = "seal" // Seal is checked where one is required or announced only.
 	HopUpstream        = "upstream"
 
 	// The hops of a public endpoint, beside those above.
@@ -81,6 +82,7 @@ func ToEndpoint() []Step {
 		{Name: HopAgentEndpoint},
 		{Name: HopExporter},
 		{Name: HopExportService},
+		{Name: HopSeal},
 		{Name: HopUpstream, OnPath: true},
 	}
 }

@@ -168,9 +168,14 @@ func (w *diagnosis) runSteps(ctx context.Context) {
 	all.add(ctx, &w.report, path.ToEndpoint())
 	w.report.Add(w.checkExport(ctx)...)
 	w.report.MarkSymptoms(path.ToEndpoint())
-	checks{path.HopUpstream: func(context.Context) path.Hop {
+	last := checks{path.HopUpstream: func(context.Context) path.Hop {
 		return p.forwarders.checkUpstream(p.account.upstreamName())
-	}}.add(ctx, &w.report, path.ToEndpoint())
+	}}
+	c := &sealCheck{cluster: w.cluster, account: p.account}
+	if c.required() != "" || len(c.announced()) > 0 {
+		last[path.HopSeal] = c.check
+	}
+	last.add(ctx, &w.report, path.ToEndpoint())
 }
 
 // checkExport returns the hops of the cluster that exports the endpoint: of the one that is named,

@@ -23,7 +23,7 @@ func TestRun_NamesBrokenHop(t *testing.T) {
 	t.Parallel()
 	for _, s := range slices.Concat(clusterScenarios(), serviceScenarios(), dnsScenarios(), forwarderScenarios(),
 		forbiddenScenarios(), upstreamScenarios(), operatorScenarios(), endpointScenarios(), replicaScenarios(),
-		exportScenarios(), accessScenarios()) {
+		exportScenarios(), accessScenarios(), sealScenarios()) {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
 			f := recorded(t)

@@ -199,6 +199,7 @@ type boundEndpoint struct {
 		Conditions path.Conditions `json:"conditions"`
 		ClusterIP  string          `json:"clusterIP"`
 		Target     string          `json:"target"`
+		Sealed     string          `json:"sealed"`     // by what its ports are sealed: "no,pinned"
 		Forwarders string          `json:"forwarders"` // how many listen, of how many: "2/2"
 		Projection string          `json:"projection"` // projectionSlices, or else by ExternalName
 	} `json:"status"`

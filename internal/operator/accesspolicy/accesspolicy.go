@@ -28,7 +28,19 @@ func OfTrust(o *v1alpha1.EndpointTrust) endpointtrust.Policy {
 		Namespace: o.Namespace, Name: o.Name, UID: string(o.UID), Generation: o.Generation,
 		Spec: endpointtrust.Spec{Endpoints: o.Spec.Endpoints, Ports: o.Spec.Ports,
 			Authorities: o.Spec.Authorities, Keys: o.Spec.Keys},
+		Pins: o.Status.Pins,
 	}
+}
+
+// TrustReason returns the reason of conditions for that of a refusal.
+func TrustReason(r endpointtrust.Reason) string {
+	switch r {
+	case endpointtrust.ReasonConflict:
+		return v1alpha1.ReasonConflict
+	case endpointtrust.ReasonNoAccount:
+		return v1alpha1.ReasonAccountMissing
+	}
+	return v1alpha1.ReasonInvalidAuthority
 }
 
 func peers(from []v1alpha1.EndpointAccessPeer) []endpointaccess.Peer {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/endpointaccess"
+	"github.com/fairlead-dev/fairlead/internal/sealed"
 	"github.com/fairlead-dev/fairlead/internal/trafficerror"
 	"github.com/fairlead-dev/fairlead/internal/tunnel/forward"
 )
@@ -33,6 +34,7 @@ type metrics struct {
 	bytes       *prometheus.CounterVec
 	errors      *prometheus.CounterVec
 	denied      *prometheus.CounterVec
+	sealed      *prometheus.CounterVec
 
 	mu    sync.Mutex
 	hosts map[string]*hostStats
@@ -58,9 +60,14 @@ func newMetrics() *metrics {
 			Help: "Connections that EndpointAccess objects denied or ended, by reason; " +
 				"no_peer is there from the start."},
 			append(label, "reason")),
+		sealed: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "fairlead_forwarder_sealed_connections_total",
+			Help: "Connections that had to be sealed, by outcome: opened, which is there from the start, or why the " +
+				"agent's seal was refused (KeyUnknown, KeyChanged, NameMismatch, Expired, NotSealed)."},
+			append(label, "outcome")),
 		hosts: map[string]*hostStats{},
 	}
-	m.registry.MustRegister(m.connections, m.active, m.bytes, m.errors, m.denied, collectors.NewGoCollector(),
+	m.registry.MustRegister(m.connections, m.active, m.bytes, m.errors, m.denied, m.sealed, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -82,6 +89,7 @@ type hostStats struct {
 	active      prometheus.Gauge
 	fromClient  prometheus.Counter
 	toClient    prometheus.Counter
+	sealed      prometheus.Counter // connections that agents opened inside the seal
 	removed     atomic.Bool
 }
 
@@ -95,6 +103,7 @@ func (m *metrics) statsOf(name string) *hostStats {
 			metrics: m, name: name,
 			connections: m.connections.WithLabelValues(name), active: m.active.WithLabelValues(name),
 			fromClient: m.bytes.WithLabelValues(name, "in"), toClient: m.bytes.WithLabelValues(name, "out"),
+			sealed: m.sealed.WithLabelValues(name, "opened"),
 		}
 		m.denied.WithLabelValues(name, string(endpointaccess.ReasonNoPeer)) // 0, so that rates see the first one
 		m.hosts[name] = h
@@ -113,7 +122,7 @@ func (m *metrics) retainHosts(names map[string]struct{}) {
 		h.removed.Store(true)
 		delete(m.hosts, name)
 		for _, vec := range []interface{ DeletePartialMatch(prometheus.Labels) int }{m.connections, m.active, m.bytes,
-			m.errors, m.denied} {
+			m.errors, m.denied, m.sealed} {
 			vec.DeletePartialMatch(prometheus.Labels{"hostname": name})
 		}
 	}
@@ -141,6 +150,13 @@ func (h *hostStats) countDenial(label string) {
 	}
 }
 
+// countSeal counts a connection whose agent's seal was refused, likewise.
+func (h *hostStats) countSeal(reason sealed.Reason) {
+	if !h.removed.Load() {
+		h.metrics.sealed.WithLabelValues(h.name, string(reason)).Inc()
+	}
+}
+
 // Failure is why a connection of a port last failed.
 type Failure struct {
 	At time.Time `json:"at"`
@@ -158,6 +174,7 @@ type portStats struct {
 	accepted, serving atomic.Int64
 	success           atomic.Int64 // time of the last success in Unix nanoseconds; 0: none
 	failure           atomic.Pointer[Failure]
+	seal              atomic.Pointer[SealRefusal] // seal is set since an agent's seal was refused, until one is not.
 }
 
 func (p *portStats) begin() {
@@ -197,6 +214,7 @@ func (p *portStats) recordRequestResult(code account.Code, url string) {
 // fill sets the counters of a listener's status.
 func (p *portStats) fill(st *ListenerStatus) {
 	st.Connections, st.Active, st.LastFailure = p.accepted.Load(), p.serving.Load(), p.failure.Load()
+	st.SealRefused = p.seal.Load()
 	if at := p.success.Load(); at != 0 {
 		t := time.Unix(0, at).UTC()
 		st.LastSuccess = &t

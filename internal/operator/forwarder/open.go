@@ -27,6 +27,7 @@ type clientConn struct {
 	pod     *caller.Pod      // pod that opened the connection; nil: unknown
 	revoked atomic.Bool      // revoked is set when a change of rules or labels ended the connection.
 	failure *forward.Failure // reason why no stream opened; nil while one may
+	sealing *sealing         // nil unless the connection is sealed
 
 	trustsForwarding atomic.Bool // trustsForwarding reports that the rules believe the caller's forwarding headers.
 }
@@ -49,7 +50,10 @@ func (c *clientConn) caller() string {
 }
 
 // Opened implements forward.Stats, as Moved does.
-func (c *clientConn) Opened(at time.Time) { c.stats.recordSuccess(at) }
+func (c *clientConn) Opened(at time.Time) {
+	c.stats.recordSuccess(at)
+	c.sealing.recordOpened(c.stats)
+}
 
 // Moved counts bytes and aborts.
 func (c *clientConn) Moved(fromClient, toClient int64, aborted bool) {
@@ -80,7 +84,9 @@ func (f *forwarder) serve(c *clientConn) *forward.Failure {
 	case failure != nil:
 		return failure
 	case trust != nil:
+		c.sealing = f.sealing
 		conn, failure := f.relay.OpenSealed(&c.Conn, trust)
+		f.sealing.recordRefusal(c, failure)
 		if failure != nil {
 			return failure
 		}

@@ -119,7 +119,7 @@ func (s *sealing) logCaller(problem string) {
 }
 
 // trustOf returns what a connection with the endpoint trusts; nil: it is not sealed. Until the
-// deadline it waits for rules that are not known yet.
+// deadline it waits for rules that are not known yet, and for the first key of an endpoint.
 func (s *sealing) trustOf(
 	ctx context.Context, u account.EndpointURL, deadline time.Time,
 ) (*sealed.Trust, *forward.Failure) {
@@ -201,7 +201,7 @@ func (s *sealing) decide(ctx context.Context, u account.EndpointURL, deadline ti
 	for {
 		updated := s.updated.next()
 		d := s.rules.Snapshot().Decide(u)
-		if d.Refused != endpointtrust.ReasonUnknown {
+		if d.Refused != endpointtrust.ReasonUnknown && d.Refused != endpointtrust.ReasonNotPinned {
 			return d
 		}
 		select {
@@ -251,4 +251,62 @@ func (s *sealing) status() *TrustStatus {
 		st.Caller = s.caller.Caller()
 	}
 	return st
+}
+
+// SealRefusal is why the agents that answered at a port are not trusted.
+type SealRefusal struct {
+	At      time.Time     `json:"at"`
+	Reason  sealed.Reason `json:"reason"`
+	Message string        `json:"message"` // the sentence of Failure
+
+	generation string // generation is that of the trust in force.
+}
+
+// repeatedRefusal is how long a refusal with another message, such as one that names another key, is
+// reported as the one before.
+const repeatedRefusal = time.Minute
+
+// recordRefusal records a connection that failed because the agent's seal was refused; f may be nil.
+func (s *sealing) recordRefusal(c *clientConn, f *forward.Failure) {
+	if f == nil {
+		return
+	}
+	r := &SealRefusal{At: time.Now().UTC(), Reason: f.Untrusted, Message: f.Msg,
+		generation: s.rules.Snapshot().Decide(c.URL).Generation}
+	switch {
+	case f.Code == account.CodeNotSealed:
+		r.Reason = sealed.NotSealed
+	case r.Reason == "":
+		return
+	}
+	c.stats.countSeal(r.Reason)
+	last := c.stats.seal.Load()
+	if last != nil && last.Reason == r.Reason && last.generation == r.generation &&
+		(last.Message == r.Message || r.At.Sub(last.At) < repeatedRefusal) {
+		return
+	}
+	c.stats.seal.Store(r)
+	s.changed.broadcast()
+}
+
+// recordOpened records a sealed connection that an agent opened; a nil sealing records none.
+func (s *sealing) recordOpened(p *portStats) {
+	if s == nil {
+		return
+	}
+	p.sealed.Inc()
+	if p.seal.Load() != nil && p.seal.Swap(nil) != nil {
+		s.changed.broadcast()
+	}
+}
+
+// dropOutdated drops refusals under a trust that is not in force any more.
+func (s *sealing) dropOutdated(all []ListenerStatus) {
+	for i := range all {
+		l := &all[i]
+		u := account.EndpointURL{Scheme: l.Scheme, Host: l.Hostname, Port: l.ServicePort}
+		if r := l.SealRefused; r != nil && s.rules.Snapshot().Decide(u).Generation != r.generation {
+			l.SealRefused = nil
+		}
+	}
 }

@@ -57,6 +57,8 @@ type ListenerStatus struct {
 	LastSuccess *time.Time `json:"last_success,omitempty"`
 	// LastFailure is why a connection last failed.
 	LastFailure *Failure `json:"last_failure,omitempty"`
+	// SealRefused is why the last connection that had to be sealed was refused.
+	SealRefused *SealRefusal `json:"seal_refused,omitempty"`
 }
 
 // withoutCounters returns the status without what changes with every connection.
@@ -66,9 +68,11 @@ func (l ListenerStatus) withoutCounters() ListenerStatus {
 }
 
 func (f *forwarder) status() Status {
+	all := f.listeners.status()
+	f.sealing.dropOutdated(all)
 	return Status{
 		Pod: f.options.InstanceID, Ready: f.ready.Load(), Draining: f.draining.Load(), Session: f.edge.status(),
-		Listeners: f.listeners.status(), Access: f.access.status(), Trust: f.sealing.status(),
+		Listeners: all, Access: f.access.status(), Trust: f.sealing.status(),
 		Denied: f.access.latest(),
 	}
 }

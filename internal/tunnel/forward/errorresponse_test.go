@@ -21,7 +21,7 @@ import (
 
 func TestHTTP1Response(t *testing.T) {
 	t.Parallel()
-	why := &Failure{ReasonNoEdge, account.CodeNoEdge, "No <edge> for http://api.demo.", "Detail"}
+	why := &Failure{Reason: ReasonNoEdge, Code: account.CodeNoEdge, Msg: "No <edge> for http://api.demo."}
 	for name, tt := range map[string]struct {
 		head, method, contentType string
 	}{
@@ -82,7 +82,7 @@ func TestHTTP1Response(t *testing.T) {
 // that the connection ends.
 func TestAnswerHTTP2(t *testing.T) {
 	t.Parallel()
-	why := &Failure{"offline", account.CodeEndpointOffline, "Off % line.", ""}
+	why := &Failure{Reason: "offline", Code: account.CodeEndpointOffline, Msg: "Off % line."}
 	for contentType, want := range map[string]string{
 		"application/grpc": "200 application/grpc 14 ERR_FL_3001: Off %25 line. ",
 		"text/plain": "503 application/json   " +

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/sealed"
 	"github.com/fairlead-dev/fairlead/internal/trafficerror"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/internal/tunnel/relay"
@@ -34,6 +35,8 @@ type Failure struct {
 	Code   account.Code
 	Msg    string // a sentence that is safe to show
 	Detail string // what follows Msg for those who may read the cluster's objects; may be ""
+
+	Untrusted sealed.Reason // Untrusted is why an agent's seal was refused; "" = it was not.
 }
 
 // Serve relays the connection over a stream until it has ended. It returns why no stream opened, or

@@ -186,6 +186,7 @@ func (s *sealedStream) classify(c *Conn, err error) *Failure {
 	switch {
 	case errors.As(err, &untrusted):
 		f := NewFailure(trafficerror.Untrusted(), c.URL)
+		f.Untrusted = untrusted.Reason
 		f.Msg += ": " + untrustedTexts[untrusted.Reason]
 		if untrusted.Key != (trust.Pin{}) {
 			f.Msg += " Its key is " + sealed.FormatKey(untrusted.Key) + "."

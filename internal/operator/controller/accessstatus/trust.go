@@ -6,6 +6,8 @@ package accessstatus
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -15,8 +17,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/endpointaccess"
 	"github.com/fairlead-dev/fairlead/internal/endpointtrust"
+	"github.com/fairlead-dev/fairlead/internal/operator/accesspolicy"
 	"github.com/fairlead-dev/fairlead/internal/operator/kube/status"
+	"github.com/fairlead-dev/fairlead/internal/sealed"
 )
 
 // +kubebuilder:rbac:groups=bindings.fairlead.dev,resources=endpointtrusts,verbs=get;list;watch
@@ -35,9 +41,17 @@ type TrustReconciler struct {
 	Client     client.Client // Client writes the statuses.
 	Objects    TrustObjects
 	Forwarders Forwarders
+	Announced  Announced
 	Clock      clock.PassiveClock
 
 	states objectStates
+}
+
+// Announced is what the service announces of an account's endpoints; *endpointsync.Set implements it.
+type Announced interface {
+	// SealKeysIn returns the keys by which the agents of a namespace's URLs seal connections, "" among
+	// them if some do not seal.
+	SealKeysIn(namespace string) map[account.EndpointURL][]string
 }
 
 // SetupWithManager adds the controller. changes names objects whose conditions may have changed.
@@ -54,7 +68,11 @@ func (r *TrustReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl
 		return ctrl.Result{}, nil
 	}
 	next, now, result := o.DeepCopy(), r.Clock.Now(), ctrl.Result{}
-	conditions := []metav1.Condition{trustCondition(policy, decision)}
+	accepted := trustCondition(policy, decision)
+	if decision.FirstSight {
+		accepted.Message += r.pin(policy, next)
+	}
+	conditions := []metav1.Condition{accepted}
 	e := r.Forwarders.TrustEnforcement(o.Namespace, rules.Digests[o.Namespace])
 	if now.Sub(r.states.load(o, now).since) < settleTime && (!e.Known || e.Behind != "") {
 		result.RequeueAfter = settleTime
@@ -68,21 +86,17 @@ func (r *TrustReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl
 	return result, nil
 }
 
-// trustReasons are the conditions' reasons for those of refusals.
-var trustReasons = map[endpointtrust.Reason]string{
-	endpointtrust.ReasonConflict:  v1alpha1.ReasonConflict,
-	endpointtrust.ReasonInvalid:   v1alpha1.ReasonInvalidAuthority,
-	endpointtrust.ReasonNoAccount: v1alpha1.ReasonAccountMissing,
-}
-
 // trustCondition returns the condition Accepted: whom the policy trusts, or why connections to what
 // it selects are refused.
 func trustCondition(p *endpointtrust.Policy, d endpointtrust.Decision) metav1.Condition {
 	c := metav1.Condition{Type: v1alpha1.ConditionAccepted, Status: metav1.ConditionTrue,
 		Reason: v1alpha1.ReasonAccepted}
 	switch {
+	case d.FirstSight:
+		c.Message = "the key that is seen first is trusted, and the service chooses it: for demonstrations; give " +
+			"authorities or keys else"
 	case d.Refused != "":
-		c.Status, c.Reason = metav1.ConditionFalse, trustReasons[d.Refused]
+		c.Status, c.Reason = metav1.ConditionFalse, accesspolicy.TrustReason(d.Refused)
 		c.Message = "connections are refused: " + d.Detail
 		return c
 	case len(d.Trust.Keys) > 0:
@@ -94,4 +108,33 @@ func trustCondition(p *endpointtrust.Policy, d endpointtrust.Decision) metav1.Co
 		}
 	}
 	return c
+}
+
+// maxPins is the limit of status.pins; the CRD has the same.
+const maxPins = 1000
+
+// pin pins the keys of the URLs that the policy selects and whose agents announce one, unless another
+// one is pinned. It returns what is to be said about those that announce several.
+func (r *TrustReconciler) pin(p *endpointtrust.Policy, o *v1alpha1.EndpointTrust) string {
+	var several []string
+	for u, keys := range r.Announced.SealKeysIn(p.Namespace) {
+		url := u.String()
+		_, invalid := sealed.ParseKey(keys[0])
+		selected := endpointaccess.Selects(p.Spec.Endpoints, p.Spec.Ports, endpointaccess.TargetOf(u.Host, u.Port))
+		switch {
+		case !selected || o.Status.Pins[url] != "" || len(keys) == 1 && invalid != nil:
+		case len(keys) > 1:
+			several = append(several, url)
+		case len(o.Status.Pins) < maxPins:
+			if o.Status.Pins == nil {
+				o.Status.Pins = map[string]string{}
+			}
+			o.Status.Pins[url] = keys[0]
+		}
+	}
+	if len(several) == 0 {
+		return ""
+	}
+	slices.Sort(several)
+	return "; connections are refused, as agents announce different keys, to " + strings.Join(several, ", ")
 }

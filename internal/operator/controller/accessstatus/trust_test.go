@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -18,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/endpointaccess"
 	"github.com/fairlead-dev/fairlead/internal/endpointtrust"
 	"github.com/fairlead-dev/fairlead/internal/operator/accesspolicy"
@@ -69,6 +71,19 @@ func (f *fakeForwarders) TrustEnforcement(string, string) forwarderstatus.Enforc
 	return f.enforcement
 }
 
+// announced has the keys of the URLs of namespace demo.
+type announced map[string][]string
+
+func (a announced) SealKeysIn(namespace string) map[account.EndpointURL][]string {
+	all := map[account.EndpointURL][]string{}
+	for url, keys := range a {
+		if u, err := account.ParseEndpointURL(url); err == nil && namespace == "demo" {
+			all[u] = keys
+		}
+	}
+	return all
+}
+
 // trustHarness is a TrustReconciler of some objects.
 type trustHarness struct {
 	*TrustReconciler
@@ -88,8 +103,8 @@ func newTrustHarness(
 	}
 	from := fakeTrustObjects{build.Build(), t, byDefault}
 	return &trustHarness{t: t, objects: from, TrustReconciler: &TrustReconciler{Client: from.Client, Objects: from,
-		Forwarders: &fakeForwarders{enforcement: e},
-		Clock:      clocktesting.NewFakePassiveClock(time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC))}}
+		Forwarders: &fakeForwarders{enforcement: e}, Announced: announced{},
+		Clock: clocktesting.NewFakePassiveClock(time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC))}}
 }
 
 // reconcile reconciles an object and returns it, and when it is due again.
@@ -115,7 +130,7 @@ func TestTrustReconciler_Conditions(t *testing.T) {
 		"alone": {off, []*v1alpha1.EndpointTrust{trustObject("p", "api", keyA)},
 			map[string]string{"p": "Accepted: agents need one of these keys: 1"}},
 		"nothing to trust": {off, []*v1alpha1.EndpointTrust{trustObject("p", "api")},
-			map[string]string{"p": "InvalidAuthority: connections are refused: EndpointTrust demo/p gives neither"}},
+			map[string]string{"p": "Accepted: the key that is seen first is trusted, and the service chooses it"}},
 		"conflicting": {off, []*v1alpha1.EndpointTrust{trustObject("p", "api-*", keyA), trustObject("q", "*-x", keyB),
 			trustObject("r", "web", keyB)},
 			map[string]string{"p": "Conflict: connections are refused: endpoints that EndpointTrust q selects",
@@ -173,4 +188,35 @@ func TestTrustReconciler_EndOfConflict(t *testing.T) {
 		t.Errorf("%v", reasons)
 	}
 	h.reconcile("q")
+}
+
+// TestTrustReconciler_PinsFirstKeys holds that the first key of an endpoint is pinned, that no later
+// announcement replaces it, and that a pin which is deleted is made anew.
+func TestTrustReconciler_PinsFirstKeys(t *testing.T) {
+	t.Parallel()
+	h := newTrustHarness(t, endpointtrust.Default{Mode: sealed.Off, Account: "ac-1"},
+		forwarderstatus.Enforcement{Known: true, Forwarders: 1, Enforcing: 1}, trustObject("p", "a*"))
+	const url = "http://api.demo"
+	check := func(now announced, want map[string]string, message string) *v1alpha1.EndpointTrust {
+		t.Helper()
+		h.Announced = now
+		o, _ := h.reconcile("p")
+		if diff := cmp.Diff(want, o.Status.Pins); diff != "" {
+			t.Errorf("%v: (-want +got):\n%s", now, diff)
+		}
+		if c := o.Status.Conditions[0]; c.Status != metav1.ConditionTrue || !strings.HasSuffix(c.Message, message) {
+			t.Errorf("%v: %s", now, c.Message)
+		}
+		return o
+	}
+	check(announced{url: {""}, "tcp://all.demo:1": {"sha256/x"}}, nil, "keys else")
+	check(announced{url: {keyA, keyB}, "http://web.demo": {keyA, keyB}}, nil,
+		"connections are refused, as agents announce different keys, to http://api.demo")
+	check(announced{url: {keyA}, "http://web.demo": {keyB}}, map[string]string{url: keyA}, "keys else")
+	check(announced{}, map[string]string{url: keyA}, "keys else")
+	o := check(announced{url: {keyB}, "http://api.demo:81": {keyB}},
+		map[string]string{url: keyA, "http://api.demo:81": keyB}, "keys else")
+	delete(o.Status.Pins, url)
+	must.Succeed(t, h.Client.Status().Update(t.Context(), o))
+	check(announced{url: {keyB}}, map[string]string{url: keyB, "http://api.demo:81": keyB}, "keys else")
 }

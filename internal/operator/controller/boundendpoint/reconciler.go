@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/forwarderaddresses"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/namespaces"
@@ -36,6 +37,9 @@ type Account interface {
 	// Availability returns whether the account has been read, how many endpoints the hostname has,
 	// and which of its URLs have none online.
 	Availability(hostname string) (known bool, endpoints int, offline []string)
+	// SealKeys returns the fingerprints of the keys by which the URL's agents that are online seal
+	// connections, as the service says: "" among them if some do not seal.
+	SealKeys(u account.EndpointURL) []string
 }
 
 // NetworkPolicies reports whether the network restricts a hostname's ports;
@@ -69,6 +73,8 @@ type Options struct {
 	NetworkPolicies NetworkPolicies
 	// Forwarders reports which forwarders listen for a hostname.
 	Forwarders Forwarders
+	// Trust decides which connections are sealed; nil: none are.
+	Trust Trust
 	// Addresses provides what EndpointSlices list.
 	Addresses forwarderaddresses.Provider
 	// Target configures the Services in the namespaces of the hostnames.
@@ -77,9 +83,6 @@ type Options struct {
 	Clock    clock.PassiveClock
 	// TakeoverDelay is how long the name of a foreign Service must be free before it is used.
 	TakeoverDelay time.Duration
-	// OrphanDelay is how long Services stay whose BoundEndpoint is gone: one that was deleted by
-	// hand is re-created.
-	OrphanDelay time.Duration
 	// Latency measures projections; nil: not measured.
 	Latency *projectionlatency.Tracker
 }
@@ -101,7 +104,7 @@ func New(o Options) *Reconciler {
 	r := &Reconciler{Options: o, requests: &requestMapper{o.Client, own, o.Target.Namespaces},
 		targets: &targetNamespaces{o.Target, o.Client, own.Namespace},
 		status: &statusWriter{client: o.Client, layout: o.Layout, account: o.Account, forwarders: o.Forwarders,
-			recorder: o.Recorder, clock: o.Clock, throttle: newWriteThrottle()}}
+			trust: o.Trust, recorder: o.Recorder, clock: o.Clock, throttle: newWriteThrottle()}}
 	writer := &owned.Writer{Client: o.Client, Live: o.Live, Installation: own, Clock: o.Clock}
 	r.services = &serviceWriter{client: o.Client, live: o.Live, targets: o.Target.Services, own: own,
 		anchors: o.Layout.Anchors, owned: writer, takeover: newNameTakeover(o.TakeoverDelay), clock: o.Clock,
@@ -207,7 +210,7 @@ func problemFromError(err error) *status.Problem {
 	return found
 }
 
-// removeOrphans removes Services of ours that have had no BoundEndpoint for OrphanDelay and whose
+// removeOrphans removes Services of ours that have had no BoundEndpoint for Target.OrphanDelay and whose
 // hostname the account does not have.
 func (r *Reconciler) removeOrphans(ctx context.Context, hostname string) (ctrl.Result, error) {
 	services, err := r.services.list(ctx, hostname, nil)
@@ -224,10 +227,10 @@ func (r *Reconciler) removeOrphans(ctx context.Context, hostname string) (ctrl.R
 		return ctrl.Result{}, err
 	}
 	if known, endpoints, _ := r.Account.Availability(hostname); !known || endpoints > 0 {
-		return ctrl.Result{RequeueAfter: r.OrphanDelay}, nil // endpointsync is about to re-create its object
+		return ctrl.Result{RequeueAfter: r.Target.OrphanDelay}, nil // endpointsync is about to re-create its object
 	}
 	since, _ := r.orphanedSince.LoadOrStore(hostname, r.Clock.Now())
-	if wait := r.OrphanDelay - r.Clock.Now().Sub(since.(time.Time)); wait > 0 {
+	if wait := r.Target.OrphanDelay - r.Clock.Now().Sub(since.(time.Time)); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
 	if found := r.projections.projector.removeSlices(ctx, hostname); found != nil && found.Err != nil {

@@ -31,6 +31,7 @@ type statusWriter struct {
 	layout     Layout
 	account    Account
 	forwarders Forwarders
+	trust      Trust // nil: nothing is sealed
 	recorder   events.EventRecorder
 	clock      clock.PassiveClock
 	throttle   *writeThrottle
@@ -111,7 +112,7 @@ func (w *statusWriter) firstStatusDelay(b *v1alpha1.BoundEndpoint, report forwar
 func (w *statusWriter) throttleDelay(b, next *v1alpha1.BoundEndpoint) time.Duration {
 	prompt := func(s *v1alpha1.BoundEndpointStatus) v1alpha1.BoundEndpointStatus {
 		p := *s
-		p.Forwarders, p.AllForwardersListen, p.Conditions = "", false, nil
+		p.Forwarders, p.AllForwardersListen, p.Sealed, p.Conditions = "", false, "", nil
 		if c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionServicesReady); c != nil {
 			p.Conditions = []metav1.Condition{*c}
 		}
@@ -136,12 +137,13 @@ func (w *statusWriter) settle(hostname string) {
 	w.forwarders.CancelNotify(hostname)
 }
 
-// emitEvent emits an event if the reason of Ready, or of ServicesReady, changed. A new object that
+// emitEvent emits an event if the reason of Ready, or of ServicesReady or Sealed, changed. A new object that
 // is ready at once gets none.
 func (w *statusWriter) emitEvent(b *v1alpha1.BoundEndpoint, before []metav1.Condition) {
-	for _, typ := range []string{v1alpha1.ConditionServicesReady, v1alpha1.ConditionReady} {
+	for _, typ := range []string{v1alpha1.ConditionServicesReady, v1alpha1.ConditionSealed, v1alpha1.ConditionReady} {
 		old, now := status.Changed(before, b.Status.Conditions, typ)
-		if now == nil || old == nil && now.Status == metav1.ConditionTrue || installationWide(old, now) {
+		if now == nil || old == nil && now.Status == metav1.ConditionTrue || installationWide(old, now) ||
+			now.Status == metav1.ConditionUnknown && typ == v1alpha1.ConditionSealed {
 			continue
 		}
 		status.Event(w.recorder, b, "Project", *now,
@@ -182,13 +184,14 @@ func (w *statusWriter) desiredStatus(
 		s.ConflictingService = found.ConflictingService
 	}
 	reachable := w.reachableCondition(b, removing, report)
+	problems := append([]metav1.Condition{services, reachable}, w.setSealed(b, &s, report)...)
 	message := "pods reach " + s.URLs
 	if b.Spec.Cluster != "" {
 		message = fmt.Sprintf("forwarders reach %s/%s in cluster %s", b.Spec.Namespace, b.Spec.Service,
 			b.Spec.Cluster)
 	}
 	status.Set(&s.Conditions, b.Generation, w.clock.Now(), services, reachable,
-		status.Ready(message, services, reachable))
+		status.Ready(message, problems...))
 	return s
 }
 

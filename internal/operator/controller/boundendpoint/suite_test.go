@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/boundendpoint"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/forwarderaddresses"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/forwarderstatus"
@@ -45,7 +46,10 @@ type fakeAccount struct {
 	known     bool
 	endpoints int
 	offline   []string
+	sealKeys  []string
 }
+
+func (a *fakeAccount) SealKeys(account.EndpointURL) []string { return a.sealKeys }
 
 func (a *fakeAccount) Availability(string) (bool, int, []string) {
 	return a.known, a.endpoints, slices.Clone(a.offline)
@@ -99,6 +103,7 @@ type harness struct {
 	forwarders *fakeForwarders
 	addresses  *fakeAddresses
 	policies   *fakePolicies
+	trust      *fakeTrust
 	projection v1alpha1.Projection
 	metadata   installation.ServiceMetadata
 	deny       []string // namespaces besides the default ones that get no Services
@@ -180,6 +185,7 @@ func newHarness(ctx context.Context) *harness {
 	h := &harness{Fixture: fixture.New(ctx, config), account: &fakeAccount{known: true, endpoints: 1},
 		forwarders: newFakeForwarders(), addresses: &fakeAddresses{acquired: map[string]bool{}},
 		policies:   &fakePolicies{},
+		trust:      &fakeTrust{enforcement: forwarderstatus.Enforcement{Known: true, Forwarders: 2, Enforcing: 2}},
 		projection: v1alpha1.ProjectionExternalName}
 	h.counter = &writeRecorder{Client: h.Client}
 	h.restart()
@@ -192,15 +198,15 @@ func (h *harness) Approved(*v1alpha1.BoundEndpoint) bool { return !h.unapproved 
 func (h *harness) restart() {
 	h.reconciler = boundendpoint.New(boundendpoint.Options{
 		Client: h.counter, Live: h.Live, Anchors: h.Anchors, Account: h.account, Forwarders: h.forwarders,
-		Addresses: h.addresses, NetworkPolicies: h.policies, Approvals: h, Recorder: h.Events, Clock: h.Clock,
+		Addresses: h.addresses, NetworkPolicies: h.policies, Approvals: h, Trust: h.trust,
+		Recorder: h.Events, Clock: h.Clock,
 		Layout: boundendpoint.Layout{Installation: h.Installation, ClusterDomain: "cluster.local",
 			ForwarderPods: installation.ForwarderPods{ForwarderName: "fairlead-forwarder",
 				ForwarderInstance: "fairlead", ForwarderService: "fairlead-forwarders"},
 			Anchors: []string{h.Anchors.ClusterRole, h.Anchors.Role}, Metadata: h.metadata},
-		Target: boundendpoint.TargetOptions{Projection: h.projection,
+		Target: boundendpoint.TargetOptions{Projection: h.projection, OrphanDelay: 30 * time.Second,
 			Namespaces: namespaces.Policy{Own: h.Installation.Namespace,
 				Deny: append([]string{namespaces.DenyDefault}, h.deny...)}}, TakeoverDelay: time.Minute,
-		OrphanDelay: 30 * time.Second,
 	})
 }
 

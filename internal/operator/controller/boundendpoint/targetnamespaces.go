@@ -6,6 +6,7 @@ package boundendpoint
 import (
 	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -21,6 +22,9 @@ import (
 
 // TargetOptions configure the target Services.
 type TargetOptions struct {
+	// OrphanDelay is how long Services stay whose BoundEndpoint is gone: one that was deleted by
+	// hand is re-created.
+	OrphanDelay time.Duration
 	// Namespaces decides which namespaces get Services.
 	Namespaces namespaces.Policy
 	// Services reads the Services of listed namespaces, which Client then does not cover. Nil if

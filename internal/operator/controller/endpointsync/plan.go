@@ -164,6 +164,35 @@ func (s *Set) Availability(hostname string) (known bool, endpoints int, offline 
 	return s.synced && !held, endpoints, offline
 }
 
+// SealKeys returns the keys by which the URL's agents that are online seal connections, "" among them
+// if some do not seal.
+func (s *Set) SealKeys(u account.EndpointURL) []string {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	var keys []string
+	for _, e := range s.byHost[u.Host] {
+		if e.admitted && e.url == u && e.online() {
+			keys = append(keys, e.endpoint.SealKey)
+		}
+	}
+	slices.Sort(keys)
+	return slices.Compact(keys)
+}
+
+// SealKeysIn returns the same for all URLs of a namespace that have agents online.
+func (s *Set) SealKeysIn(namespace string) map[account.EndpointURL][]string {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	all := map[account.EndpointURL][]string{}
+	for _, e := range s.byID {
+		key := e.endpoint.SealKey
+		if e.admitted && e.online() && e.url.Namespace() == namespace && !slices.Contains(all[e.url], key) {
+			all[e.url] = append(all[e.url], key)
+		}
+	}
+	return all
+}
+
 // sorted returns the hostname's entries, oldest first. mu must be held.
 func (s *Set) sorted(hostname string) []*entry {
 	if s.disabled {

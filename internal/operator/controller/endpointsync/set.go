@@ -251,7 +251,8 @@ func (s *Set) put(e *entry, c *Change) {
 	if changed {
 		c.Hostnames = append(c.Hostnames, host)
 	}
-	availability := !s.synced || old != nil && old.endpoint.Status != e.endpoint.Status
+	availability := !s.synced || old != nil && (old.endpoint.Status != e.endpoint.Status ||
+		old.endpoint.SealKey != e.endpoint.SealKey)
 	if availability {
 		c.Availability = append(c.Availability, host)
 	}

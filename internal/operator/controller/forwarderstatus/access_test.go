@@ -71,3 +71,32 @@ func TestReader_DeniedOfSeveralForwarders(t *testing.T) {
 		}
 	})
 }
+
+// TestReader_SealsRefused holds that a seal that is refused, and one that is not any more, are
+// reported and concern the hostname.
+func TestReader_SealsRefused(t *testing.T) {
+	t.Parallel()
+	runReader(t, func(h *harness) {
+		a := h.pod("10.0.0.1")
+		h.set <- []Pod{{UID: "1", Name: "10.0.0.1", IP: "10.0.0.1", Ready: true}}
+		const listener = `{"port":20000,"hostname":"db.demo","listening":true`
+		a.lines <- `{"listeners":[` + listener + `}]}`
+		h.notified()
+		for _, tt := range []struct {
+			line string
+			want map[int]SealRefused
+		}{
+			{`,"seal_refused":{"reason":"KeyChanged","message":"its key is other"}`,
+				map[int]SealRefused{20000: {"10.0.0.1", "KeyChanged", "its key is other"}}},
+			{"", nil},
+		} {
+			a.lines <- `{"listeners":[` + listener + tt.line + `}]}`
+			if _, later := h.notified(); len(later) != 1 || later[0] != "db.demo" {
+				t.Errorf("notified of %v", later)
+			}
+			if diff := cmp.Diff(tt.want, h.Report("db.demo", []int{20000}).SealsRefused); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		}
+	})
+}

@@ -38,6 +38,13 @@ type port struct {
 	hostname  string
 	listening bool
 	err       string
+	seal      seal
+}
+
+// seal is why a seal was refused; its zero value = it was not.
+type seal struct {
+	Reason  string `json:"reason"` // Reason is a sealed.Reason.
+	Message string `json:"message"`
 }
 
 func (f *forwarder) streamBroke(err error) {
@@ -57,7 +64,8 @@ func (f *forwarder) applyLine(l *line, first bool) []string {
 	}
 	concerned := map[string]struct{}{}
 	for _, l := range l.Listeners {
-		next := port{hostname: l.Hostname, listening: l.Listening, err: truncate(l.Error)}
+		next := port{hostname: l.Hostname, listening: l.Listening, err: truncate(l.Error),
+			seal: seal{truncate(l.SealRefused.Reason), truncate(l.SealRefused.Message)}}
 		if last, ok := before[l.Port]; !ok || last != next {
 			concerned[last.hostname], concerned[next.hostname] = struct{}{}, struct{}{}
 		}

@@ -24,7 +24,12 @@ type Report struct {
 	Settled bool
 	// Failures are ports that forwarders do not listen on, by pod and port.
 	Failures []Failure
+	// SealsRefused are the ports at which forwarders last refused an agent's seal.
+	SealsRefused map[int]SealRefused
 }
+
+// SealRefused is why a forwarder refused the seal of the agents that answered at a port.
+type SealRefused struct{ Pod, Reason, Message string }
 
 // Failure is a port that a forwarder does not listen on.
 type Failure struct {
@@ -72,6 +77,14 @@ func (r *Reader) Report(hostname string, ports []int) Report {
 			report.Listening++
 		}
 		report.Failures = append(report.Failures, failures...)
+		for _, number := range ports {
+			if p := f.ports[number]; p.hostname == hostname && p.seal.Reason != "" {
+				if report.SealsRefused == nil {
+					report.SealsRefused = map[int]SealRefused{}
+				}
+				report.SealsRefused[number] = SealRefused{f.pod.Name, p.seal.Reason, p.seal.Message}
+			}
+		}
 	}
 	return report
 }

@@ -43,6 +43,8 @@ type line struct {
 		Hostname  string `json:"hostname"`
 		Listening bool   `json:"listening"`
 		Error     string `json:"error"`
+		// SealRefused is why the last connection that had to be sealed was refused.
+		SealRefused seal `json:"seal_refused"`
 	} `json:"listeners"`
 	Gone   []int         `json:"gone"`
 	Access *accessLine   `json:"access"`

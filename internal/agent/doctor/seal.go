@@ -1,0 +1,152 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/fairlead-dev/fairlead/internal/endpointaccess"
+	"github.com/fairlead-dev/fairlead/internal/path"
+)
+
+// endpointTrust is an EndpointTrust object.
+type endpointTrust struct {
+	Metadata meta `json:"metadata"`
+	Spec     struct {
+		Endpoints []string `json:"endpoints"`
+		Ports     []int32  `json:"ports"`
+		Keys      []string `json:"keys"`
+	} `json:"spec"`
+	Status struct {
+		Pins map[string]string `json:"pins"` // Pins are the keys that were seen first, by URL.
+	} `json:"status"`
+}
+
+// sealCheck checks whether the cluster requires a seal, and whom it trusts, beside the key that the
+// service announces.
+type sealCheck struct {
+	*cluster
+	account *accountCheck
+	trusts  []endpointTrust // trusts select the URL.
+}
+
+// condition returns the condition Sealed of the BoundEndpoint; its Status is empty if it is about
+// another URL of the hostname.
+func (c *sealCheck) condition() path.Condition {
+	if in := c.account.op; in.bound != nil {
+		if found := in.bound.Status.Conditions.Get("Sealed"); c.account.concernsURL(found.Message) {
+			return found
+		}
+	}
+	return path.Condition{}
+}
+
+// required returns how the BoundEndpoint shows that a seal is required, such as pinned; "" = it is
+// not.
+func (c *sealCheck) required() string {
+	if c.account.op.bound == nil {
+		return ""
+	}
+	kinds := strings.Split(c.account.op.bound.Status.Sealed, ",")
+	without := slices.DeleteFunc(slices.Clone(kinds), func(kind string) bool { return kind == "no" })
+	if len(without) < len(kinds) && c.condition().Status == "" { // it is another URL that is sealed
+		return ""
+	}
+	return strings.Join(without, ", ")
+}
+
+// announced returns the keys by which the URL's agents seal connections, as the account has them.
+func (c *sealCheck) announced() (keys []string) {
+	for _, e := range c.account.found {
+		if e.SealKey != "" && !slices.Contains(keys, e.SealKey) {
+			keys = append(keys, e.SealKey)
+		}
+	}
+	return keys
+}
+
+// check compares what the cluster requires with what the service announces.
+func (c *sealCheck) check(ctx context.Context) path.Hop {
+	announced, required := c.announced(), c.required()
+	said := "the service announces no key"
+	switch {
+	case len(announced) > 0:
+		said = "the service announces the key " + strings.Join(announced, ", ")
+	case c.account.found == nil:
+		said = "after fairlead login, the key that the service announces is shown"
+	}
+	if required == "" {
+		return path.Brokenf("set binding.sealed, or make an EndpointTrust that selects it (docs/secure/sealed.md)",
+			"its agent serves sealed connections only, and this cluster does not seal them; %s", said)
+	}
+	pinned, unread := c.pinned(ctx)
+	evidence := append([]string{"sealed by: " + required + ", in the service's streams (in the mux)", said}, unread...)
+	for _, key := range pinned {
+		evidence = append(evidence, "the cluster pins the key "+key)
+	}
+	condition := c.condition()
+	h := path.OKf("%s, in the mux; %s", condition.Message, said)
+	isPinned := func(key string) bool { return slices.Contains(pinned, key) }
+	switch {
+	case condition.Status == "False":
+		kind := "BoundEndpoint"
+		if condition.Reason == "Conflict" { // a BoundEndpoint has it for Services, too
+			kind = "EndpointTrust"
+		}
+		h = path.Brokenf(path.Remedy(kind, condition.Reason)+c.command(condition.Reason), "%s; %s",
+			strings.TrimSuffix(condition.Message, "."), said)
+	case len(pinned) > 0 && len(announced) > 0 && !slices.ContainsFunc(announced, isPinned):
+		h = path.Brokenf(path.Remedy("BoundEndpoint", keyChanged)+c.command(keyChanged),
+			"the cluster pins %s; %s", strings.Join(pinned, ", "), said)
+	case condition.Status == "":
+		h = path.Unknownf("a seal is required (%s); %s", required, said)
+	case condition.Status != "True":
+		h = path.Unknownf("%s; %s", condition.Message, said)
+	}
+	return h.With(evidence...)
+}
+
+// pinned returns the keys that the EndpointTrust objects pin which select the URL, and why they could
+// not be read.
+func (c *sealCheck) pinned(ctx context.Context) (keys, unread []string) {
+	target := endpointaccess.TargetOf(c.account.url.Host, c.account.url.Port)
+	var objects list[endpointTrust]
+	if _, err := c.get(ctx, &objects, endpointTrusts, "--namespace", target.Namespace); err != nil {
+		return nil, []string{"the EndpointTrust objects cannot be looked at: " + err.message}
+	}
+	for _, o := range objects.Items {
+		if endpointaccess.Selects(o.Spec.Endpoints, o.Spec.Ports, target) {
+			c.trusts, keys = append(c.trusts, o), append(keys, o.Spec.Keys...)
+			if pin := o.Status.Pins[c.account.url.String()]; pin != "" && len(o.Spec.Keys) == 0 {
+				keys = append(keys, pin)
+			}
+		}
+	}
+	return keys, nil
+}
+
+const (
+	endpointTrusts = "endpointtrusts.bindings.fairlead.dev"
+	keyChanged     = "KeyChanged" // keyChanged is a reason of the condition Sealed.
+)
+
+// command returns the command that mends what the condition's reason names, after the remedy.
+func (c *sealCheck) command(reason string) string {
+	url := c.account.url
+	switch {
+	case reason == keyChanged && len(c.trusts) > 0 && len(c.trusts[0].Spec.Keys) == 0:
+		return ":\n" + c.cluster.command("%s", path.ApprovePin(c.trusts[0].Metadata.Namespace,
+			c.trusts[0].Metadata.Name, url.String()))
+	case reason == keyChanged && len(c.trusts) > 0:
+		return ":\n" + c.cluster.command("--namespace %s edit %s %s", c.trusts[0].Metadata.Namespace, endpointTrusts,
+			c.trusts[0].Metadata.Name)
+	case reason == "KeyUnknown", reason == "NameMismatch", reason == "Expired":
+		return ":\nfairlead seal sign --url " + url.String() + " tls.csr"
+	case reason == "NotSealed":
+		return ":\n" + path.AgentCommand(url.Scheme, url.String(), "") + " --sealed FOLDER"
+	}
+	return ":\n" + c.cluster.command("--namespace %s get %s -o yaml", url.Namespace(), endpointTrusts)
+}

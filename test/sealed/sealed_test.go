@@ -178,7 +178,7 @@ func TestSealed_PassesOverImpostors(t *testing.T) {
 	id := r.serve("in-a", r.endpoint(upstream(t, digest("a ")), r.owner.Identity(databaseURL)))
 	var met atomic.Int32
 	key := sealtest.NewOwner(t, r.owner.Account).Identity(databaseURL).Key()
-	r.StartAgentWith(r.Authtoken, tunnel.Bind{URL: databaseURL.String(), Binding: account.BindingKubernetes,
+	impostor := r.StartAgentWith(r.Authtoken, tunnel.Bind{URL: databaseURL.String(), Binding: account.BindingKubernetes,
 		PoolingEnabled: true, UpstreamURL: "tcp://localhost:5432", SealKey: sealed.FormatKey(key)},
 		func(_ context.Context, st *tunnel.Stream) {
 			met.Add(1)
@@ -186,6 +186,7 @@ func TestSealed_PassesOverImpostors(t *testing.T) {
 			_, _ = st.Write(sealed.Hint(id)) // as the edge names the good one
 			_, _ = io.Copy(io.Discard, st)
 		})
+	servicetest.Receive(t, impostor.Bound, "bind")
 	trust := r.owner.Trust()
 	for range 10 {
 		c := r.call(id, trust)

@@ -31,7 +31,7 @@ func TestOpenIdentity_NamesTheField(t *testing.T) {
 		{good, "", "tcp://db.demo:5433", "sealed", "does not name tcp://db.demo:5433: have one signed that does"},
 		{ended, "", "tcp://db.demo:5432", "sealed", "replace it, or set the clock"},
 		{t.TempDir(), "", "tcp://db.demo:5432", "sealed", "tls.crt"},
-		{good, noPEM, "tcp://db.demo:5432", "seal_callers", "must be a PEM file"},
+		{good, noPEM, "tcp://db.demo:5432", "seal_callers", "not the PEM text"},
 		{good, noPEM + "x", "tcp://db.demo:5432", "seal_callers", "no such file"},
 	} {
 		u, err := account.ParseEndpointURL(c.url)

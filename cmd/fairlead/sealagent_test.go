@@ -4,10 +4,77 @@
 package main
 
 import (
+	"bufio"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/sealed"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/must"
+	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
+
+// TestSealedAgent_ServesHTTP runs the command with a certificate of the owner's and a policy, and calls it
+// as a forwarder does.
+func TestSealedAgent_ServesHTTP(t *testing.T) {
+	t.Parallel()
+	r := servicetest.Start(t)
+	forwarder := r.StartForwarder()
+	session, err := forwarder.Wait(servicetest.Context(t))
+	must.Succeed(t, err)
+	o := owner{t, t.TempDir()}
+	accountID := session.Welcome().AccountID
+	o.run(0, "init", "--account", accountID)
+	folder := filepath.Join(o.home, "api")
+	o.run(0, "request", "--out", folder)
+	o.run(0, "sign", "--url", "http://api.demo", filepath.Join(folder, "tls.csr"))
+	web := servicetest.ServeHTTP(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, "hello "+r.Header.Get("X-Team"))
+	})
+	command := runWith(t, r, r.Authtoken, "http", web, "--url", "http://api.demo", "--sealed", folder,
+		"--traffic-policy-file", o.write("policy.yaml", []byte("on_http_request:\n- actions:\n"+
+			"  - {type: add-headers, config: {headers: {x-team: blue}}}"))).printed("Sealed      by the key sha256/")
+
+	text, err := os.ReadFile(o.file("root.crt"))
+	must.Succeed(t, err)
+	block, _ := pem.Decode(text)
+	root, err := x509.ParseCertificate(block.Bytes)
+	must.Succeed(t, err)
+	trust, err := sealed.NewTrust(sealed.TrustOptions{Mode: sealed.Require, Account: accountID,
+		Authorities: []*x509.Certificate{root}})
+	must.Succeed(t, err)
+	u := account.EndpointURL{Scheme: "http", Host: "api.demo", Port: 80}
+	var list struct{ Endpoints []account.Endpoint }
+	r.CallAPI("GET", "/endpoints", nil, &list)
+	st := forwarder.Open(tunnel.OpenHeader{EndpointID: list.Endpoints[0].ID, Scheme: u.Scheme, Host: u.Host,
+		Port: u.Port, Sealed: true})
+	_, err = sealed.ReadHint(servicetest.Context(t), st)
+	must.Succeed(t, err)
+	c, err := trust.Connect(servicetest.Context(t), st, sealed.Header{URL: u, ClientAddr: servicetest.PodAddr})
+	must.Succeed(t, err)
+	answers := bufio.NewReader(c)
+	for n := range 2 {
+		_, err = fmt.Fprintf(c, "GET /%d HTTP/1.1\r\nHost: api.demo\r\n\r\n", n)
+		must.Succeed(t, err)
+		res, err := http.ReadResponse(answers, nil)
+		must.Succeed(t, err)
+		got, err := io.ReadAll(res.Body)
+		if must.Succeed(t, errors.Join(err, res.Body.Close())); string(got) != "hello blue" {
+			t.Errorf("%s %q", res.Status, got)
+		}
+	}
+	command.printed("GET").printed("/1")
+	_ = c.Close()
+}
 
 // TestSealedAgent_RefusesWhatAgentsCannotDo checks that flags and the config file name what the agent
 // of a sealed endpoint cannot do, and the remedy, before it connects.

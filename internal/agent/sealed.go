@@ -115,7 +115,7 @@ func (v *streamServer) serveSealedHTTP(
 ) {
 	to := SealedUpstream{v, e, s}
 	if v.upstreams.isDown(e) { // another member of the pool may serve the caller, which has not sent anything
-		limit, cancel := context.WithTimeout(ctx, cmp.Or(in.Header.Deadline, sealTimeout))
+		limit, cancel := context.WithTimeout(ctx, time.Second) // which leaves the forwarder time for that one
 		conn, err := to.dial(limit)
 		cancel()
 		if err != nil {

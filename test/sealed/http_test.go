@@ -283,8 +283,9 @@ func TestSealedHTTP_FailuresAreAnswered(t *testing.T) {
 		}, nil, 502, account.CodeUpstreamUnreachable, true},
 		"not sealed":   {func(_ *rig, e *agent.Endpoint) { e.Seal = nil }, nil, 503, account.CodeNotSealed, false},
 		"a plain call": {nil, func(*rig) *sealed.Trust { return nil }, 503, account.CodeEndpointSealed, true},
-		"another authority": {nil, func(r *rig) *sealed.Trust { return sealtest.NewOwner(r.t, r.owner.Account).Trust() },
-			503, account.CodeSealUntrusted, false},
+		"another authority": {nil, func(r *rig) *sealed.Trust {
+			return sealtest.NewOwner(r.t, r.owner.Account).Trust()
+		}, 503, account.CodeSealUntrusted, false},
 		"another account": {nil, func(r *rig) *sealed.Trust {
 			o := *r.owner
 			o.Account = "ac-16f0l2rj1qg4o3b5e6s7t8u9v0"

@@ -60,28 +60,28 @@ var explanations = []Explanation{
 	{boundEndpoint, "FirstSight", "agents need the key that was seen first, which the service chose: for " +
 		"demonstrations", "nothing, or give the EndpointTrust authorities or keys"},
 	{boundEndpoint, "NotPinned", "the key that is seen first is to be trusted, and none is pinned: no agent is " +
-		"online (`Unknown`), or agents announce different keys; connections are refused", "start the agent, or give the " +
-		"keys that you know in `spec.keys` of the EndpointTrust"},
-	{boundEndpoint, "KeyUnknown", "no trusted authority has signed the certificate of what answered; the message has " +
-		"its key", "compare the key with the agent's screen: if it is the agent's, sign its request with `fairlead " +
-		"seal sign`; if not, something else has answered"},
+		"online (`Unknown`), or agents announce different keys; connections are refused", "start the agent, or " +
+		"give the keys that you know in `spec.keys` of the EndpointTrust"},
+	{boundEndpoint, "KeyUnknown", "no trusted authority has signed the certificate of what answered; the message " +
+		"has its key", "compare the key with the agent's screen: if it is the agent's, sign its request with " +
+		"`fairlead seal sign`; if not, something else has answered"},
 	{boundEndpoint, "KeyChanged", "the key of what answered, or that the service announces, is none of those that " +
-		"are pinned; the message has it", "compare the key with the agent's screen: if it is the agent's, approve it in " +
-		"the EndpointTrust (`spec.keys`, or delete its pin); if not, something else has answered"},
+		"are pinned; the message has it", "compare the key with the agent's screen: if it is the agent's, approve " +
+		"it in the EndpointTrust (`spec.keys`, or delete its pin); if not, something else has answered"},
 	{boundEndpoint, "NameMismatch", "the certificate of what answered names another account or other endpoints",
 		"sign the agent's request for this URL with `fairlead seal sign`; compare `binding.sealAccount`"},
-	{boundEndpoint, "Expired", "the agent's certificate has ended, or is not valid yet",
-		"sign the agent's request again with `fairlead seal sign`; compare clocks"},
-	{boundEndpoint, "NotSealed", "connections have to be sealed, and no agent seals them",
-		"start the agent with `--sealed`"},
-	{boundEndpoint, "InvalidAuthority", "the EndpointTrust that selects the endpoint cannot be read; connections are " +
-		"refused", "see the condition Accepted of the EndpointTrust that the message names"},
+	{boundEndpoint, "Expired", "the agent's certificate has ended, or is not valid yet", "sign the agent's " +
+		"request again with `fairlead seal sign`; compare clocks"},
+	{boundEndpoint, "NotSealed", "connections have to be sealed, and no agent seals them", "start the agent with " +
+		"`--sealed`"},
+	{boundEndpoint, "InvalidAuthority", "the EndpointTrust that selects the endpoint cannot be read; connections " +
+		"are refused", "see the condition Accepted of the EndpointTrust that the message names"},
 	{boundEndpoint, "AccountMissing", "an EndpointTrust selects the endpoint, and the chart does not say which " +
 		"account agents' certificates must name; connections are refused", "set `binding.sealAccount`"},
-	{boundEndpoint, "ForwardersBehind", "a forwarder does not report that it seals connections as the EndpointTrust " +
-		"objects say; the message names it", "see its log; one of an earlier version seals nothing"},
-	{boundEndpoint, "ForwardersUnknown", "no forwarder reports its status",
-		"see `EdgeReachable` of the KubernetesOperator"},
+	{boundEndpoint, "ForwardersBehind", "a forwarder does not report that it seals connections as the " +
+		"EndpointTrust objects say; the message names it", "see its log; one of an earlier version seals nothing"},
+	{boundEndpoint, "ForwardersUnknown", "no forwarder reports its status", "see `EdgeReachable` of the " +
+		"KubernetesOperator"},
 	{boundEndpoint, "Projected", "the Services are as they should be", "nothing"},
 	{boundEndpoint, "Online", "the forwarders listen, and every URL has an endpoint online", "nothing"},
 	{boundEndpoint, "ClusterSet", "all is well: the hostname has a third part, the id of a cluster that exports " +

@@ -102,7 +102,7 @@ var _ = Describe("Reconciler: seals", func() {
 		Entry("at first sight", nil, &atSight, func(*harness) {}, "no,first-sight", "True FirstSight",
 			"seen first: for demonstrations", "True Ready"),
 		Entry("at first sight, and the key changes", nil, &atSight, announcing("sha256/x"), "no,first-sight",
-			"False KeyChanged", `endpointtrusts all --subresource=status --type=merge -p '{"status":{"pins":{"tcp://api.`,
+			"False KeyChanged", `all --subresource=status --type=merge -p '{"status":{"pins":{"tcp://api.`,
 			"False KeyChanged"),
 		Entry("at first sight, before it", nil, &notPinned, announcing("sha256/x"), "no,first-sight",
 			"Unknown NotPinned", "wait: EndpointTrust demo/all", "True Ready"),

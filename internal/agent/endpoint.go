@@ -5,6 +5,7 @@ package agent
 
 import (
 	"context"
+	"net"
 	"slices"
 	"strings"
 
@@ -52,10 +53,17 @@ type Endpoint struct {
 	SealedServer SealedServer
 }
 
+// conn is a connection that can be half-closed, and aborted.
+type conn interface {
+	net.Conn
+	CloseWrite() error
+	Abort() error
+}
+
 // Incoming is a stream that waits for its answer: a *tunnel.Stream, or what is inside a seal. Its
 // bytes are the caller's after Accept.
 type Incoming interface {
-	sealed.Below
+	conn
 	Header() tunnel.OpenHeader
 	Accept() error
 	Refuse(code tunnel.RefuseCode) error

@@ -49,7 +49,7 @@ func (v *streamServer) serveSealed(ctx context.Context, e *endpoint, s *spec, st
 	}
 	switch server := s.SealedServer; {
 	case s.Serve != nil:
-		s.Serve(ctx, &sealedStream{st, sealedCaller{in}})
+		s.Serve(ctx, &sealedStream{unopened{st}, sealedCaller{in}})
 		return
 	case server == nil:
 	case s.URL.Scheme == "http":
@@ -188,18 +188,27 @@ func (c sealedCaller) refuse(to Connection, _ time.Time) { _ = c.in.Refuse(codeU
 
 // sealedStream is what is inside a seal, as an Incoming.
 type sealedStream struct {
-	sealed.Below // Below is the stream below the seal until Accept.
+	conn // conn has the bytes inside the seal, or is unopened.
 	sealedCaller
 }
+
+// unopened is a stream whose seal is not open yet: nothing passes.
+type unopened struct{ *tunnel.Stream }
+
+var errUnopened = errors.New("the sealed connection is not accepted yet")
+
+func (unopened) Read([]byte) (int, error)  { return 0, errUnopened }
+func (unopened) Write([]byte) (int, error) { return 0, errUnopened }
+func (unopened) CloseWrite() error         { return errUnopened }
 
 // Header describes the connection.
 func (s *sealedStream) Header() tunnel.OpenHeader { return s.header() }
 
 // Accept opens the connection.
 func (s *sealedStream) Accept() error {
-	conn, err := s.in.Open()
+	opened, err := s.in.Open()
 	if err == nil {
-		s.Below = conn
+		s.conn = opened
 	}
 	return err
 }

@@ -30,15 +30,23 @@ type Below interface {
 	Abort() error
 }
 
-// stream keeps Below out of Conn's exported fields.
-type stream interface{ Below }
+// stream is what a Conn shares with the stream below it: nothing that reads, writes or ends it cleanly,
+// or bytes could pass beside the seal.
+type stream interface {
+	LocalAddr() net.Addr
+	RemoteAddr() net.Addr
+	SetDeadline(t time.Time) error
+	SetReadDeadline(t time.Time) error
+	SetWriteDeadline(t time.Time) error
+	Abort() error
+}
 
 // Conn is one end of a sealed connection: a relay.HalfCloser with Next, and with Abort, which makes
 // the peer's reads and writes fail. Its owner must call Close or Abort in the end. One goroutine may
 // read while another writes and a third one closes. While it waits for bytes it holds no buffer of
 // its own. A read that has timed out can be repeated, a write cannot.
 type Conn struct {
-	stream  // addresses, deadlines, Abort
+	stream
 	tls     *tls.Conn
 	records *records
 	peer    trust.Pin
@@ -134,7 +142,7 @@ func (c *Conn) release() {
 // awaitEOF returns io.EOF when the stream below ends after close_notify, as the peer's CloseWrite
 // ends it.
 func (c *Conn) awaitEOF() error {
-	n, err := c.stream.Read(make([]byte, 1))
+	n, err := c.records.Below.Read(make([]byte, 1))
 	switch {
 	case n > 0 || err == nil:
 		return errors.New("the stream below a sealed connection goes on after close_notify")
@@ -159,7 +167,7 @@ func (c *Conn) Write(p []byte) (int, error) {
 func (c *Conn) CloseWrite() error {
 	err := c.tls.CloseWrite()
 	if err == nil {
-		err = c.stream.CloseWrite()
+		err = c.records.Below.CloseWrite()
 	}
 	c.sentEOF.Store(err == nil)
 	return err
@@ -169,7 +177,7 @@ func (c *Conn) CloseWrite() error {
 // returned io.EOF), else with an abort.
 func (c *Conn) Close() error {
 	if c.sawEOF.Load() && c.sentEOF.Load() {
-		return c.stream.Close()
+		return c.records.Below.Close()
 	}
 	return c.Abort()
 }

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"reflect"
 	"runtime"
 	"slices"
 	"sync"
@@ -357,3 +358,17 @@ func TestConn_LargeWriteIsOneFrame(t *testing.T) {
 }
 
 var _ sealed.Below = (*tunnel.Stream)(nil)
+
+// TestConn_NothingPassesBesideIt holds that no method of a connection is that of the stream below, which
+// sends or reads what is not sealed. Others look for more methods than net.Conn has.
+func TestConn_NothingPassesBesideIt(t *testing.T) {
+	t.Parallel()
+	inside := []string{"Read", "Next", "Write", "CloseWrite", "Close"}
+	passOn := []string{"Abort", "LocalAddr", "RemoteAddr", "SetDeadline", "SetReadDeadline", "SetWriteDeadline"}
+	facts := []string{"Peer", "Resumed"}
+	for m := range reflect.TypeFor[*sealed.Conn]().Methods() {
+		if !slices.Contains(slices.Concat(inside, passOn, facts), m.Name) {
+			t.Errorf("%s: does it pass bytes beside the seal?", m.Name)
+		}
+	}
+}

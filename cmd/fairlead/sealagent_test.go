@@ -57,7 +57,7 @@ func TestSealedAgent_ServesHTTP(t *testing.T) {
 	r.CallAPI("GET", "/endpoints", nil, &list)
 	st := forwarder.Open(tunnel.OpenHeader{EndpointID: list.Endpoints[0].ID, Scheme: u.Scheme, Host: u.Host,
 		Port: u.Port, Sealed: true})
-	_, err = sealed.ReadHint(servicetest.Context(t), st)
+	_, err = sealed.ReadHint(st)
 	must.Succeed(t, err)
 	c, err := trust.Connect(servicetest.Context(t), st, sealed.Header{URL: u, ClientAddr: servicetest.PodAddr})
 	must.Succeed(t, err)

@@ -1,0 +1,130 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package forwarder
+
+import (
+	"context"
+	"crypto/x509"
+	"io"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/endpointtrust"
+	"github.com/fairlead-dev/fairlead/internal/sealed"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/sealtest"
+	"github.com/fairlead-dev/fairlead/test/support/wait"
+)
+
+// TestSealing_ReportsRefusals holds that the status has why an agent's seal was refused, as a change,
+// until one is opened or the trust is another one, and that both are counted.
+func TestSealing_ReportsRefusals(t *testing.T) {
+	t.Parallel()
+	u := account.EndpointURL{Scheme: "tcp", Host: "db.demo", Port: 5432}
+	owner, other := sealtest.NewOwner(t, "ac-1"), sealtest.NewOwner(t, "ac-1")
+	var identity atomic.Pointer[sealed.Identity]
+	e := startEdge(t, func(ctx context.Context, st *tunnel.Stream) {
+		_ = st.Accept()
+		_, _ = st.Write(sealed.Hint("ep-1"))
+		if in, err := identity.Load().Accept(ctx, st); err == nil {
+			if c, err := in.Open(); err == nil {
+				_ = c.Close()
+			}
+		}
+	})
+	rules := &fakeTrust{changed: make(chan struct{}, 10)}
+	trust := func(o *sealtest.Owner) {
+		rules.set(endpointtrust.Default{Mode: sealed.Require, Account: "ac-1",
+			Authorities: []*x509.Certificate{o.Root}}, allListed)
+	}
+	trust(owner)
+	r := start(t, e, shortTiming(), func(o *Options) { o.Trust = rules })
+	r.source.update(testObjects())
+	wait.Receive(t, "a session", r.edge.connectedOnce)
+	reported := func(want sealed.Reason) {
+		t.Helper()
+		wait.Until(t, "a status with the refusal "+string(want), func() bool {
+			for _, l := range r.status().Listeners {
+				if l.Port == 15432 {
+					return l.SealRefused == nil && want == "" || l.SealRefused != nil && l.SealRefused.Reason == want
+				}
+			}
+			return false
+		})
+	}
+	call := func(of *sealtest.Owner) {
+		identity.Store(of.Identity(u))
+		if c, err := net.Dial("tcp", r.addr(15432)); err == nil { // else it was reset already
+			_, _ = io.ReadAll(c)
+			_ = c.Close()
+		}
+	}
+	changed := r.statusChanged.next()
+	call(other)
+	reported(sealed.KeyUnknown)
+	wait.Receive(t, "a change of the status", changed)
+	before := r.status()
+	if d, different := before.delta(Status{Listeners: before.Listeners}); len(d.Listeners) > 0 {
+		t.Errorf("a refusal is a change for ever: %+v, %t", d, different)
+	}
+	call(owner)
+	reported("")
+	call(other)
+	reported(sealed.KeyUnknown)
+	trust(other)
+	reported("")
+	for outcome, want := range map[string]float64{"opened": 1, "KeyUnknown": 2} {
+		if got := testutil.ToFloat64(r.metrics.sealed.WithLabelValues("db.demo", outcome)); got != want {
+			t.Errorf("%g connections %s, want %g", got, outcome, want)
+		}
+	}
+}
+
+// TestSealing_FirstSight holds that a connection waits until the endpoint's first key is pinned, and
+// that an agent with another key, as one of a service that drops and announces the endpoint again, gets
+// none.
+func TestSealing_FirstSight(t *testing.T) {
+	t.Parallel()
+	owner, u := sealtest.NewOwner(t, "ac-1"), account.EndpointURL{Scheme: "tcp", Host: "db.demo", Port: 5432}
+	first, second := owner.Identity(u), owner.Identity(u)
+	var identity atomic.Pointer[sealed.Identity]
+	identity.Store(first)
+	e := startEdge(t, func(ctx context.Context, st *tunnel.Stream) {
+		_ = st.Accept()
+		_, _ = st.Write(sealed.Hint("ep-1"))
+		if in, err := identity.Load().Accept(ctx, st); err == nil {
+			if c, err := in.Open(); err == nil {
+				_, _ = io.WriteString(c, "sealed")
+				_ = c.CloseWrite()
+				_, _ = io.Copy(io.Discard, c)
+				_ = c.Close()
+			}
+		}
+	})
+	rules := &fakeTrust{changed: make(chan struct{}, 10)}
+	policy := endpointtrust.Policy{Namespace: "demo", Name: "all", Spec: endpointtrust.Spec{Endpoints: []string{"*"}}}
+	byDefault := endpointtrust.Default{Mode: sealed.Off, Account: "ac-1"}
+	rules.set(byDefault, allListed, policy)
+	r := start(t, e, shortTiming(), func(o *Options) { o.Trust = rules })
+	r.source.update(testObjects())
+	wait.Receive(t, "a session", r.edge.connectedOnce)
+	c := r.dial(15432)
+	policy.Pins = map[string]string{u.String(): sealed.FormatKey(first.Key())}
+	rules.set(byDefault, allListed, policy)
+	if got, err := io.ReadAll(c); err != nil || string(got) != "sealed" {
+		t.Errorf("%q, %v", got, err)
+	}
+	identity.Store(second)
+	wantRefused(r, 15432)
+	wait.Until(t, "the refusal of the other key", func() bool {
+		s := r.listeners.byPort[15432].status()
+		return s.SealRefused != nil && s.SealRefused.Reason == sealed.KeyChanged &&
+			strings.Contains(s.SealRefused.Message, sealed.FormatKey(second.Key()))
+	})
+}

@@ -21,14 +21,13 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/edge"
 	"github.com/fairlead-dev/fairlead/internal/sealed"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/internal/tunnel/relay"
 )
 
 // Server is the agent.SealedServer of one endpoint.
 type Server struct {
 	edge     *edge.Edge
 	endpoint *account.Endpoint
-	ctx      context.Context // ctx ends with Close.
-	close    context.CancelFunc
 }
 
 var _ agent.SealedServer = (*Server)(nil)
@@ -37,16 +36,11 @@ var _ agent.SealedServer = (*Server)(nil)
 func New(e *agent.Endpoint, log *slog.Logger) *Server {
 	ep := e.AccountEndpoint()
 	ep.ID = ep.HostPort // the service's id proves nothing
-	s := &Server{endpoint: &ep, edge: edge.New(edge.Options{Agents: agents{}, Meter: noMeter{}, Logger: log})}
-	s.ctx, s.close = context.WithCancel(context.Background())
-	return s
+	return &Server{endpoint: &ep, edge: edge.New(edge.Options{Agents: agents{}, Meter: noMeter{}, Logger: log})}
 }
 
 // Close ends the server and aborts the connections that it serves.
-func (s *Server) Close() {
-	s.close()
-	s.edge.Close()
-}
+func (s *Server) Close() { s.edge.Close() }
 
 // Admits implements agent.SealedServer.
 func (s *Server) Admits(ctx context.Context, in *sealed.Incoming) bool {
@@ -73,20 +67,23 @@ func infoOf(in *sealed.Incoming) edge.ClientInfo {
 	h := in.Header
 	from, _ := netip.ParseAddrPort(h.ClientAddr) // the zero AddrPort for an invalid address
 	return edge.ClientInfo{OperatorID: in.Caller, Cluster: in.Caller, ClientAddr: h.ClientAddr,
-		ClientIP: from.Addr().Unmap(), StatedPod: h.Pod, TraceID: h.TraceID,
-		AppendForwarded: h.TrustsForwarding}
+		ClientIP: from.Addr().Unmap(), StatedPod: h.Pod, TraceID: h.TraceID, AppendForwarded: h.TrustsForwarding}
 }
 
-// client is a sealed connection as the edge serves it.
+// client is a sealed connection as the edge serves it. It has none of the methods by which the edge would
+// write to a stream of the tunnel: what they write is not sealed.
 type client struct {
-	*sealed.Conn // nil before Accept
+	relay.HalfCloser // the *sealed.Conn; nil before Accept
 
 	in *sealed.Incoming
 }
 
 // Accept implements edge.Client.
-func (c *client) Accept() (err error) {
-	c.Conn, err = c.in.Open()
+func (c *client) Accept() error {
+	conn, err := c.in.Open()
+	if err == nil {
+		c.HalfCloser = conn
+	}
 	return err
 }
 
@@ -96,14 +93,17 @@ func (c *client) Refuse(code tunnel.RefuseCode) error {
 }
 
 // Reset implements edge.Client.
-func (c *client) Reset(tunnel.RefuseCode) error { return c.Abort() }
+func (c *client) Reset(tunnel.RefuseCode) error {
+	relay.Abort(c.HalfCloser)
+	return nil
+}
 
 // Close does nothing for a connection that was not opened.
 func (c *client) Close() error {
-	if c.Conn == nil {
+	if c.HalfCloser == nil {
 		return nil
 	}
-	return c.Conn.Close()
+	return c.HalfCloser.Close()
 }
 
 // upstreamKey is the key of a connection's upstream in its context.
@@ -118,7 +118,7 @@ type upstream struct {
 var _ edge.LocalAgent = upstream{}
 
 func (u upstream) Endpoint() *account.Endpoint { return u.server.endpoint }
-func (u upstream) Context() context.Context    { return u.server.ctx }
+func (u upstream) Context() context.Context    { return context.Background() } // the edge lives as long
 func (u upstream) Release()                    {}
 
 // Open implements edge.Agent; an upstream that is dialed has no streams.

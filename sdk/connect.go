@@ -115,9 +115,9 @@ func (o *endpointOptions) endpointAt(rawURL string) (e agent.Endpoint, err error
 	if o.seal == "" {
 		return e, account.Invalid(authority.FieldCallers, o.callers, "is for a sealed endpoint: give WithSeal, too")
 	}
-	if e.Upstream.Protocol != "" || e.HostMode != "" {
+	if e.Upstream.Protocol != "" || e.HostMode != "" || e.TrafficPolicy != "" {
 		return e, account.Invalid(authority.FieldSealed, o.seal, "the service does not read the requests of a sealed "+
-			"endpoint: leave out WithHTTP2 and WithHostHeader")
+			"endpoint: leave out WithHTTP2, WithHostHeader and WithTrafficPolicy")
 	}
 	if e.Seal, err = authority.OpenIdentity(o.seal, o.callers); err == nil {
 		err = authority.CheckURL(o.seal, e.Seal, e.URL)

@@ -229,7 +229,8 @@ func TestSeal_RefusesMistakes(t *testing.T) {
 		"no authorities": {"tcp://db.demo:5432", "no such file",
 			[]sdk.Option{sdk.WithSeal(db), sdk.WithSealCallers("/x")}},
 		"HTTP/2": {"http://web.demo", "leave out WithHTTP2", []sdk.Option{sdk.WithSeal(web), sdk.WithHTTP2()}},
-		"policy": {"http://web.demo", "policy", []sdk.Option{sdk.WithSeal(web),
+		"policy": {"http://web.demo", "leave out WithHTTP2, WithHostHeader and WithTrafficPolicy", []sdk.Option{
+			sdk.WithSeal(web),
 			sdk.WithTrafficPolicy("on_http_request: [{actions: [{type: deny}]}]")}},
 	} {
 		_, err := sdk.Listen(servicetest.Context(t), c.url, connection(s.Server, c.opt...)...)

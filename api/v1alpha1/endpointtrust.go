@@ -45,7 +45,7 @@ type EndpointTrustStatus struct {
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 	// Pins are the keys that were seen first, by URL, where nothing else is to be trusted. They stay when
-	// the endpoint goes and comes back, and none is replaced: delete one to have the present key pinned.
+	// the endpoint goes and comes back, and none is replaced: give the agent's new key in its place.
 	// +kubebuilder:validation:MaxProperties=1000
 	// +optional
 	Pins map[string]string `json:"pins,omitempty"`

@@ -184,8 +184,15 @@ func TestRun_ReportsSealProblems(t *testing.T) {
 	})
 }
 
+// denies is a policy that admits no connection.
+type denies struct{ agent.SealedServer }
+
+func (denies) Admits(context.Context, *sealed.Incoming) bool { return false }
+func (denies) Drain(context.Context)                         {}
+
 // TestSet_SealedServesNoPlainStream holds that an endpoint which is to be sealed serves no plain stream
-// from then on, although the service refuses the change and goes on sending them.
+// from then on, and sealed ones by the policy that it has been given, although the service refuses the
+// change and goes on sending them.
 func TestSet_SealedServesNoPlainStream(t *testing.T) {
 	t.Parallel()
 	b := newBoard(t)
@@ -194,13 +201,28 @@ func TestSet_SealedServesNoPlainStream(t *testing.T) {
 	next[agent.Online](r)
 	b.refuse("a.demo", tunnel.CodeInvalid)
 	plain := all[0]
-	all[0].Seal = sealtest.NewOwner(t, "ac-1").Identity(all[0].URL)
+	owner := sealtest.NewOwner(t, "ac-1")
+	all[0].Seal = owner.Identity(all[0].URL)
 	r.agent.Set(all)
 	wantRefused(t, s, headerFor("a"), tunnel.RefusedSealed)
 	if e := next[agent.BindRefused](r); !e.StillBound {
 		t.Errorf("%+v", e)
 	}
 	wantRefused(t, s, headerFor("a"), tunnel.RefusedSealed)
+	sealedHeader := headerFor("a")
+	sealedHeader.Sealed = true
+	admits := func(policy agent.SealedServer) bool {
+		all[0].SealedServer = policy
+		r.agent.Set(all)
+		conn, err := owner.Trust().Connect(t.Context(), open(t, s, sealedHeader), sealed.Header{URL: all[0].URL})
+		must.Succeed(t, err)
+		defer func() { _ = conn.Abort() }()
+		_, err = conn.Read(make([]byte, 1))
+		return err == nil
+	}
+	if admits(denies{}) || !admits(nil) || admits(denies{}) {
+		t.Error("the policy that the owner has set is not the one that is applied")
+	}
 	r.agent.Set([]agent.Endpoint{plain})
 	if got := upstreamOf(t, s, headerFor("a")); got != "a" {
 		t.Errorf("plain again: %q", got)

@@ -197,9 +197,8 @@ func (t *endpointSet) drain(ctx context.Context, streams *streamSet, of ...*endp
 		of = slices.Collect(maps.Values(t.byID))
 	}
 	for _, e := range of {
-		if e.bound != nil && e.bound.SealedServer != nil {
-			server := e.bound.SealedServer
-			draining.Go(func() { server.Drain(ctx) })
+		if s := e.serving(); s != nil && s.SealedServer != nil {
+			draining.Go(func() { s.SealedServer.Drain(ctx) })
 		}
 	}
 	t.mu.Unlock()
@@ -208,15 +207,14 @@ func (t *endpointSet) drain(ctx context.Context, streams *streamSet, of ...*endp
 	draining.Wait()
 }
 
-// serving returns the version that serves streams: bound, but no plain ones any more once the endpoint
-// is to be sealed, whatever becomes of its bind. endpointSet.mu must be held.
+// serving returns the version that serves streams: bound. One that is to be sealed serves at once,
+// whatever becomes of its bind: no plain stream, and none by a former policy or for former callers.
+// endpointSet.mu must be held.
 func (e *endpoint) serving() *spec {
-	if e.spec.Seal == nil || e.bound.Seal != nil {
-		return e.bound
+	if e.spec.Seal != nil {
+		return e.spec
 	}
-	s := *e.bound
-	s.Seal = e.spec.Seal
-	return &s
+	return e.bound
 }
 
 // bindPatience is how long a stream waits for a bind that changes its endpoint's upstream.

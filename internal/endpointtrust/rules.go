@@ -79,6 +79,12 @@ func (r *rule) decide(u account.EndpointURL) Decision {
 	return r.decision
 }
 
+// pinsAnother reports whether both have a key of the URL that was seen first, and not the same.
+func (r *rule) pinsAnother(u account.EndpointURL, o *rule) bool {
+	a, b := r.pinned[u].Generation, o.pinned[u].Generation
+	return a != "" && b != "" && a != b
+}
+
 // Compile compiles policies, which must not be changed afterwards, of the namespaces whose objects
 // are listed. A policy that has vanished holds only for URLs that none of the others selects, and
 // only if it vanished last of those that did.
@@ -185,9 +191,11 @@ func (r *Rules) Decide(u account.EndpointURL) Decision {
 			decided = candidate
 		case decided.held() != candidate.held(): // only ones that hold no more follow
 			return decided.decide(u)
-		case candidate.trusts != decided.trusts:
+		case candidate.trusts != decided.trusts || candidate.pinsAnother(u, decided):
 			return Decision{Refused: ReasonConflict, Detail: fmt.Sprintf("EndpointTrust %s and %s of namespace %s "+
 				"select it and trust different agents", decided.policy.Name, candidate.policy.Name, t.Namespace)}
+		case decided.decide(u).Refused == ReasonNotPinned:
+			decided = candidate
 		}
 	}
 	if decided == nil {

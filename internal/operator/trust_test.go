@@ -109,7 +109,7 @@ var _ = Describe("EndpointTrust objects", func() {
 			Eventually(service(ctx, r.target, "db")).Should(BeZero())
 			announce(second)
 			shows(first, "False KeyChanged")
-			approve := client.RawPatch(types.MergePatchType, []byte(`{"status":{"pins":{"`+url+`":null}}}`))
+			approve := client.RawPatch(types.MergePatchType, []byte(`{"status":{"pins":{"`+url+`":"`+second+`"}}}`))
 			Expect(kube.Status().Patch(ctx, t, approve)).To(Succeed())
 			shows(second, "True FirstSight")
 		})

@@ -66,8 +66,8 @@ var explanations = []Explanation{
 		"has its key", "compare the key with the agent's screen: if it is the agent's, sign its request with " +
 		"`fairlead seal sign`; if not, something else has answered"},
 	{boundEndpoint, "KeyChanged", "the key of what answered, or that the service announces, is none of those that " +
-		"are pinned; the message has it", "compare the key with the agent's screen: if it is the agent's, approve " +
-		"it in the EndpointTrust (`spec.keys`, or delete its pin); if not, something else has answered"},
+		"are pinned; the message has it", "compare the key with the agent's screen: if it is the agent's, put " +
+		"it into the EndpointTrust (`spec.keys`, or in place of its pin); if not, something else has answered"},
 	{boundEndpoint, "NameMismatch", "the certificate of what answered names another account or other endpoints",
 		"sign the agent's request for this URL with `fairlead seal sign`; compare `binding.sealAccount`"},
 	{boundEndpoint, "Expired", "the agent's certificate has ended, or is not valid yet", "sign the agent's " +

@@ -41,11 +41,11 @@ func AgentCommand(scheme, url, binding string) string {
 	return command
 }
 
-// ApprovePin returns the arguments of kubectl that delete the pin of a URL, which was made at first
-// sight: the key that the service announces then is pinned instead.
+// ApprovePin returns the arguments of kubectl that replace the pin of a URL, which was made at first
+// sight, by the agent's own key, in place of KEY: what the service announces may be another one.
 func ApprovePin(namespace, endpointTrust, url string) string {
 	return fmt.Sprintf(`--namespace %s patch endpointtrusts %s --subresource=status --type=merge `+
-		`-p '{"status":{"pins":{"%s":null}}}'`, namespace, endpointTrust, url)
+		`-p '{"status":{"pins":{"%s":"KEY"}}}'`, namespace, endpointTrust, url)
 }
 
 // Condition is a condition of an object, as Kubernetes encodes it.

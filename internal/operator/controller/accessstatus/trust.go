@@ -70,7 +70,7 @@ func (r *TrustReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl
 	next, now, result := o.DeepCopy(), r.Clock.Now(), ctrl.Result{}
 	accepted := trustCondition(policy, decision)
 	if decision.FirstSight {
-		accepted.Message += r.pin(policy, next)
+		accepted.Message += r.pin(rules, policy, next)
 	}
 	conditions := []metav1.Condition{accepted}
 	e := r.Forwarders.TrustEnforcement(o.Namespace, rules.Digests[o.Namespace])
@@ -114,15 +114,16 @@ func trustCondition(p *endpointtrust.Policy, d endpointtrust.Decision) metav1.Co
 const maxPins = 1000
 
 // pin pins the keys of the URLs that the policy selects and whose agents announce one, unless another
-// one is pinned. It returns what is to be said about those that announce several.
-func (r *TrustReconciler) pin(p *endpointtrust.Policy, o *v1alpha1.EndpointTrust) string {
+// one is pinned. It returns what is to be said about those that announce several; it names ten.
+func (r *TrustReconciler) pin(rules *endpointtrust.Rules, p *endpointtrust.Policy, o *v1alpha1.EndpointTrust) string {
 	var several []string
 	for u, keys := range r.Announced.SealKeysIn(p.Namespace) {
 		url := u.String()
 		_, invalid := sealed.ParseKey(keys[0])
 		selected := endpointaccess.Selects(p.Spec.Endpoints, p.Spec.Ports, endpointaccess.TargetOf(u.Host, u.Port))
 		switch {
-		case !selected || o.Status.Pins[url] != "" || len(keys) == 1 && invalid != nil:
+		case !selected || o.Status.Pins[url] != "" || len(keys) == 1 && invalid != nil ||
+			rules.Decide(u).Refused != endpointtrust.ReasonNotPinned: // by another object's pin
 		case len(keys) > 1:
 			several = append(several, url)
 		case len(o.Status.Pins) < maxPins:
@@ -136,5 +137,6 @@ func (r *TrustReconciler) pin(p *endpointtrust.Policy, o *v1alpha1.EndpointTrust
 		return ""
 	}
 	slices.Sort(several)
-	return "; connections are refused, as agents announce different keys, to " + strings.Join(several, ", ")
+	return "; connections are refused, as agents announce different keys, to " +
+		strings.Join(several[:min(len(several), 10)], ", ")
 }

@@ -214,6 +214,11 @@ func TestTrustReconciler_PinsFirstKeys(t *testing.T) {
 		"connections are refused, as agents announce different keys, to http://api.demo")
 	check(announced{url: {keyA}, "http://web.demo": {keyB}}, map[string]string{url: keyA}, "keys else")
 	check(announced{}, map[string]string{url: keyA}, "keys else")
+	must.Succeed(t, h.Client.Create(t.Context(), trustObject("a", "api")))
+	h.Announced = announced{url: {keyB}}
+	if o, _ := h.reconcile("a"); len(o.Status.Pins) > 0 {
+		t.Errorf("an object that was made later pins %v", o.Status.Pins)
+	}
 	o := check(announced{url: {keyB}, "http://api.demo:81": {keyB}},
 		map[string]string{url: keyA, "http://api.demo:81": keyB}, "keys else")
 	delete(o.Status.Pins, url)

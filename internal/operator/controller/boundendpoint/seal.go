@@ -120,7 +120,7 @@ func (w *statusWriter) sealedCondition(
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, reason, message
 	}
 	if d.FirstSight && c.Reason == v1alpha1.ReasonKeyChanged {
-		c.Message += "; approve it, if the agent shows this key, by kubectl " +
+		c.Message += "; if the agent's screen shows this key, pin it in place of KEY: kubectl " +
 			path.ApprovePin(b.Spec.Namespace, d.Pinned, u.String())
 	}
 	return kind, c

@@ -6,7 +6,7 @@
 //
 // What comes in: connections whose seal the agent has accepted, and their upstream. What goes out: the
 // requests to that upstream, over kept connections, and a line about each for the agent's user. The
-// commands link it; internal/agent, which other programs embed, does not.
+// commands and exporters link it; internal/agent, which other programs embed, does not.
 package sealededge
 
 import (
@@ -24,23 +24,36 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel/relay"
 )
 
-// Server is the agent.SealedServer of one endpoint.
+// Edge serves the sealed endpoints of an agent.
+type Edge struct{ edge *edge.Edge }
+
+// New returns an Edge. Close ends it.
+func New(log *slog.Logger) *Edge {
+	return &Edge{edge.New(edge.Options{Agents: agents{}, Meter: noMeter{}, Logger: log})}
+}
+
+// Close ends the edge and aborts the connections that it serves.
+func (x *Edge) Close() { x.edge.Close() }
+
+// Server is the agent.SealedServer of one version of an endpoint.
 type Server struct {
 	edge     *edge.Edge
 	endpoint *account.Endpoint
+	ctx      context.Context // ctx ends with Drain.
+	drain    context.CancelFunc
 }
 
 var _ agent.SealedServer = (*Server)(nil)
 
-// New returns the server of a sealed endpoint. Close ends it.
-func New(e *agent.Endpoint, log *slog.Logger) *Server {
+// Server returns the server of a sealed endpoint.
+func (x *Edge) Server(e *agent.Endpoint) *Server {
 	ep := e.AccountEndpoint()
-	ep.ID = ep.HostPort // the service's id proves nothing
-	return &Server{endpoint: &ep, edge: edge.New(edge.Options{Agents: agents{}, Meter: noMeter{}, Logger: log})}
+	ep.ID = ep.HostPort  // the service's id proves nothing
+	ep.AccountID = e.Key // members of a pool in one agent have a policy each
+	s := &Server{edge: x.edge, endpoint: &ep}
+	s.ctx, s.drain = context.WithCancel(context.Background())
+	return s
 }
-
-// Close ends the server and aborts the connections that it serves.
-func (s *Server) Close() { s.edge.Close() }
 
 // Admits implements agent.SealedServer.
 func (s *Server) Admits(ctx context.Context, in *sealed.Incoming) bool {
@@ -58,8 +71,11 @@ func (s *Server) ServeHTTP(
 	s.edge.Serve(ctx, &client{in: in}, s.endpoint, info)
 }
 
+// Draining implements agent.SealedServer.
+func (s *Server) Draining() context.Context { return s.ctx }
+
 // Drain implements agent.SealedServer.
-func (s *Server) Drain(ctx context.Context) { _ = s.edge.Drain(ctx) }
+func (s *Server) Drain() { s.drain() }
 
 // infoOf describes a caller. Its cluster, and with it its pod, is known to policies only if the caller
 // has proven itself.
@@ -118,7 +134,7 @@ type upstream struct {
 var _ edge.LocalAgent = upstream{}
 
 func (u upstream) Endpoint() *account.Endpoint { return u.server.endpoint }
-func (u upstream) Context() context.Context    { return context.Background() } // the edge lives as long
+func (u upstream) Context() context.Context    { return u.server.ctx }
 func (u upstream) Release()                    {}
 
 // Open implements edge.Agent; an upstream that is dialed has no streams.

@@ -22,11 +22,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // itself, and no other.
 func TestServer_BelievesPodsOfProvenCallers(t *testing.T) {
 	t.Parallel()
-	s := New(&agent.Endpoint{URL: account.EndpointURL{Scheme: "tcp", Host: "db.demo", Port: 5432},
+	x := New(slog.New(slog.DiscardHandler))
+	defer x.Close()
+	s := x.Server(&agent.Endpoint{URL: account.EndpointURL{Scheme: "tcp", Host: "db.demo", Port: 5432},
 		Binding: account.BindingKubernetes, TrafficPolicy: `{"on_tcp_connect": [{"expressions":
-			["!(conn.pod.namespace == 'shop' && conn.cluster == 'one')"], "actions": [{"type": "deny"}]}]}`},
-		slog.New(slog.DiscardHandler))
-	defer s.Close()
+			["!(conn.pod.namespace == 'shop' && conn.cluster == 'one')"], "actions": [{"type": "deny"}]}]}`})
 	for _, c := range []struct {
 		caller, namespace string
 		admitted          bool

@@ -16,7 +16,7 @@ const (
 	AuditEndpointCreated   AuditType = "endpoint.created"
 	AuditEndpointUpdated   AuditType = "endpoint.updated"
 	AuditEndpointDeleted   AuditType = "endpoint.deleted"
-	AuditSealChanged       AuditType = "endpoint.seal_changed" // AuditSealChanged: an agent brought another key, or none.
+	AuditSealChanged       AuditType = "endpoint.seal_changed" // an agent brought another key, or none
 	AuditSessionStarted    AuditType = "tunnel_session.started"
 	AuditSessionEnded      AuditType = "tunnel_session.ended"
 	AuditOperatorCreated   AuditType = "kubernetes_operator.created"

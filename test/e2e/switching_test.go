@@ -87,7 +87,8 @@ func (f *traffic) switchProjection(t *testing.T, mode v1alpha1.Projection) {
 	t.Helper()
 	began := time.Now()
 	f.release.Upgrade(t, append([]string{"--set", "manager.resources.requests.cpu=10m",
-		"--set", "forwarder.resources.requests.cpu=10m", "--set", "binding.projection=" + string(mode)}, f.values...)...)
+		"--set", "forwarder.resources.requests.cpu=10m", "--set", "binding.projection=" + string(mode)},
+		f.values...)...)
 	f.c.Eventually(t, 2*time.Minute, "all hostnames by "+string(mode), func(ctx context.Context) error {
 		var list v1alpha1.BoundEndpointList
 		if err := f.c.Client.List(ctx, &list, client.InNamespace(f.release.Namespace)); err != nil {

@@ -48,7 +48,7 @@ type AgentEndpointSpec struct {
 	PoolingEnabled bool `json:"poolingEnabled,omitempty"`
 	// Sealed makes the connections TLS from the caller's cluster to this one's exporters, which the
 	// service cannot read, by the certificate that the chart's export.sealSecret mounts. Without one
-	// that names the URL, nothing is served. The url is tcp://.
+	// that names the URL, nothing is served. The exporters apply the trafficPolicy.
 	// +optional
 	Sealed bool `json:"sealed,omitempty"`
 	// Description is text for people, shown in the account.

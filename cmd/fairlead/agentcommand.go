@@ -16,6 +16,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/agent"
 	"github.com/fairlead-dev/fairlead/internal/agent/agentconfig"
 	"github.com/fairlead-dev/fairlead/internal/agent/screen"
+	"github.com/fairlead-dev/fairlead/internal/agent/sealededge"
 	"github.com/fairlead-dev/fairlead/internal/cli"
 	"github.com/fairlead-dev/fairlead/internal/trust"
 	"github.com/fairlead-dev/fairlead/internal/tunnel/connectproxy"
@@ -138,7 +139,13 @@ func (a *agentCommand) serve(
 		return err
 	}
 	defer inspector.close()
-	defer serveSealed(o.Endpoints, o.Logger)()
+	edge := sealededge.New(o.Logger)
+	defer edge.Close()
+	for i := range o.Endpoints {
+		if e := &o.Endpoints[i]; e.Seal != nil {
+			e.SealedServer = edge.Server(e)
+		}
+	}
 	options := screen.Options{JSON: a.logFormat == "json", Color: a.console.color, Level: level}
 	if live := a.liveScreen(options); live != nil {
 		defer live.Close()

@@ -4,12 +4,8 @@
 package main
 
 import (
-	"log/slog"
-
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/agent"
 	"github.com/fairlead-dev/fairlead/internal/agent/agentconfig"
-	"github.com/fairlead-dev/fairlead/internal/agent/sealededge"
 	"github.com/fairlead-dev/fairlead/internal/sealed"
 	"github.com/fairlead-dev/fairlead/internal/sealed/authority"
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
@@ -43,22 +39,5 @@ func checkSealedPolicy(s *agentconfig.EndpointSpec, scheme string, broken *field
 		Sealing: &trafficpolicy.Sealing{CallersProven: s.SealCallers != ""}})
 	for _, p := range mistakes {
 		broken.add("traffic_policy", p.Value, p.String())
-	}
-}
-
-// serveSealed gives the sealed endpoints that need one a server for HTTP and the traffic policy. stop
-// ends the servers.
-func serveSealed(endpoints []agent.Endpoint, log *slog.Logger) (stop func()) {
-	var servers []*sealededge.Server
-	for i := range endpoints {
-		if e := &endpoints[i]; e.Seal != nil && (e.URL.Scheme == "http" || e.TrafficPolicy != "") {
-			server := sealededge.New(e, log)
-			e.SealedServer, servers = server, append(servers, server)
-		}
-	}
-	return func() {
-		for _, server := range servers {
-			server.Close()
-		}
 	}
 }

@@ -95,7 +95,7 @@ func TestSealedAgent_RefusesWhatAgentsCannotDo(t *testing.T) {
 		"a location": {policy: "on_tcp_connect: [{expressions: [conn.geo.city == 'x'], actions: [{type: deny}]}]",
 			url: "tcp://db.demo:5432", want: "has no data about locations"},
 		"callers unknown": {policy: "on_tcp_connect: [{expressions: [conn.cluster == 'x'], actions: [{type: deny}]}]",
-			url: "http://api.demo", want: "give --seal-callers"},
+			url: "http://api.demo", want: "with --seal-callers"},
 		"a mistake": {policy: "on_http_request: [{actions: [{type: denny}]}]", url: "http://api.demo",
 			want: `there is no action "denny"`},
 		"a pool's policy": {policy: "{}", url: "http://api.demo", field: "replace_pool_policy", value: "true",

@@ -16,6 +16,7 @@ const (
 	AuditEndpointCreated   AuditType = "endpoint.created"
 	AuditEndpointUpdated   AuditType = "endpoint.updated"
 	AuditEndpointDeleted   AuditType = "endpoint.deleted"
+	AuditSealChanged       AuditType = "endpoint.seal_changed" // AuditSealChanged: an agent brought another key, or none.
 	AuditSessionStarted    AuditType = "tunnel_session.started"
 	AuditSessionEnded      AuditType = "tunnel_session.ended"
 	AuditOperatorCreated   AuditType = "kubernetes_operator.created"
@@ -47,7 +48,8 @@ const (
 // AuditTypes lists the types.
 func AuditTypes() []AuditType {
 	return []AuditType{
-		AuditEndpointCreated, AuditEndpointUpdated, AuditEndpointDeleted, AuditSessionStarted, AuditSessionEnded,
+		AuditEndpointCreated, AuditEndpointUpdated, AuditEndpointDeleted, AuditSealChanged,
+		AuditSessionStarted, AuditSessionEnded,
 		AuditOperatorCreated, AuditOperatorUpdated, AuditOperatorDeleted, AuditAPIKeyCreated, AuditAPIKeyUpdated,
 		AuditAPIKeyDeleted,
 		AuditCredentialCreated, AuditCredentialUpdated, AuditCredentialDeleted,

@@ -49,7 +49,8 @@ type Endpoint struct {
 	// endpoint is one that is dialed, or has a Serve.
 	Seal *sealed.Identity
 	// SealedServer applies TrafficPolicy, which the service does not get then, to sealed connections,
-	// and serves those of an http endpoint; nil = all are relayed unread.
+	// and serves those of an http endpoint; nil = all are relayed unread. The endpoint's next version has
+	// another one.
 	SealedServer SealedServer
 }
 

@@ -64,17 +64,19 @@ func (v *streamServer) serveSealed(ctx context.Context, e *endpoint, s *spec, st
 	v.relayToUpstream(ctx, e, s, sealedCaller{in}, start)
 }
 
-// SealedServer applies the owner's traffic policy to sealed connections, and is the HTTP server of
-// those to http endpoints: what the service does for plain ones. It is safe for concurrent use.
+// SealedServer applies the owner's traffic policy to sealed connections of one version of an endpoint,
+// and is the HTTP server of those to http endpoints: what the service does for plain ones. It is safe for
+// concurrent use.
 type SealedServer interface {
 	// Admits reports whether the policy admits a connection to a tcp endpoint.
 	Admits(ctx context.Context, in *sealed.Incoming) bool
 	// ServeHTTP opens the connection and serves it until it has ended. When draining is closed, it ends
 	// the connection with the next answer.
 	ServeHTTP(ctx context.Context, in *sealed.Incoming, to SealedUpstream, draining <-chan struct{})
-	// Drain makes connections end with the next answer, and idle ones after a second. It waits until
-	// none is left, or ctx is done.
-	Drain(ctx context.Context)
+	// Draining returns a context that ends with Drain.
+	Draining() context.Context
+	// Drain is called when the version serves no new connections any more, or is about to stop.
+	Drain()
 }
 
 // SealedUpstream is the upstream of a sealed http endpoint. Equal values are the same upstream.
@@ -126,7 +128,7 @@ func (v *streamServer) serveSealedHTTP(
 	}
 	c, start := newConnection(s, sealedCaller{in}.header()), time.Now()
 	v.opt.Observer.Observe(c)
-	draining, drain := context.WithCancel(ctx)
+	draining, drain := context.WithCancel(s.SealedServer.Draining())
 	defer drain()
 	defer context.AfterFunc(st.PeerDraining(), drain)()
 	stream := st.Header().TraceID

@@ -188,7 +188,7 @@ func TestRun_ReportsSealProblems(t *testing.T) {
 type denies struct{ agent.SealedServer }
 
 func (denies) Admits(context.Context, *sealed.Incoming) bool { return false }
-func (denies) Drain(context.Context)                         {}
+func (denies) Drain()                                        {}
 
 // TestSet_SealedServesNoPlainStream holds that an endpoint which is to be sealed serves no plain stream
 // from then on, and sealed ones by the policy that it has been given, although the service refuses the

@@ -127,13 +127,27 @@ func (e *endpoint) update(s *spec) bool {
 	same := sameBind(e.spec, s)
 	e.spec = s
 	if e.bound != nil && sameBind(e.bound, s) {
-		e.bound = s // it may have another Dial
+		e.setBound(s) // it may have another Dial
 	}
 	if same && !e.removed {
 		return false
 	}
 	e.removed, e.failures = false, 0
 	return true
+}
+
+// setBound sets the version that serves streams. The connections of another version's SealedServer end,
+// as their requests are for the upstream and by the policy of that one. endpointSet.mu must be held.
+func (e *endpoint) setBound(s *spec) {
+	if before := e.bound; before != nil && before.SealedServer != nil {
+		switch {
+		case before.SealedServer != s.SealedServer:
+			before.SealedServer.Drain()
+		case sameBind(before, s):
+			return // a SealedUpstream stays equal
+		}
+	}
+	e.bound = s
 }
 
 // infos describes the endpoints of the last Set.
@@ -190,21 +204,17 @@ func (t *endpointSet) served(e *endpoint) *spec {
 // drain waits until the streams have ended, or ctx is done. Meanwhile the servers of these endpoints, or
 // else of all that are served, end their connections.
 func (t *endpointSet) drain(ctx context.Context, streams *streamSet, of ...*endpoint) {
-	ctx, cancel := context.WithCancel(ctx)
-	var draining sync.WaitGroup
 	t.mu.Lock()
 	if of == nil {
 		of = slices.Collect(maps.Values(t.byID))
 	}
 	for _, e := range of {
 		if s := e.serving(); s != nil && s.SealedServer != nil {
-			draining.Go(func() { s.SealedServer.Drain(ctx) })
+			s.SealedServer.Drain()
 		}
 	}
 	t.mu.Unlock()
 	streams.wait(ctx)
-	cancel()
-	draining.Wait()
 }
 
 // serving returns the version that serves streams: bound. One that is to be sealed serves at once,

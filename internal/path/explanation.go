@@ -274,7 +274,7 @@ var explanations = []Explanation{
 		"namespace",
 		"give a URL whose second part is the object's namespace, or add a pattern to the chart's export.urls"},
 	{agentEndpoint, "SealUnavailable", "`spec.sealed` cannot be fulfilled: the exporters have no certificate, or " +
-		"none that names the URL, or the object has a traffic policy or no tcp:// URL; the endpoint is not bound, " +
+		"none that names the URL, or the object has another binding than kubernetes; the endpoint is not bound, " +
 		"and never served in the clear",
 		"name a Secret in the chart's export.sealSecret, whose certificate names the URL (fairlead seal sign --url)"},
 	{agentEndpoint, "URLTaken", "another endpoint has the URL; the message names its owner",

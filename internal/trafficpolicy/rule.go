@@ -119,7 +119,7 @@ func (c *compiler) compileAction(n *yaml.Node) (ruleAction, bool) {
 	}
 	if c.policy.options.Sealing != nil && slices.Contains(serviceActions, name) {
 		c.problem(typ, name, "%s takes the service, which reads nothing of a sealed endpoint: leave it out, or serve "+
-			"the endpoint without --sealed", name)
+			"the endpoint without a seal", name)
 		return ruleAction{}, false
 	}
 	if conf == nil || conf.Tag == "!!null" {

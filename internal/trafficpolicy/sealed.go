@@ -24,12 +24,13 @@ func (s *Sealing) unknown(name string) string {
 	case s == nil:
 	case isOf("conn.geo"):
 		return "the agent of a sealed endpoint has no data about locations; leave it out, or serve the endpoint " +
-			"without --sealed"
+			"without a seal"
 	case strings.HasSuffix(name, ".annotations"):
 		return "annotations of pods are not sent to agents; use the pod's service account"
 	case s.CallersProven:
 	case slices.ContainsFunc([]string{"conn.pod", "conn.k8s", "conn.cluster", "conn.operator"}, isOf):
-		return "callers of this sealed endpoint need not prove who they are; give --seal-callers (seal_callers), too"
+		return "callers of this sealed endpoint need not prove who they are; serve it by an agent with " +
+			"--seal-callers (seal_callers)"
 	}
 	return ""
 }

@@ -30,7 +30,7 @@ func TestSealing_RefusesWhatTakesTheService(t *testing.T) {
 		"location":       {reads("conn.geo.city == 'x'"), true, "line 2, column 26: conn.geo.city is never known"},
 		"has a location": {reads("has(conn.geo.city)"), true, "line 2, column 21: conn.geo.city is never known"},
 		"annotations":    {reads("conn.pod.annotations['a'] == 'b'"), true, "annotations of pods are not sent"},
-		"unproven pod":   {reads("conn.pod.namespace == 'x'"), false, "give --seal-callers"},
+		"unproven pod":   {reads("conn.pod.namespace == 'x'"), false, "with --seal-callers"},
 		"cluster":        {reads("1 == 1 && conn.cluster == 'x'"), false, "line 2, column 32: conn.cluster is never"},
 		"proven pod":     {reads("conn.pod.namespace == 'x' && conn.cluster == 'y'"), true, ""},
 		"address":        {reads("conn.client_ip == '192.0.2.1'"), false, ""},

@@ -62,7 +62,7 @@ func (i *installation) seal(e *agent.Endpoint) error {
 		return err
 	}
 	if e.URL.Scheme == "http" {
-		e.SealedServer = sealededge.New(e, slog.New(slog.DiscardHandler))
+		e.SealedServer = sealededge.New(slog.New(slog.DiscardHandler)).Server(e)
 	}
 	e.Seal, err = sealed.NewIdentity(sealed.IdentityOptions{Account: c.Leaf.URIs[0].Host,
 		Certificate: source.Certificate})

@@ -109,9 +109,11 @@ func TestSealed_BetweenPodAndAgent(t *testing.T) {
 	sealed.WaitOutput(t, 5*time.Second, `Sealed +by the key sha256/`)
 	s.Agent(t, "http", web, "http://web."+demo, "--sealed", owner.agent(t, "http://web."+demo))
 	s.Agent(t, "tcp", echo, "tcp://plain."+demo+":5432")
-	for _, name := range []string{"db.", "web.", "plain."} {
+	for _, name := range []string{"db.", "web."} {
+		r.BoundEndpoint(t, name+demo, v1alpha1.ConditionSealed, "True", v1alpha1.ReasonAuthority)
 		r.BoundEndpoint(t, name+demo, v1alpha1.ConditionReady, "True", v1alpha1.ReasonReady)
 	}
+	r.BoundEndpoint(t, "plain."+demo, v1alpha1.ConditionSealed, "False", v1alpha1.ReasonNotSealed)
 	pod := c.NettoolPod(t, demo)
 	call := func(ctx context.Context, name string) error {
 		_, err := c.PodExec(ctx, pod, "/nettool", "transfer", name+demo+":5432", "1000000")

@@ -253,9 +253,9 @@ func TestSealed_PolicyOfTCPEndpoint(t *testing.T) {
 		}), r.owner.Identity(databaseURL))
 		e.TrafficPolicy = `{"on_tcp_connect": [{"actions": [{"type": "restrict-ips", "config": {"allow": ["` + address +
 			`/32"]}}]}]}`
-		server := sealededge.New(&e, slog.New(slog.DiscardHandler))
-		t.Cleanup(server.Close)
-		e.SealedServer = server
+		edge := sealededge.New(slog.New(slog.DiscardHandler))
+		t.Cleanup(edge.Close)
+		e.SealedServer = edge.Server(&e)
 		c := r.call(r.serve("in-a", e), r.owner.Trust())
 		_, _ = io.WriteString(c, "x")
 		_ = c.CloseWrite()

@@ -63,9 +63,9 @@ func (s *site) serveHTTP(instance string, change func(*rig, *agent.Endpoint)) st
 	if change != nil {
 		change(s.rig, &e)
 	}
-	server := sealededge.New(&e, slog.New(slog.DiscardHandler))
-	s.t.Cleanup(server.Close)
-	e.SealedServer = server
+	edge := sealededge.New(slog.New(slog.DiscardHandler))
+	s.t.Cleanup(edge.Close)
+	e.SealedServer = edge.Server(&e)
 	return s.serve(instance, e)
 }
 

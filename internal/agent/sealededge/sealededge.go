@@ -6,7 +6,7 @@
 //
 // What comes in: connections whose seal the agent has accepted, and their upstream. What goes out: the
 // requests to that upstream, over kept connections, and a line about each for the agent's user. The
-// commands link it; internal/agent, which other programs embed, does not.
+// commands and exporters link it; internal/agent, which other programs embed, does not.
 package sealededge
 
 import (
@@ -21,31 +21,38 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/edge"
 	"github.com/fairlead-dev/fairlead/internal/sealed"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/internal/tunnel/relay"
 )
 
-// Server is the agent.SealedServer of one endpoint.
+// Edge serves the sealed endpoints of an agent.
+type Edge struct{ edge *edge.Edge }
+
+// New returns an Edge. Close ends it.
+func New(log *slog.Logger) *Edge {
+	return &Edge{edge.New(edge.Options{Agents: agents{}, Meter: noMeter{}, Logger: log})}
+}
+
+// Close ends the edge and aborts the connections that it serves.
+func (x *Edge) Close() { x.edge.Close() }
+
+// Server is the agent.SealedServer of one version of an endpoint.
 type Server struct {
 	edge     *edge.Edge
 	endpoint *account.Endpoint
-	ctx      context.Context // ctx ends with Close.
-	close    context.CancelFunc
+	ctx      context.Context // ctx ends with Drain.
+	drain    context.CancelFunc
 }
 
 var _ agent.SealedServer = (*Server)(nil)
 
-// New returns the server of a sealed endpoint. Close ends it.
-func New(e *agent.Endpoint, log *slog.Logger) *Server {
+// Server returns the server of a sealed endpoint.
+func (x *Edge) Server(e *agent.Endpoint) *Server {
 	ep := e.AccountEndpoint()
-	ep.ID = ep.HostPort // the service's id proves nothing
-	s := &Server{endpoint: &ep, edge: edge.New(edge.Options{Agents: agents{}, Meter: noMeter{}, Logger: log})}
-	s.ctx, s.close = context.WithCancel(context.Background())
+	ep.ID = ep.HostPort  // the service's id proves nothing
+	ep.AccountID = e.Key // members of a pool in one agent have a policy each
+	s := &Server{edge: x.edge, endpoint: &ep}
+	s.ctx, s.drain = context.WithCancel(context.Background())
 	return s
-}
-
-// Close ends the server and aborts the connections that it serves.
-func (s *Server) Close() {
-	s.close()
-	s.edge.Close()
 }
 
 // Admits implements agent.SealedServer.
@@ -64,8 +71,11 @@ func (s *Server) ServeHTTP(
 	s.edge.Serve(ctx, &client{in: in}, s.endpoint, info)
 }
 
+// Draining implements agent.SealedServer.
+func (s *Server) Draining() context.Context { return s.ctx }
+
 // Drain implements agent.SealedServer.
-func (s *Server) Drain(ctx context.Context) { _ = s.edge.Drain(ctx) }
+func (s *Server) Drain() { s.drain() }
 
 // infoOf describes a caller. Its cluster, and with it its pod, is known to policies only if the caller
 // has proven itself.
@@ -73,20 +83,23 @@ func infoOf(in *sealed.Incoming) edge.ClientInfo {
 	h := in.Header
 	from, _ := netip.ParseAddrPort(h.ClientAddr) // the zero AddrPort for an invalid address
 	return edge.ClientInfo{OperatorID: in.Caller, Cluster: in.Caller, ClientAddr: h.ClientAddr,
-		ClientIP: from.Addr().Unmap(), StatedPod: h.Pod, TraceID: h.TraceID,
-		AppendForwarded: h.TrustsForwarding}
+		ClientIP: from.Addr().Unmap(), StatedPod: h.Pod, TraceID: h.TraceID, AppendForwarded: h.TrustsForwarding}
 }
 
-// client is a sealed connection as the edge serves it.
+// client is a sealed connection as the edge serves it. It has none of the methods by which the edge would
+// write to a stream of the tunnel: what they write is not sealed.
 type client struct {
-	*sealed.Conn // nil before Accept
+	relay.HalfCloser // the *sealed.Conn; nil before Accept
 
 	in *sealed.Incoming
 }
 
 // Accept implements edge.Client.
-func (c *client) Accept() (err error) {
-	c.Conn, err = c.in.Open()
+func (c *client) Accept() error {
+	conn, err := c.in.Open()
+	if err == nil {
+		c.HalfCloser = conn
+	}
 	return err
 }
 
@@ -96,14 +109,17 @@ func (c *client) Refuse(code tunnel.RefuseCode) error {
 }
 
 // Reset implements edge.Client.
-func (c *client) Reset(tunnel.RefuseCode) error { return c.Abort() }
+func (c *client) Reset(tunnel.RefuseCode) error {
+	relay.Abort(c.HalfCloser)
+	return nil
+}
 
 // Close does nothing for a connection that was not opened.
 func (c *client) Close() error {
-	if c.Conn == nil {
+	if c.HalfCloser == nil {
 		return nil
 	}
-	return c.Conn.Close()
+	return c.HalfCloser.Close()
 }
 
 // upstreamKey is the key of a connection's upstream in its context.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agent"
+	"github.com/fairlead-dev/fairlead/internal/edge"
 	"github.com/fairlead-dev/fairlead/internal/sealed"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
@@ -21,11 +22,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // itself, and no other.
 func TestServer_BelievesPodsOfProvenCallers(t *testing.T) {
 	t.Parallel()
-	s := New(&agent.Endpoint{URL: account.EndpointURL{Scheme: "tcp", Host: "db.demo", Port: 5432},
+	x := New(slog.New(slog.DiscardHandler))
+	defer x.Close()
+	s := x.Server(&agent.Endpoint{URL: account.EndpointURL{Scheme: "tcp", Host: "db.demo", Port: 5432},
 		Binding: account.BindingKubernetes, TrafficPolicy: `{"on_tcp_connect": [{"expressions":
-			["!(conn.pod.namespace == 'shop' && conn.cluster == 'one')"], "actions": [{"type": "deny"}]}]}`},
-		slog.New(slog.DiscardHandler))
-	defer s.Close()
+			["!(conn.pod.namespace == 'shop' && conn.cluster == 'one')"], "actions": [{"type": "deny"}]}]}`})
 	for _, c := range []struct {
 		caller, namespace string
 		admitted          bool
@@ -35,5 +36,15 @@ func TestServer_BelievesPodsOfProvenCallers(t *testing.T) {
 		if got := s.Admits(t.Context(), in); got != c.admitted {
 			t.Errorf("%+v: %t", c, got)
 		}
+	}
+}
+
+// TestClient_WritesNothingBesideTheSeal holds that the edge does not find the method of a stream by which it
+// writes the last of an answer.
+func TestClient_WritesNothingBesideTheSeal(t *testing.T) {
+	t.Parallel()
+	var c edge.Client = &client{HalfCloser: new(sealed.Conn)}
+	if _, ok := c.(interface{ WriteLater(p []byte) (int, error) }); ok {
+		t.Error("WriteLater is the stream's, below the seal")
 	}
 }

@@ -155,9 +155,10 @@ func (r *agentEndpoints) resolve(ctx context.Context, o *v1alpha1.AgentEndpoint)
 			return refused(p, false)
 		}
 	}
-	text, err := r.policies.Text(ctx, o.Namespace, o.Spec.TrafficPolicy, url.Scheme, binding)
+	keep := !o.Spec.Sealed || r.set.seals(agentEndpoint(client.ObjectKeyFromObject(o)))
+	text, err := r.policies.Text(ctx, o.Namespace, o.Spec.TrafficPolicy, url.Scheme, binding, o.Spec.Sealed)
 	if p := status.AsProblem(err); p != nil {
-		return refused(p, true)
+		return refused(p, keep)
 	}
 	if err != nil {
 		return resolution{}, err
@@ -168,7 +169,7 @@ func (r *agentEndpoints) resolve(ctx context.Context, o *v1alpha1.AgentEndpoint)
 		to.ProxyProtocol = strconv.Itoa(int(version)) // which the schema admits with tcp only
 	}
 	if p := setTrust(&to, o.Spec.Upstream.TLS); p != nil {
-		return refused(p, true)
+		return refused(p, keep)
 	}
 	found := resolution{endpoint: agent.Endpoint{
 		Key: keyOf(client.ObjectKeyFromObject(o)), Owner: ownerOf(o), URL: url, Binding: binding,
@@ -177,6 +178,9 @@ func (r *agentEndpoints) resolve(ctx context.Context, o *v1alpha1.AgentEndpoint)
 		PoolingEnabled: o.Spec.PoolingEnabled, TrafficPolicy: text,
 		Dial: r.dial, Upstream: to, Seal: seal,
 	}}
+	if seal != nil {
+		found.endpoint.SealedServer = r.seal.edge.Server(&found.endpoint)
+	}
 	addresses, p, err := r.rules.upstreams.Lookup(ctx, r.client, ref)
 	if err != nil {
 		return resolution{}, err

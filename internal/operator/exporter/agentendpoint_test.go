@@ -6,6 +6,7 @@ package exporter
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agent"
+	"github.com/fairlead-dev/fairlead/internal/agent/sealededge"
 	"github.com/fairlead-dev/fairlead/test/support/sealtest"
 )
 
@@ -94,8 +96,11 @@ func TestAgentEndpoints_LooksAgainAtSeals(t *testing.T) {
 	o := &v1alpha1.AgentEndpoint{ObjectMeta: metav1.ObjectMeta{Namespace: "demo", Name: "db"},
 		Spec: v1alpha1.AgentEndpointSpec{URL: "tcp://db.demo:5432", Sealed: true,
 			Upstream: v1alpha1.Upstream{URL: "tcp://db:5432"}}}
+	edge := sealededge.New(slog.New(slog.DiscardHandler))
+	defer edge.Close()
 	r := &agentEndpoints{client: fake.NewClientBuilder().WithScheme(kinds().Scheme()).WithObjects(o).Build(),
-		set: newEndpointSet(), traffic: newTrafficMetrics(), lead: &leadership{}, seal: &seal{dir: t.TempDir()}}
+		set: newEndpointSet(), traffic: newTrafficMetrics(), lead: &leadership{},
+		seal: &seal{edge: edge, dir: t.TempDir()}}
 	r.states, _ = testBindStates(t)
 	key := client.ObjectKeyFromObject(o)
 	for _, served := range []bool{false, true, true} {

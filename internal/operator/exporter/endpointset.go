@@ -100,6 +100,7 @@ func (s *endpointSet) put(o object, endpoints ...agent.Endpoint) (changed, remov
 // sameEndpoint reports whether both are bound and served alike.
 func sameEndpoint(a, b agent.Endpoint) bool {
 	a.Dial, b.Dial = nil, nil // all endpoints have one
+	a.SealedServer, b.SealedServer = nil, nil
 	rootsA, rootsB := a.Upstream.Roots, b.Upstream.Roots
 	a.Upstream.Roots, b.Upstream.Roots = nil, nil // they hold functions
 	return reflect.DeepEqual(a, b) && rootsA.Equal(rootsB)
@@ -123,6 +124,13 @@ func (s *endpointSet) remove(o object) []string {
 
 // has reports whether the object has endpoints.
 func (s *endpointSet) has(o object) bool { return len(s.keys(o)) > 0 }
+
+// seals reports whether the object has an endpoint, and a sealed one.
+func (s *endpointSet) seals(o object) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.endpoints[o]) > 0 && s.endpoints[o][0].Seal != nil
+}
 
 // keys returns the keys of the object's endpoints.
 func (s *endpointSet) keys(o object) []string {

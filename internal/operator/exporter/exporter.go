@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/fairlead-dev/fairlead/internal/agent"
+	"github.com/fairlead-dev/fairlead/internal/agent/sealededge"
 	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/notify"
 	"github.com/fairlead-dev/fairlead/internal/operator/exporter/cloudendpoint"
@@ -75,7 +76,9 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	e, err := newExporter(ctx, o, rules)
+	edge := sealededge.New(o.Logger)
+	defer edge.Close()
+	e, err := newExporter(ctx, o, rules, edge)
 	if err != nil {
 		return err
 	}
@@ -103,7 +106,7 @@ func Run(ctx context.Context, o Options) error {
 }
 
 // newExporter constructs and connects all parts.
-func newExporter(ctx context.Context, o Options, rules rules) (*exporter, error) {
+func newExporter(ctx context.Context, o Options, rules rules, edge *sealededge.Edge) (*exporter, error) {
 	mgr, err := process.NewManager(clientConfig(o.Kubernetes), kinds(), o.MetricsAddr, o.HealthAddr, ctrl.Options{
 		Cache: cacheOptions(o.AllowNamespaces), Logger: logr.FromSlogHandler(o.Logger.Handler())})
 	if err != nil {
@@ -123,7 +126,7 @@ func newExporter(ctx context.Context, o Options, rules rules) (*exporter, error)
 	dialer := &upstream.Dialer{Cache: mgr.GetClient(), Rules: rules.upstreams, Dial: o.DialUpstream}
 	agents := &agentEndpoints{client: mgr.GetClient(), live: e.live, rules: rules, set: e.set, lead: e.lead,
 		changes: notify.New("", 0), recorder: e.deployment.recorder, traffic: e.traffic, dial: dialer.DialContext,
-		seal:     &seal{dir: o.SealDir},
+		seal:     &seal{edge: edge, dir: o.SealDir},
 		policies: policy.New(policy.Options{Metadata: mgr.GetClient(), Live: e.live, InlineOnly: o.InlinePolicies})}
 	e.lead.onElected = append(e.lead.onElected, agents.enqueueAll)
 	api, bounded, err := e.newAccount()

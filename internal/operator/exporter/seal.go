@@ -9,6 +9,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/agent/sealededge"
 	"github.com/fairlead-dev/fairlead/internal/operator/kube/status"
 	"github.com/fairlead-dev/fairlead/internal/sealed"
 	"github.com/fairlead-dev/fairlead/internal/sealed/authority"
@@ -20,7 +21,8 @@ const sealRecheck = 30 * time.Second
 
 // seal is the certificate by which the exporters seal endpoints. It is safe for concurrent use.
 type seal struct {
-	dir string // dir has tls.crt and tls.key; "" = there is no certificate.
+	edge *sealededge.Edge
+	dir  string // dir has tls.crt and tls.key; "" = there is no certificate.
 
 	mu       sync.Mutex
 	identity *sealed.Identity // identity follows the files; nil before they were good.
@@ -32,9 +34,9 @@ func (s *seal) identityOf(spec *v1alpha1.AgentEndpointSpec, u account.EndpointUR
 	case s.dir == "":
 		return nil, status.Problemf(v1alpha1.ReasonSealUnavailable, "spec.sealed needs a certificate, and the "+
 			"exporters have none: name a Secret with tls.crt and tls.key in export.sealSecret of the chart")
-	case u.Scheme != "tcp" || spec.TrafficPolicy != nil || bindingOf(spec.Bindings) != account.BindingKubernetes:
-		return nil, status.Problemf(v1alpha1.ReasonSealUnavailable, "spec.sealed is for tcp:// URLs of the binding "+
-			"kubernetes without a trafficPolicy, as the service reads none of their bytes: leave one of them out")
+	case bindingOf(spec.Bindings) != account.BindingKubernetes:
+		return nil, status.Problemf(v1alpha1.ReasonSealUnavailable, "spec.sealed is for the binding kubernetes alone, "+
+			"as its callers have forwarders: leave it out, or the binding")
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -4,7 +4,10 @@
 package exporter_test
 
 import (
+	"context"
 	"io"
+	"net"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -40,26 +43,29 @@ func TestExporter_SealsByWildcard(t *testing.T) {
 	w.serviceOf(w.namespace, "api", "hello")
 	owner, dir := w.owner(), t.TempDir()
 	w.start(w.deployment(), func(o *exporter.Options) { o.SealDir = dir })
-	o, web := w.sealedExport("db"), w.export("web", "api")
+	o, public := w.sealedExport("db"), w.export("public", "api")
 	other, policy := w.sealedExport("other"), w.sealedExport("policy")
-	web.Spec.Sealed, policy.Spec.TrafficPolicy = true, inline(`{}`)
+	public.Spec.URL, public.Spec.Bindings, public.Spec.Sealed = "http://a.internal", []string{"internal"}, true
+	policy.Spec.TrafficPolicy = inline(`{"on_tcp_connect": [{"expressions": ["conn.pod.name == 'x'"],
+		"actions": [{"type": "deny"}]}]}`)
 	other.Spec.URL = strings.Replace(other.Spec.URL, "5432", "5433", 1)
-	w.kube.MustCreate(o, web, other, policy)
+	w.kube.MustCreate(o, public, other, policy)
 	if message := w.expectReady(o, "False SealUnavailable"); !strings.Contains(message, "tls.crt") {
 		t.Errorf("without a certificate: %s", message)
 	}
 	sealtest.Write(t, dir, owner.Server(account.EndpointURL{Scheme: "tcp", Host: "*." + w.namespace, Port: 5432}))
-	for _, o := range []*v1alpha1.AgentEndpoint{o, web, other, policy} { // not to wait for the next look
+	for _, o := range []*v1alpha1.AgentEndpoint{o, public, other, policy} { // not to wait for the next look
 		update(w, o, func(o *v1alpha1.AgentEndpoint) { o.Spec.Description = "again" })
 	}
 	w.expectReady(o, "True Ready")
-	for refused, want := range map[*v1alpha1.AgentEndpoint]string{web: "is for tcp:// URLs",
-		policy: "without a trafficPolicy", other: "does not name " + other.Spec.URL + ": have one signed"} {
-		if message := w.expectReady(refused, "False SealUnavailable"); !strings.Contains(message, want) {
+	for refused, want := range map[*v1alpha1.AgentEndpoint][2]string{
+		public: {"SealUnavailable", "the binding kubernetes alone"},
+		policy: {"PolicyInvalid", "by an agent with --seal-callers"},
+		other:  {"SealUnavailable", "does not name " + other.Spec.URL + ": have one signed"}} {
+		if message := w.expectReady(refused, "False "+want[0]); !strings.Contains(message, want[1]) {
 			t.Errorf("%s: %s", refused.Name, message)
 		}
-		w.expectConditions(refused,
-			"False SealUnavailable, False SealUnavailable, Unknown SealUnavailable, False SealUnavailable")
+		w.expectConditions(refused, strings.ReplaceAll("False R, False R, Unknown R, False R", "R", want[0]))
 		if rows := w.rows(refused.Spec.URL); len(rows) > 0 {
 			t.Errorf("%s: the account has %d endpoints", refused.Name, len(rows))
 		}
@@ -76,6 +82,54 @@ func TestExporter_SealsByWildcard(t *testing.T) {
 	if got := servicetest.ReadAll(t, c); !strings.HasSuffix(got, "\r\n\r\nhello") {
 		t.Errorf("got %q", got)
 	}
+}
+
+// TestExporter_ServesSealedHTTP also holds that a connection which is kept ends with its next answer once
+// the policy is another, that the service does not get the policy, and that an endpoint which is plain
+// does not stay when its object asks for a seal and for what is refused.
+func TestExporter_ServesSealedHTTP(t *testing.T) {
+	w := newWorld(t)
+	w.serviceOf(w.namespace, "api", "hello")
+	owner, dir := w.owner(), t.TempDir()
+	w.start(w.deployment(), func(o *exporter.Options) { o.SealDir = dir })
+	sealtest.Write(t, dir, owner.Server(account.EndpointURL{Scheme: "http", Host: "*." + w.namespace, Port: 80}))
+	answer := func(text string) *v1alpha1.TrafficPolicy {
+		return inline(`{"on_http_request": [{"expressions": ["req.url.path == '/policy'"], "actions": [
+			{"type": "custom-response", "config": {"status_code": 200, "body": "` + text + `"}}]}]}`)
+	}
+	o, plain := w.export("web", "api"), w.export("plain", "api")
+	o.Spec.Sealed, o.Spec.TrafficPolicy = true, answer("one")
+	w.kube.MustCreate(o, plain)
+	w.expectReady(plain, "True Ready")
+	update(w, plain, func(o *v1alpha1.AgentEndpoint) { o.Spec.Sealed, o.Spec.TrafficPolicy = true, inline(`{"x": 1}`) })
+	w.expectReady(o, "True Ready")
+	if row := w.rows(o.Spec.URL)[0]; row.TrafficPolicy != "" {
+		t.Errorf("the service has the policy %s", row.TrafficPolicy)
+	}
+	tr := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
+		return w.forwarder.OpenSealed(tunnel.Bound{EndpointID: o.Status.ID, URL: o.Spec.URL}, owner.Trust())
+	}}
+	defer tr.CloseIdleConnections()
+	get := func(path string) (body string, last bool) {
+		req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, o.Spec.URL+path, nil)
+		res, err := tr.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, _ := io.ReadAll(res.Body)
+		return string(text), res.Close
+	}
+	for path, want := range map[string]string{"/": "hello", "/policy": "one"} {
+		if body, last := get(path); body != want || last {
+			t.Errorf("%s: %q, closed: %t", path, body, last)
+		}
+	}
+	update(w, o, func(o *v1alpha1.AgentEndpoint) { o.Spec.TrafficPolicy = answer("two") })
+	servicetest.Eventually(t, "the end of a kept connection", func() bool { _, last := get("/policy"); return last })
+	if body, last := get("/policy"); body != "two" || last {
+		t.Errorf("the next connection: %q, closed: %t", body, last)
+	}
+	servicetest.Eventually(t, "the end of the plain endpoint", func() bool { return len(w.rows(plain.Spec.URL)) == 0 })
 }
 
 // TestExporter_WithoutSealServesNothingSealed also holds that an endpoint that was plain goes when its

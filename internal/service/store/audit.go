@@ -141,8 +141,8 @@ func (al *AuditLog) SubscribeAudit(accountID string) (wake <-chan struct{}, canc
 const (
 	activityEvent = `(type IN ('tunnel_session.started', 'tunnel_session.ended', 'application_session.created',
 		'application_session.device_changed', 'backend.switched', 'cluster.token_refused')
-		OR type IN ('endpoint.created', 'endpoint.updated', 'endpoint.deleted', 'kubernetes_operator.created',
-			'kubernetes_operator.updated', 'kubernetes_operator.deleted') AND principal_id NOT LIKE 'ak-%'
+		OR type IN ('endpoint.created', 'endpoint.updated', 'endpoint.deleted', 'endpoint.seal_changed',
+			'kubernetes_operator.created', 'kubernetes_operator.updated', 'kubernetes_operator.deleted') AND principal_id NOT LIKE 'ak-%'
 		OR type IN ('application_session.revoked', 'application_session.cut') AND principal_id LIKE 'au-%')`
 	securityEvent = `NOT ` + activityEvent
 )

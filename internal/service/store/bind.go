@@ -86,6 +86,10 @@ func (b *Binds) bind(t *tx, r account.BindRequest, result *account.BindResult) (
 	}
 	row.e.UpdatedAt = t.now
 	t.changed(kind, row)
+	if kind == account.Modified && before.SealKey != row.e.SealKey {
+		t.audit(account.Caller{AccountID: r.AccountID, PrincipalID: r.CredentialID}, account.AuditSealChanged, row.e.ID,
+			map[string]string{"url": row.e.URL, "seal_key": row.e.SealKey, "previous_seal_key": before.SealKey})
+	}
 	return row, nil
 }
 

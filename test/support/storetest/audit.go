@@ -21,6 +21,14 @@ var audit = map[string]func(*testing.T, Open){
 		by := account.Caller{AccountID: f.AccountID, PrincipalID: "ak-someone"}
 		session := f.Session()
 		e := f.Bind(session, "http://api.demo").Endpoint
+		other := f.Request(session, "http://api.demo")
+		other.SealKey = "sha256/other"
+		for range 2 { // the second is no difference
+			_, err := f.Store.Bind(t.Context(), other)
+			Must(t, err)
+		}
+		Equal(t, "details", fmt.Sprint(f.audited().Events[0].Details), fmt.Sprint(map[string]string{"url": e.URL,
+			"seal_key": "sha256/other", "previous_seal_key": e.SealKey}))
 		Must(t, f.Store.Unbind(t.Context(), f.AccountID, e.ID, session))
 		Must(t, f.Store.EndSession(t.Context(), f.AccountID, session, account.SessionEnd{}))
 		Must(t, f.Store.EndSession(t.Context(), f.AccountID, session, account.SessionEnd{})) // no second end
@@ -45,6 +53,7 @@ var audit = map[string]func(*testing.T, Open){
 		Must(t, f.Store.DeleteAuthtoken(t.Context(), by, token.ID))
 		want := []string{
 			"tunnel_session.started " + session + " " + f.TokenID, "endpoint.created " + e.ID + " " + f.TokenID,
+			"endpoint.seal_changed " + e.ID + " " + f.TokenID,
 			"endpoint.deleted " + e.ID + " " + f.TokenID,
 			"tunnel_session.ended " + session + " " + f.TokenID, "kubernetes_operator.created " + o.ID + " ak-1",
 			"kubernetes_operator.updated " + o.ID + " ak-someone",

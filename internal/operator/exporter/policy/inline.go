@@ -19,12 +19,12 @@ const inlineField = "spec.trafficPolicy.inline"
 
 // inline returns the text of a policy that is part of an object. The object's layout is lost, so
 // that a mistake is named by its field, as the API server names those of other fields.
-func inline(raw []byte, scheme, binding string) (string, error) {
+func inline(raw []byte, scheme, binding string, sealed bool) (string, error) {
 	var text bytes.Buffer
 	if err := json.Indent(&text, raw, "", "  "); err != nil {
 		return "", status.Problemf(v1alpha1.ReasonPolicyInvalid, inlineField+": is not an object")
 	}
-	used, problems := check(text.String(), scheme, binding)
+	used, problems := check(text.String(), scheme, binding, sealed)
 	if len(problems) == 0 {
 		return used, nil
 	}

@@ -63,7 +63,10 @@ type Reader struct {
 }
 
 // cacheKey is a ConfigMap, and for what endpoints its policy was compiled.
-type cacheKey struct{ namespace, name, scheme, binding string }
+type cacheKey struct {
+	namespace, name, scheme, binding string
+	sealed                           bool
+}
 
 // compiled is the result for one version of a ConfigMap.
 type compiled struct {
@@ -87,10 +90,11 @@ func ConfigMapName(p *v1alpha1.TrafficPolicy) string {
 }
 
 // Text returns the text of a policy of an object in the namespace, for an endpoint with the scheme
-// and binding; "" if it has none, or one without rules. The error is a *status.Problem if the
-// object or the ConfigMap must be changed; any other error is to be retried.
+// and binding, whose exporters apply it if it is sealed; "" if it has none, or one without rules. The
+// error is a *status.Problem if the object or the ConfigMap must be changed; any other error is to be
+// retried.
 func (r *Reader) Text(
-	ctx context.Context, namespace string, p *v1alpha1.TrafficPolicy, scheme, binding string,
+	ctx context.Context, namespace string, p *v1alpha1.TrafficPolicy, scheme, binding string, sealed bool,
 ) (string, error) {
 	switch {
 	case p == nil:
@@ -99,7 +103,7 @@ func (r *Reader) Text(
 		return "", status.Problemf(v1alpha1.ReasonPolicyInvalid,
 			"spec.trafficPolicy: give exactly one of inline and targetRef")
 	case p.Inline != nil:
-		return inline(p.Inline.Raw, scheme, binding)
+		return inline(p.Inline.Raw, scheme, binding, sealed)
 	case ConfigMapName(p) == "":
 		return "", status.Problemf(v1alpha1.ReasonPolicyInvalid,
 			"spec.trafficPolicy.targetRef %q: kind must be ConfigMap, with a name", p.TargetRef.Kind)
@@ -107,7 +111,7 @@ func (r *Reader) Text(
 		return "", status.Problemf(v1alpha1.ReasonPolicyInvalid, "spec.trafficPolicy.targetRef: ConfigMap %s is "+
 			"not read, as the exporter runs with --inline-policies; write the policy inline", ConfigMapName(p))
 	}
-	return r.fromConfigMap(ctx, cacheKey{namespace, p.TargetRef.Name, scheme, binding})
+	return r.fromConfigMap(ctx, cacheKey{namespace, p.TargetRef.Name, scheme, binding, sealed})
 }
 
 // fromConfigMap returns the text of a ConfigMap's policy, compiled once for each of its versions.
@@ -158,7 +162,7 @@ func compileConfigMap(m *corev1.ConfigMap, key cacheKey) (string, *status.Proble
 			"spec.trafficPolicy.targetRef: ConfigMap %s has no text under the key %s (%s); put the policy there",
 			key.name, v1alpha1.TrafficPolicyKey, has)
 	}
-	used, problems := check(text, key.scheme, key.binding)
+	used, problems := check(text, key.scheme, key.binding, key.sealed)
 	if len(problems) == 0 {
 		return used, nil
 	}
@@ -167,9 +171,12 @@ func compileConfigMap(m *corev1.ConfigMap, key cacheKey) (string, *status.Proble
 }
 
 // check compiles a document. used is the text that the account gets: "" for one without rules.
-func check(text, scheme, binding string) (used string, problems []trafficpolicy.Problem) {
-	p, problems := trafficpolicy.Check(text, trafficpolicy.Options{Scheme: scheme, Binding: binding,
-		NoSecrets: noSecrets})
+func check(text, scheme, binding string, sealed bool) (used string, problems []trafficpolicy.Problem) {
+	o := trafficpolicy.Options{Scheme: scheme, Binding: binding, NoSecrets: noSecrets}
+	if sealed {
+		o.Sealing = &trafficpolicy.Sealing{}
+	}
+	p, problems := trafficpolicy.Check(text, o)
 	if len(problems) > 0 || p.Summary().Rules == 0 {
 		return "", problems
 	}

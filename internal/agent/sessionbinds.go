@@ -211,8 +211,7 @@ func (t *endpointSet) setBound(h *sessionBinds, e *endpoint, s *spec, bound tunn
 	if e.id != bound.EndpointID {
 		t.forgetID(e)
 	}
-	e.setBound(s)
-	e.session, e.id, e.resumeSecret = h, bound.EndpointID, bound.ResumeSecret
+	e.bound, e.session, e.id, e.resumeSecret = s, h, bound.EndpointID, bound.ResumeSecret
 	e.everOnline, e.refusal = true, ""
 	t.byID[e.id] = e
 	return again

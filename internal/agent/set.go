@@ -121,33 +121,27 @@ func (t *endpointSet) set(endpoints []Endpoint) {
 // sameBind reports whether both versions of an endpoint are bound by the same message.
 func sameBind(a, b *spec) bool { return a == b || reflect.DeepEqual(a.bind, b.bind) }
 
-// update sets what the endpoint is to be and reports whether a bind may be needed for it.
-// endpointSet.mu must be held.
+// update sets what the endpoint is to be and reports whether a bind may be needed for it. The
+// connections of another version's SealedServer end, as their requests are for the upstream and by the
+// policy of that one. endpointSet.mu must be held.
 func (e *endpoint) update(s *spec) bool {
 	same := sameBind(e.spec, s)
+	switch before := e.spec.SealedServer; {
+	case before == nil:
+	case before != s.SealedServer:
+		before.Drain()
+	case same:
+		s = e.spec // a SealedUpstream stays equal
+	}
 	e.spec = s
 	if e.bound != nil && sameBind(e.bound, s) {
-		e.setBound(s) // it may have another Dial
+		e.bound = s // it may have another Dial
 	}
 	if same && !e.removed {
 		return false
 	}
 	e.removed, e.failures = false, 0
 	return true
-}
-
-// setBound sets the version that serves streams. The connections of another version's SealedServer end,
-// as their requests are for the upstream and by the policy of that one. endpointSet.mu must be held.
-func (e *endpoint) setBound(s *spec) {
-	if before := e.bound; before != nil && before.SealedServer != nil {
-		switch {
-		case before.SealedServer != s.SealedServer:
-			before.SealedServer.Drain()
-		case sameBind(before, s):
-			return // a SealedUpstream stays equal
-		}
-	}
-	e.bound = s
 }
 
 // infos describes the endpoints of the last Set.

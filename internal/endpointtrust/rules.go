@@ -165,9 +165,7 @@ func firstSight(p *Policy, trust sealed.TrustOptions) *rule {
 func generation(o *sealed.TrustOptions) string { return string(o.Mode) + "-" + digest(o) }
 
 // Knows reports whether it is known what holds for endpoints of the namespace.
-func (r *Rules) Knows(namespace string) bool {
-	return r.listed.Knows(namespace)
-}
+func (r *Rules) Knows(namespace string) bool { return r.listed.Knows(namespace) }
 
 // Listed reports whether the objects of the URL's namespace were listed.
 func (r *Rules) Listed(u account.EndpointURL) bool {

@@ -15,6 +15,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/clusterset"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/projectionlatency"
+	"github.com/fairlead-dev/fairlead/internal/sealed"
 )
 
 // Admitter is the endpoint selector (internal/selector).
@@ -300,6 +301,9 @@ func (s *Set) hasPort(host string, port int) bool {
 
 // classify parses an endpoint and applies the selector.
 func (s *Set) classify(endpoint account.Endpoint) *entry {
+	if _, err := sealed.ParseKey(endpoint.SealKey); err != nil {
+		endpoint.SealKey = "" // the service may say anything, and conditions have it
+	}
 	e := &entry{endpoint: endpoint,
 		clusterset: slices.Equal(endpoint.Bindings, []string{account.BindingClusterset})}
 	if problem := s.unsupportedReason(&endpoint); problem != "" {

@@ -15,6 +15,8 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/sealed"
+	"github.com/fairlead-dev/fairlead/internal/trust"
 )
 
 // admitFunc is an Admitter.
@@ -187,16 +189,17 @@ func TestSet_AvailabilityNamesOfflineURLs(t *testing.T) {
 func TestSet_SealKeysOfOnlineAgents(t *testing.T) {
 	t.Parallel()
 	s := newSet(admitFunc(all))
+	a, b, c := sealed.FormatKey(trust.Pin{1}), sealed.FormatKey(trust.Pin{2}), sealed.FormatKey(trust.Pin{3})
 	withKey := func(id, url, key string) account.Endpoint {
 		e := agentEndpoint(id, url)
 		e.SealKey = key
 		return e
 	}
-	offline := withKey("ep-4", "http://api.demo", "sha256/offline")
+	offline := withKey("ep-4", "http://api.demo", c)
 	offline.Status = account.StatusOffline
-	s.Replace(listed(withKey("ep-1", "http://api.demo", "sha256/b"), withKey("ep-2", "http://api.demo", "sha256/a"),
-		withKey("ep-3", "http://api.demo", "sha256/b"), offline, withKey("ep-5", "http://api.demo:81", "")), time.Now())
-	for port, want := range map[int][]string{80: {"sha256/a", "sha256/b"}, 81: {""}, 82: nil} {
+	s.Replace(listed(withKey("ep-1", "http://api.demo", b), withKey("ep-2", "http://api.demo", a),
+		withKey("ep-3", "http://api.demo", b), offline, withKey("ep-5", "http://api.demo:81", "\x1b[31mno key")), time.Now())
+	for port, want := range map[int][]string{80: {a, b}, 81: {""}, 82: nil} {
 		u := account.EndpointURL{Scheme: "http", Host: "api.demo", Port: port}
 		if got := s.SealKeys(u); !slices.Equal(got, want) {
 			t.Errorf("port %d: %q, want %q", port, got, want)
@@ -206,7 +209,7 @@ func TestSet_SealKeysOfOnlineAgents(t *testing.T) {
 		Port: 80}]) != 2 || len(s.SealKeysIn("other")) > 0 {
 		t.Errorf("of the namespace: %v", all)
 	}
-	changed := withKey("ep-5", "http://api.demo:81", "sha256/c")
+	changed := withKey("ep-5", "http://api.demo:81", c)
 	if c := s.Apply(event(account.Modified, 2, changed)); !slices.Equal(c.Availability, []string{"api.demo"}) {
 		t.Errorf("a new key concerns %q", c.Availability)
 	}

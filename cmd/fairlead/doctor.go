@@ -93,26 +93,32 @@ func newDoctor(c console) *cobra.Command {
 		},
 		RunE: func(cmd *cobra.Command, args []string) error { return d.run(cmd.Context(), args) },
 	}
+	d.addSources(cmd)
+	flags := cmd.Flags()
+	flags.StringVar(&d.o.ExportContext, "export-context", "",
+		"`CONTEXT` of the cluster whose AgentEndpoint or ServiceExport exports it")
+	flags.StringVar(&d.o.FromPod, "from-pod", "",
+		"`NAMESPACE/POD` that resolves the hostname, through kubectl exec, and whose right to call is checked")
+	flags.StringVar(&d.settings.AuthtokenFile, "authtoken-file", "",
+		"`FILE` that holds the authtoken, without a URL; - for standard input")
+	cli.CompleteFlag(cmd, "export-context", d.completeContexts)
+	flags.BoolVar(&d.verbose, "verbose", false, "show the evidence for each hop")
+	return cmd
+}
+
+// addSources adds the flags about whom to ask, and the form of the answer.
+func (d *diagnose) addSources(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&d.o.Context, "context", "", "`CONTEXT` of the kubeconfig; default kubectl's current one")
 	flags.StringVar(&d.o.Kubeconfig, "kubeconfig", "", "kubeconfig `FILE`; default kubectl's")
 	flags.StringVar(&d.o.OperatorNamespace, "operator-namespace", "",
 		"`NAMESPACE` of the operator; default: all are searched")
-	flags.StringVar(&d.o.ExportContext, "export-context", "",
-		"`CONTEXT` of the cluster whose AgentEndpoint or ServiceExport exports it")
-	flags.StringVar(&d.o.FromPod, "from-pod", "",
-		"`NAMESPACE/POD` that resolves the hostname, through kubectl exec, and whose right to call is checked")
 	flags.StringVar(&d.apiKeyFile, "api-key-file", "",
 		"`FILE` that holds an API key ("+envAPIKey+" holds one too), to ask the account")
-	flags.StringVar(&d.settings.AuthtokenFile, "authtoken-file", "",
-		"`FILE` that holds the authtoken, without a URL; - for standard input")
 	flags.StringVarP(&d.output, "output", "o", "table", "table or json")
 	cli.CompleteValues(cmd, "output", "table", "json")
 	cli.CompleteFlag(cmd, "context", d.completeContexts)
-	cli.CompleteFlag(cmd, "export-context", d.completeContexts)
-	flags.BoolVar(&d.verbose, "verbose", false, "show the evidence for each hop")
 	addSettings(cmd, &d.settings)
-	return cmd
 }
 
 // completeContexts offers the contexts of the kubeconfig.

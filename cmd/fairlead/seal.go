@@ -27,12 +27,12 @@ func newSeal(c console) *cobra.Command {
 		Short: "Make and sign the certificates of sealed endpoints",
 		Long: `Make and sign the certificates of sealed endpoints, which are encrypted from the caller's cluster to the
 agent: the service relays what it cannot read. Clusters accept an agent by a certificate that the owner of
-the account has signed. These commands are the owner's part. They connect to nothing.`,
+the account has signed. These commands are the owner's part. They connect to nothing, but for log.`,
 		Example: `  fairlead seal init --account ac-…                        # the owner, once
   fairlead seal request --out seal                         # at the agent, once
   fairlead seal sign --url 'tcp://*.demo:5432' tls.csr     # the owner, again before the certificate ends`,
 	}
-	cmd.AddCommand(newSealInit(c), newSealRequest(c), newSealSign(c), newSealStatus(c))
+	cmd.AddCommand(newSealInit(c), newSealRequest(c), newSealSign(c), newSealStatus(c), newSealLog(c))
 	return cmd
 }
 

@@ -23,6 +23,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/sealed/authority"
 	"github.com/fairlead-dev/fairlead/test/support/must"
 )
@@ -353,6 +354,46 @@ func TestSeal_FilesHaveModes(t *testing.T) {
 			if info.Mode().Perm() != want {
 				t.Errorf("umask %s: %s has the mode %v", umask, file, info.Mode())
 			}
+		}
+	}
+}
+
+// TestSealLog compares what a real store announces with what kubectl prints.
+func TestSealLog(t *testing.T) {
+	a, dir := newAccountAPI(t), t.TempDir()
+	session := a.Session()
+	e := a.Bind(session, "http://api.demo").Endpoint
+	other := a.Request(session, "http://api.demo")
+	other.SealKey = "sha256/other"
+	_, err := a.Store.Bind(t.Context(), other)
+	must.Succeed(t, err)
+	changes, err := a.Store.AuditEvents(t.Context(), a.AccountID, account.AuditFilter{Type: account.AuditSealChanged},
+		account.Page{})
+	must.Succeed(t, err)
+	event := changes.Events[0]
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	for key, c := range map[string]struct {
+		code int
+		says string
+	}{"sha256/other": {0, "sealed by keys"}, "sha256/x": {1, "the cluster pins sha256/x"}} {
+		must.Succeed(t, os.WriteFile(filepath.Join(dir, "kubectl"), []byte(`#!/bin/sh
+case "$*" in
+*boundendpoints*) echo '{"items": [{"metadata": {"labels": {"bindings.fairlead.dev/installation": "x"}}, "status":
+	{"sealed": "pinned", "conditions": [{"type": "Sealed", "status": "True", "message": "sealed by keys"}]}}]}' ;;
+*endpointtrusts*) echo '{"items": [{"spec": {"endpoints": ["api"], "keys": ["`+key+`"]}}]}' ;;
+*) echo '{"items": []}' ;;
+esac
+`), 0o700))
+		r := fairlead(t, a.env, "", "seal", "log", "http://api.demo", "--context", "c")
+		since := "sha256/other since " + event.OccurredAt.UTC().Format(time.RFC3339)
+		text := strings.Join(strings.Fields(r.out), " ")
+		if r.code != c.code || r.err != "" || !strings.Contains(text, c.says) || !strings.Contains(text, e.ID+", online: "+
+			since) {
+			t.Errorf("%s: %+v", key, r)
+		}
+		r = fairlead(t, a.env, "", "seal", "log", "http://api.demo", "--context", "c", "-o", "json")
+		if r.code != c.code || !strings.Contains(r.out, since) || !json.Valid([]byte(r.out)) {
+			t.Errorf("%s: %+v", key, r)
 		}
 	}
 }

@@ -4,6 +4,8 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"crypto"
 	"crypto/sha256"
 	"crypto/x509"
@@ -19,9 +21,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/account/resource"
+	"github.com/fairlead-dev/fairlead/internal/agent/doctor"
 	"github.com/fairlead-dev/fairlead/internal/agent/screen"
 	"github.com/fairlead-dev/fairlead/internal/cli"
+	"github.com/fairlead-dev/fairlead/internal/path"
 	"github.com/fairlead-dev/fairlead/internal/sealed"
 	"github.com/fairlead-dev/fairlead/internal/sealed/authority"
 )
@@ -163,6 +168,60 @@ func (b *sealBlock) setNames(kind string, uris []*url.URL) error {
 	b.Kind, b.Account = kind, names.Account
 	if names.Account != "" {
 		b.Names = strings.Split(names.String(), ", ")
+	}
+	return err
+}
+
+func newSealLog(c console) *cobra.Command {
+	d := &diagnose{console: c}
+	cmd := &cobra.Command{
+		Use:   "log URL",
+		Short: "Compare the keys that the service announces with those that a cluster trusts",
+		Long: `Show by which keys the service says that the endpoints of a URL are sealed, and since when, and compare
+them with what a cluster trusts, which is asked through your own kubectl.
+
+Exit codes: 0 when they agree, 1 when they do not or it is not known, 2 for wrong usage.`,
+		Example: `  fairlead seal log tcp://db.demo:5432
+  fairlead seal log tcp://db.demo:5432 --context staging -o json | jq .ok`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return d.logSeals(cmd.Context(), args[0]) },
+	}
+	d.addSources(cmd)
+	return cmd
+}
+
+func (d *diagnose) logSeals(ctx context.Context, arg string) error {
+	_, err := account.ParseEndpointURL(arg)
+	if err = cmp.Or(err, d.parse([]string{arg})); err != nil {
+		return err
+	}
+	client, err := accountClient(d.console, d.settings, d.apiKeyFile, "fairlead seal log")
+	switch {
+	case err != nil:
+		return err
+	case client == nil:
+		return cli.Usagef("the account is asked with an API key: run fairlead login, or give --api-key-file")
+	}
+	defer client.CloseIdleConnections()
+	d.o.Account, d.o.Kubectl = accountEndpoints{client}, doctor.ExecRunner("kubectl")
+	found, report := doctor.CheckSeal(ctx, d.o)
+	hop := &report.Hops[0]
+	for i := range found {
+		e, change := &found[i], account.AuditEvent{OccurredAt: found[i].CreatedAt}
+		last, err := client.NewestAuditEvents(ctx,
+			account.AuditFilter{Type: account.AuditSealChanged, ObjectID: e.ID}, 1)
+		if err == nil && len(last.Events) > 0 {
+			err = json.Unmarshal(last.Events[0], &change)
+		}
+		if err != nil {
+			return err
+		}
+		*hop = hop.With(fmt.Sprintf("%s, %s: %s since %s", e.ID, e.Status, cmp.Or(e.SealKey, "no key"),
+			change.OccurredAt.UTC().Format(time.RFC3339)))
+	}
+	d.verbose = true
+	if err = d.print(report); err == nil && hop.Status != path.OK {
+		err = errBroken
 	}
 	return err
 }

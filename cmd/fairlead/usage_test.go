@@ -368,7 +368,7 @@ func TestHelp_HasExamples(t *testing.T) {
 	for _, args := range [][]string{{}, {"http"}, {"tcp"}, {"tunnel"}, {"start"}, {"doctor"}, {"config"},
 		{"config", "add-authtoken"}, {"config", "check"}, {"policy"}, {"policy", "check"}, {"version"},
 		{"login"}, {"logout"}, {"status"}, {"seal"},
-		{"seal", "init"}, {"seal", "request"}, {"seal", "sign"}, {"seal", "status"}} {
+		{"seal", "init"}, {"seal", "request"}, {"seal", "sign"}, {"seal", "status"}, {"seal", "log"}} {
 		r := fairlead(t, nil, "", append(args, "--help")...)
 		if r.code != 0 || !strings.Contains(r.out, "fairlead "+strings.Join(args, " ")) {
 			t.Errorf("%v: %+v", args, r)

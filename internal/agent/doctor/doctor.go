@@ -59,8 +59,8 @@ type diagnosis struct {
 	exported []path.Hop // the exporting cluster's hops, where they were checked first
 }
 
-// Run checks each hop of a call to o.URL.
-func Run(ctx context.Context, o Options) path.Report {
+// newDiagnosis returns a diagnosis with the defaults of the options.
+func newDiagnosis(ctx context.Context, o Options) *diagnosis {
 	if o.Timeout <= 0 {
 		o.Timeout = 10 * time.Second
 	}
@@ -72,6 +72,12 @@ func Run(ctx context.Context, o Options) path.Report {
 	if w.report.Context != "" {
 		w.cluster.which = "context " + w.report.Context
 	}
+	return w
+}
+
+// Run checks each hop of a call to o.URL.
+func Run(ctx context.Context, o Options) path.Report {
+	w := newDiagnosis(ctx, o)
 	switch {
 	case o.ServiceExport != "" || o.ServiceImport != "":
 		w.runClusterset(ctx)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/endpointaccess"
 	"github.com/fairlead-dev/fairlead/internal/path"
 )
@@ -31,6 +32,29 @@ type sealCheck struct {
 	*cluster
 	account *accountCheck
 	trusts  []endpointTrust // trusts select the URL.
+	all     bool            // all announced keys have to be pinned; else one, as calls go to its agent.
+}
+
+// CheckSeal returns the endpoints that the account has at o.URL, and the hop seal: OK if the cluster pins
+// all of their keys, or trusts authorities.
+func CheckSeal(ctx context.Context, o Options) ([]account.Endpoint, path.Report) {
+	w := newDiagnosis(ctx, o)
+	p := w.newPathChecks(o.URL)
+	p.op.find(ctx)
+	h := p.account.checkEndpoint(ctx)
+	c := &sealCheck{cluster: w.cluster, account: p.account, all: true}
+	switch {
+	case h.Status != path.OK:
+	case p.op.boundErr != nil:
+		h = refusedHop("BoundEndpoint "+o.URL.Host, p.op.boundErr)
+	case c.required() == "" && len(c.announced()) == 0:
+		h = path.OKf("the cluster requires no seal, and the service announces no key")
+	default:
+		h = c.check(ctx)
+	}
+	w.report.Add(h.Named(path.HopSeal))
+	w.report.Conclude()
+	return p.account.found, w.report
 }
 
 // condition returns the condition Sealed of the BoundEndpoint; its Status is empty if it is about
@@ -89,7 +113,7 @@ func (c *sealCheck) check(ctx context.Context) path.Hop {
 	}
 	condition := c.condition()
 	h := path.OKf("%s, in the mux; %s", condition.Message, said)
-	isPinned := func(key string) bool { return slices.Contains(pinned, key) }
+	others := slices.DeleteFunc(slices.Clone(announced), func(key string) bool { return slices.Contains(pinned, key) })
 	switch {
 	case condition.Status == "False":
 		kind := "BoundEndpoint"
@@ -98,7 +122,7 @@ func (c *sealCheck) check(ctx context.Context) path.Hop {
 		}
 		h = path.Brokenf(path.Remedy(kind, condition.Reason)+c.command(condition.Reason), "%s; %s",
 			strings.TrimSuffix(condition.Message, "."), said)
-	case len(pinned) > 0 && len(announced) > 0 && !slices.ContainsFunc(announced, isPinned):
+	case len(pinned) > 0 && len(others) > 0 && (c.all || len(others) == len(announced)):
 		h = path.Brokenf(path.Remedy("BoundEndpoint", keyChanged)+c.command(keyChanged),
 			"the cluster pins %s; %s", strings.Join(pinned, ", "), said)
 	case condition.Status == "":

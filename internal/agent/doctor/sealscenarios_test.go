@@ -5,6 +5,7 @@ package doctor
 
 import (
 	"fmt"
+	"testing"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/path"
@@ -81,5 +82,47 @@ func sealScenarios() []scenario {
 			seal(f, goodKey, "pinned", "True", "Pinned", sealedBy)
 			f.forbid(askTrusts)
 		}},
+	}
+}
+
+// TestCheckSeal also holds that one member of a pool whose key is not pinned is enough to disagree, which
+// is no broken hop for the doctor: forwarders pass over it.
+func TestCheckSeal(t *testing.T) {
+	t.Parallel()
+	pinned := func(keys ...string) func(*fake) {
+		return func(f *fake) {
+			seal(f, keys[0], "pinned", "True", "Pinned", "connections to http://api.demo are sealed")
+			all := f.o.Account.(*fakeAccount)
+			for _, key := range keys[1:] {
+				e := all.endpoints[0]
+				e.SealKey = key
+				all.endpoints = append(all.endpoints, e)
+			}
+		}
+	}
+	for name, c := range map[string]struct {
+		change func(*fake)
+		want   path.Status
+	}{
+		"pinned":              {pinned(goodKey), path.OK},
+		"another":             {pinned(otherKey), path.Broken},
+		"another in the pool": {pinned(goodKey, otherKey), path.Broken},
+		"for another cluster": {func(f *fake) { seal(f, goodKey, "no", "", "", "") }, path.Broken},
+		"plain":               {func(f *fake) { seal(f, "", "no", "", "", "") }, path.OK},
+		"no such endpoint": {func(f *fake) {
+			seal(f, "", "no", "", "", "")
+			f.o.Account.(*fakeAccount).endpoints = nil
+		}, path.Broken},
+		"not to be read": {func(f *fake) {
+			seal(f, goodKey, "pinned", "True", "Pinned", "sealed")
+			f.forbid(askBEP)
+		}, path.Unknown},
+	} {
+		f := recorded(t)
+		c.change(f)
+		if found, r := CheckSeal(t.Context(), f.o); len(r.Hops) != 1 || r.Hops[0].Status != c.want ||
+			len(found) != len(f.o.Account.(*fakeAccount).endpoints) {
+			t.Errorf("%s: %+v, want %s", name, r, c.want)
+		}
 	}
 }

@@ -385,10 +385,9 @@ case "$*" in
 esac
 `), 0o700))
 		r := fairlead(t, a.env, "", "seal", "log", "http://api.demo", "--context", "c")
-		since := "sha256/other since " + event.OccurredAt.UTC().Format(time.RFC3339)
+		since := e.ID + ", online: sha256/other since " + event.OccurredAt.UTC().Format(time.RFC3339)
 		text := strings.Join(strings.Fields(r.out), " ")
-		if r.code != c.code || r.err != "" || !strings.Contains(text, c.says) || !strings.Contains(text, e.ID+", online: "+
-			since) {
+		if r.code != c.code || r.err != "" || !strings.Contains(text, c.says) || !strings.Contains(text, since) {
 			t.Errorf("%s: %+v", key, r)
 		}
 		r = fairlead(t, a.env, "", "seal", "log", "http://api.demo", "--context", "c", "-o", "json")

@@ -131,8 +131,6 @@ type upstream struct {
 	server *Server
 }
 
-var _ edge.LocalAgent = upstream{}
-
 func (u upstream) Endpoint() *account.Endpoint { return u.server.endpoint }
 func (u upstream) Context() context.Context    { return u.server.ctx }
 func (u upstream) Release()                    {}

@@ -72,14 +72,23 @@ func (s *sealing) run(ctx context.Context) error {
 	for logged := ""; ; {
 		if problem := s.callerProblem(); problem != logged {
 			logged = problem
-			s.logCaller(problem)
+			if problem == "" {
+				s.log.Info("the certificate that proves to agents who calls is good again")
+			} else {
+				s.log.Warn("agents that require proof of who calls refuse this forwarder, or soon will", "problem", problem)
+			}
 			s.changed.broadcast()
 		}
 		select {
 		case <-s.rules.Changed():
 			s.updated.broadcast()
 			s.changed.broadcast()
-			s.endAllUntrusted()
+			s.mu.Lock()
+			live := maps.Clone(s.live)
+			s.mu.Unlock()
+			for conn, l := range live {
+				s.endUntrusted(conn, l)
+			}
 		case <-time.After(callerInterval):
 		case <-ctx.Done():
 			return nil
@@ -108,14 +117,6 @@ func (s *sealing) callerEnd() float64 {
 		return 0
 	}
 	return float64(pair.Leaf.NotAfter.Unix())
-}
-
-func (s *sealing) logCaller(problem string) {
-	if problem == "" {
-		s.log.Info("the certificate that proves to agents who calls is good again")
-		return
-	}
-	s.log.Warn("agents that require proof of who calls refuse this forwarder, or soon will", "problem", problem)
 }
 
 // trustOf returns what a connection with the endpoint trusts; nil: it is not sealed. Until the
@@ -171,15 +172,6 @@ func (s *sealing) watch(conn *sealed.Conn, u account.EndpointURL, by *sealed.Tru
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		delete(s.live, conn)
-	}
-}
-
-func (s *sealing) endAllUntrusted() {
-	s.mu.Lock()
-	live := maps.Clone(s.live)
-	s.mu.Unlock()
-	for conn, l := range live {
-		s.endUntrusted(conn, l)
 	}
 }
 

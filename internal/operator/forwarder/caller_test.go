@@ -103,7 +103,7 @@ func TestSealing_LogsCallerProblems(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- s.run(ctx) }()
-		const refused = "agents that require proof of who calls refuse this forwarder, or soon will"
+		const refused = "agents that require proof of who calls refuse this one, or soon will"
 		for _, step := range []struct {
 			cert *tls.Certificate // cert is nil where nothing is written.
 			wait time.Duration

@@ -75,7 +75,7 @@ func (s *sealing) run(ctx context.Context) error {
 			if problem == "" {
 				s.log.Info("the certificate that proves to agents who calls is good again")
 			} else {
-				s.log.Warn("agents that require proof of who calls refuse this forwarder, or soon will", "problem", problem)
+				s.log.Warn("agents that require proof of who calls refuse this one, or soon will", "problem", problem)
 			}
 			s.changed.broadcast()
 		}

@@ -198,7 +198,8 @@ func TestSet_SealKeysOfOnlineAgents(t *testing.T) {
 	offline := withKey("ep-4", "http://api.demo", c)
 	offline.Status = account.StatusOffline
 	s.Replace(listed(withKey("ep-1", "http://api.demo", b), withKey("ep-2", "http://api.demo", a),
-		withKey("ep-3", "http://api.demo", b), offline, withKey("ep-5", "http://api.demo:81", "\x1b[31mno key")), time.Now())
+		withKey("ep-3", "http://api.demo", b), offline, withKey("ep-5", "http://api.demo:81", "\x1b[31mno key")),
+		time.Now())
 	for port, want := range map[int][]string{80: {a, b}, 81: {""}, 82: nil} {
 		u := account.EndpointURL{Scheme: "http", Host: "api.demo", Port: port}
 		if got := s.SealKeys(u); !slices.Equal(got, want) {

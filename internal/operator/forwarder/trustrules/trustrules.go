@@ -5,10 +5,9 @@
 // EndpointTrust objects, compiled by internal/endpointtrust. Forwarders ask it about each
 // connection and are told of changes; the manager reports problems of the objects.
 //
-// Of a namespace whose objects were never listed nothing is known, and its endpoints are refused. What
-// was listed stays valid while the API server is away. Where the installation is not set up for
-// sealing, the right to list may be missing, as in Roles from before there were such objects: then
-// there are none.
+// Until the objects of a namespace were listed, its endpoints are refused. What was listed stays valid
+// while the API server is away. Where the installation is not set up for sealing, the right to list
+// may be missing, as in Roles from before there were such objects: then there are none.
 // A cluster without the CRD has no objects. The last objects that selected an endpoint hold for
 // Grace after they have vanished, so that one that is replaced leaves no moment without.
 package trustrules

@@ -45,7 +45,7 @@ var cases = map[string]func(caller, *grpc.ClientConn){
 	"ping_pong":                   with(interop.DoPingPong),
 	"empty_stream":                with(interop.DoEmptyStream),
 	"timeout_on_sleeping_server":  with(interop.DoTimeoutOnSleepingServer),
-	"cancel_after_begin":          with(interop.DoCancelAfterBegin),
+	"cancel_after_begin":          cancelAfterBegin,
 	"cancel_after_first_response": with(interop.DoCancelAfterFirstResponse),
 	"status_code_and_message":     with(interop.DoStatusCodeAndMessage),
 	"special_status_message":      with(interop.DoSpecialStatusMessage),
@@ -76,6 +76,30 @@ var cases = map[string]func(caller, *grpc.ClientConn){
 // with makes a case of what needs a client and nothing else.
 func with(do func(context.Context, testgrpc.TestServiceClient, ...grpc.CallOption)) func(caller, *grpc.ClientConn) {
 	return func(_ caller, conn *grpc.ClientConn) { do(context.Background(), testgrpc.NewTestServiceClient(conn)) }
+}
+
+// cancelAfterBegin runs the case with a client that does not end a cancelled stream: gRPC notices the
+// cancellation in a goroutine of its own, and a server that got the end before answers the call.
+func cancelAfterBegin(c caller, _ *grpc.ClientConn) {
+	conn := c.must(grpc.WithStreamInterceptor(func(
+		ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string,
+		streamer grpc.Streamer, opts ...grpc.CallOption,
+	) (grpc.ClientStream, error) {
+		stream, err := streamer(ctx, desc, cc, method, opts...)
+		return openWhenCancelled{stream}, err
+	}))
+	defer func() { _ = conn.Close() }()
+	interop.DoCancelAfterBegin(context.Background(), testgrpc.NewTestServiceClient(conn))
+}
+
+// openWhenCancelled ends its stream unless that is cancelled.
+type openWhenCancelled struct{ grpc.ClientStream }
+
+func (s openWhenCancelled) CloseSend() error {
+	if s.Context().Err() != nil {
+		return nil
+	}
+	return s.ClientStream.CloseSend()
 }
 
 // soak runs large calls with the sizes of gRPC's own client. How long one takes is not what is

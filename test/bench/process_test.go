@@ -61,8 +61,11 @@ func child(role, next string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Println(told)
-	if path := os.Getenv(envProfile); path != "" {
+	if path := os.Getenv(envProfile); path != "" { // before the parent goes on, which would wait for more
+		err := os.MkdirAll(filepath.Dir(path), 0o755)
+		if err != nil {
+			return err
+		}
 		f, err := os.Create(path)
 		if err != nil {
 			return err
@@ -72,6 +75,7 @@ func child(role, next string) error {
 		}
 		defer func() { pprof.StopCPUProfile(); _ = f.Close() }()
 	}
+	fmt.Println(told)
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); { // a question: how much is there?
 		runtime.GC()
 		debug.FreeOSMemory()

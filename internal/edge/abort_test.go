@@ -35,6 +35,17 @@ type counter struct{ n *atomic.Int32 }
 
 func (c counter) Abort() { c.n.Add(1) }
 
+// abortingOutcome aborts the session when it learns the status of an answer.
+type abortingOutcome struct {
+	Outcome
+	logins cutting
+}
+
+func (o abortingOutcome) Status(code int) (retry bool) {
+	o.logins.Abort([]string{"session"})
+	return o.Outcome.Status(code)
+}
+
 const loginPolicy = "on_http_request:\n- actions:\n  - {type: oauth, config: {provider: github, client_id: a, " +
 	"client_secret: b}}\n"
 
@@ -53,9 +64,12 @@ func TestServeHTTP_DoesNotRetryAbortedRequest(t *testing.T) {
 		w.WriteHeader(503)
 	}))
 	t.Cleanup(unwell.Close)
-	for name, first := range map[string]string{"broken off": breaking.Listener.Addr().String(),
-		"unwell": unwell.Listener.Addr().String()} {
-		l := (&leaves{}).add(static(first), 503).add(answer(200, "from the second"))
+	for name, first := range map[string]Attempt{"broken off": static(breaking.Listener.Addr().String()),
+		"unwell": static(unwell.Listener.Addr().String()), "answered": answer(503, "")} {
+		l := (&leaves{}).add(first, 503).add(answer(200, "from the second"))
+		if name == "answered" {
+			l.list[0].Outcome = abortingOutcome{l.list[0].Outcome, logins}
+		}
 		var severed atomic.Int32
 		e := newEdge(t, dialing(l), func(o *Options) { o.Logins = logins })
 		ep := cloudEndpoint(loginPolicy, "bk")

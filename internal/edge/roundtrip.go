@@ -32,17 +32,19 @@ func (d *delivery) RoundTrip(r *http.Request) (*http.Response, error) {
 		res, err := d.send(r, &d.target)
 		var next target
 		switch {
-		case err == nil:
-			if !d.reportStatus(res.StatusCode) || repeated {
-				return res, nil
+		case err == nil && (!d.reportStatus(res.StatusCode) || repeated):
+			return res, nil
+		case r.Context().Err() != nil: // the answer may have come before the transport noticed it
+			if err == nil {
+				_ = res.Body.Close()
 			}
+			return nil, r.Context().Err()
+		case err == nil:
 			repeated = true
 			if next, end = d.route.nextTarget(r.Context()); end != nil {
 				return res, nil //nolint:nilerr // no other target: this answer is returned
 			}
 			_ = res.Body.Close()
-		case r.Context().Err() != nil:
-			return nil, err
 		case !d.route.recordFailure(&d.target, err) || d.replayBuffer.consumed():
 			if repeated {
 				return nil, err

@@ -59,8 +59,12 @@ func (u *watchdog) onUnresponsive() {
 	if u.attempt.giveUp() || u.attempt.setOpenDeadline(u.attempt.SessionDeadline) {
 		return
 	}
-	since, _ := u.attempt.stream.Unresponsive()
-	time.AfterFunc(time.Until(since.Add(u.timeout)), u.abortIfUnresponsive)
+	since, unresponsive := u.attempt.stream.Unresponsive()
+	left := time.Until(since.Add(u.timeout))
+	if unresponsive && left <= 0 { // the client has sent a request since: it waits as long as a new connection
+		left = u.timeout
+	}
+	time.AfterFunc(left, u.abortIfUnresponsive)
 }
 
 // abortIfUnresponsive aborts the client's connection, unless the edge responds again; then it

@@ -119,7 +119,7 @@ func (o *endpointOptions) endpointAt(rawURL string) (e agent.Endpoint, err error
 		return e, account.Invalid(authority.FieldSealed, o.seal, "the service does not read the requests of a sealed "+
 			"endpoint: leave out WithHTTP2, WithHostHeader and WithTrafficPolicy")
 	}
-	if e.Seal, err = authority.OpenIdentity(o.seal, o.callers); err == nil {
+	if e.Seal, err = authority.OpenIdentity(o.seal, o.callers, ""); err == nil {
 		err = authority.CheckURL(o.seal, e.Seal, e.URL)
 	}
 	return e, err

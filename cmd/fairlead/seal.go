@@ -32,7 +32,7 @@ the account has signed. These commands are the owner's part. They connect to not
   fairlead seal request --out seal                         # at the agent, once
   fairlead seal sign --url 'tcp://*.demo:5432' tls.csr     # the owner, again before the certificate ends`,
 	}
-	cmd.AddCommand(newSealInit(c), newSealRequest(c), newSealSign(c), newSealStatus(c), newSealLog(c))
+	cmd.AddCommand(newSealInit(c), newSealRequest(c), newSealSign(c), newSealClusters(c), newSealStatus(c), newSealLog(c))
 	return cmd
 }
 
@@ -54,6 +54,14 @@ func (f *sealFlags) addNames(cmd *cobra.Command) {
 		"`URL` of an endpoint, whose host's first label may be *; may be given again")
 	cmd.Flags().StringVar(&f.caller, "caller", "",
 		"`NAME` of a caller, such as a cluster's, in place of URLs: a DNS label")
+}
+
+func (f *sealFlags) readRoot() (*authority.Root, error) {
+	root, err := authority.ReadRoot(filepath.Join(f.dir, "root.crt"), filepath.Join(f.dir, "root.key"))
+	if err != nil {
+		return nil, cli.Usagef("%v: make roots with fairlead seal init, or name their folder with --dir", err)
+	}
+	return root, nil
 }
 
 // names returns what --url and --caller name; neither has to be given.
@@ -205,9 +213,9 @@ func sealSign(c console, f sealFlags, lifeText, request, out string) error {
 	if err != nil {
 		return err
 	}
-	root, err := authority.ReadRoot(filepath.Join(f.dir, "root.crt"), filepath.Join(f.dir, "root.key"))
+	root, err := f.readRoot()
 	if err != nil {
-		return cli.Usagef("%v: make roots with fairlead seal init, or name their folder with --dir", err)
+		return err
 	}
 	allowed, err := f.names(root.Account)
 	if err != nil {

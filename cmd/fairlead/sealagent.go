@@ -18,6 +18,10 @@ func sealOf(s *agentconfig.EndpointSpec, u account.EndpointURL, broken *fieldErr
 	case s.Sealed == "" && s.SealCallers != "":
 		broken.add(agentconfig.FieldSealCallers, s.SealCallers, "is for a sealed endpoint: give --sealed (sealed), too")
 		return nil
+	case s.SealCallers == "" && s.SealClusters != "":
+		broken.add(agentconfig.FieldSealClusters, s.SealClusters,
+			"is verified by the authorities of callers: give --seal-callers (seal_callers), too")
+		return nil
 	case s.Sealed == "":
 		return nil
 	case s.ReplacePoolPolicy:
@@ -25,7 +29,7 @@ func sealOf(s *agentconfig.EndpointSpec, u account.EndpointURL, broken *fieldErr
 			"file: leave it out, and give all of them the same file")
 		return nil
 	}
-	identity, err := authority.OpenIdentity(s.Sealed, s.SealCallers)
+	identity, err := authority.OpenIdentity(s.Sealed, s.SealCallers, s.SealClusters)
 	if err == nil {
 		err = authority.CheckURL(s.Sealed, identity, u)
 	}

@@ -151,7 +151,7 @@ func callers(
 			return nil, rules, nil, err
 		}
 		running.Go(func() { trust.Run(ctx) })
-		rules.Trust, rules.Caller = trust, o.Seal.Caller()
+		rules.Trust, rules.Caller, rules.CallerToken = trust, o.Seal.Caller(), o.Seal.CallerToken()
 	}
 	return pods, rules, stop, nil
 }

@@ -77,6 +77,9 @@ func invalidManagerOptions(t *testing.T) []invalidManagerOption {
 		{"--seal-account", "a/b", "id of the account", func(o *ManagerOptions) { o.SealAccount = "a/b" }},
 		{"--seal-authority-file", "", "PEM", func(o *ManagerOptions) { o.SealAuthorityFile = file(t, "flk_x") }},
 		{"--seal-caller-dir", "/seal", "--seal-account, too", func(o *ManagerOptions) { o.SealCallerDir = "/seal" }},
+		{"--seal-caller-token-file", "/token", "--seal-account, too", func(o *ManagerOptions) {
+			o.SealCallerTokenFile = "/token"
+		}},
 		{"--projection", "slices", "externalName or", func(o *ManagerOptions) { o.Projection = "slices" }},
 		{"--forwarder-service", "a.b", "name", func(o *ManagerOptions) { o.ForwarderService = "a.b" }},
 		{"--forwarder-service", "", "projection=externalName", func(o *ManagerOptions) {

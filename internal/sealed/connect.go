@@ -49,7 +49,11 @@ func (t *Trust) Connect(ctx context.Context, below Below, h Header) (*Conn, erro
 		if err := c.handshake(); err != nil {
 			return err
 		}
-		return c.open(h)
+		frame := h.frame()
+		if t.options.Token != nil {
+			frame.Token = t.options.Token()
+		}
+		return c.open(frame)
 	})
 	if err != nil {
 		return nil, err
@@ -72,9 +76,9 @@ func (c *Conn) handshake() error {
 }
 
 // open sends the header and reads the answer.
-func (c *Conn) open(h Header) error {
+func (c *Conn) open(header headerFrame) error {
 	var answer answerFrame
-	err := writeFrame(c, h.frame())
+	err := writeFrame(c, header)
 	if err == nil {
 		err = readFrame(c, &answer)
 	}

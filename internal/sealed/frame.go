@@ -37,6 +37,7 @@ type headerFrame struct {
 	URL        string    `json:"url"`
 	Pod        *podFrame `json:"pod,omitempty"`
 	DeadlineMS uint32    `json:"deadline_ms,omitempty"`
+	Token      string    `json:"token,omitempty"` // Token is of TrustOptions, and in no Header.
 }
 
 // podFrame is a tunnel.PodIdentity on the wire.

@@ -30,10 +30,12 @@ type IdentityOptions struct {
 	Files         []File  // Files are those of the certificate and of the callers' roots.
 }
 
-// Callers has the roots of callers' certificates, as *authority.Callers does.
+// Callers is what callers prove themselves by, as *authority.Callers is.
 type Callers interface {
-	// Pool returns the roots. It is called for every connection.
+	// Pool returns the roots of callers' certificates. It is called for every connection.
 	Pool() *x509.CertPool
+	// VerifyToken returns the caller whose token it is. Errors do not have the token.
+	VerifyToken(token string) (caller string, err error)
 }
 
 // File is what an identity is read from, as *authority.Source and *authority.Callers are.
@@ -145,7 +147,7 @@ func (i *Identity) readCredential() (*credential, error) {
 // the stream below.
 type Incoming struct {
 	Header Header
-	Caller string // name in the certificate with which the caller has proven itself; "" = it has not
+	Caller string // name that the caller has proven by its certificate or token; "" = none
 	conn   *Conn
 }
 
@@ -183,7 +185,7 @@ func (in *Incoming) receive(own *credential, o IdentityOptions) error {
 		code, err = CodeHeader, fmt.Errorf("the header: %w", err)
 	} else if !Covers(own.names, o.Account, in.Header.URL) {
 		code, err = CodeWrongURL, fmt.Errorf("the agent's certificate does not name %s", in.Header.URL)
-	} else if err = in.verifyCaller(state.PeerCertificates, o); err != nil && o.RequireCaller {
+	} else if err = in.verifyCaller(state.PeerCertificates, frame.Token, o); err != nil && o.RequireCaller {
 		code, err = CodeCallerNotProven, fmt.Errorf("the caller is not proven: %w", err)
 	}
 	if code == "" {
@@ -193,10 +195,24 @@ func (in *Incoming) receive(own *credential, o IdentityOptions) error {
 	return err
 }
 
-// verifyCaller sets Caller if its certificate proves it. One that is not made for clients proves
+// verifyCaller sets Caller if its certificate proves it, or else its token.
+func (in *Incoming) verifyCaller(chain []*x509.Certificate, token string, o IdentityOptions) error {
+	err := in.verifyCertificate(chain, o)
+	if err == nil || token == "" || o.Callers == nil {
+		return err
+	}
+	caller, tokenErr := o.Callers.VerifyToken(token)
+	if tokenErr != nil {
+		return fmt.Errorf("%w; %w", err, tokenErr)
+	}
+	in.Caller = caller
+	return nil
+}
+
+// verifyCertificate sets Caller if its certificate proves it. One that is not made for clients proves
 // nothing: an agent's is not. A session that is resumed has the certificate with which it began, so
 // that its authority and its dates still count.
-func (in *Incoming) verifyCaller(chain []*x509.Certificate, o IdentityOptions) error {
+func (in *Incoming) verifyCertificate(chain []*x509.Certificate, o IdentityOptions) error {
 	if len(chain) == 0 || o.Callers == nil {
 		return errors.New("it has no certificate")
 	}

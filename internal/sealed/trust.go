@@ -44,6 +44,8 @@ type TrustOptions struct {
 	// Proof is the caller's own certificate, for agents that ask for one; nil = none. While it fails,
 	// calls go on with the certificate before, or without one.
 	Proof CertificateSource
+	// Token returns the caller's token, which agents that are trusted get; nil or "" = none.
+	Token func() string
 }
 
 // Trust is one setting of trust: its TLS sessions are resumed under no other. It is safe for

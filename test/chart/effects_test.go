@@ -63,6 +63,7 @@ func effects() []effect {
 		{"binding.sealAuthority", "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n",
 			validValues().set("binding.sealAccount", "ac-1")},
 		{"binding.sealCallerSecret", "seal-caller", validValues().set("binding.sealAccount", "ac-1")},
+		{"binding.sealCallerToken", true, validValues().set("binding.sealAccount", "ac-1")},
 		{"binding.services.labels", map[string]any{"team": "web"}, nil},
 		{"binding.services.annotations", map[string]any{"example.com/owner": "a, \"b\""}, nil},
 		{"binding.services.endpointLabels", []any{"team", "example.com/*"}, nil},

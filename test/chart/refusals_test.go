@@ -70,6 +70,8 @@ func TestRefusals(t *testing.T) {
 		"unknown mode": {set("binding.sealed", "on"), "/binding/sealed"},
 		"caller of no account": {set("binding.sealCallerSecret", "seal-caller"),
 			"binding.sealCallerSecret has no effect without binding.sealAccount"},
+		"token of no account": {set("binding.sealCallerToken", true),
+			"binding.sealCallerToken has no effect without binding.sealAccount"},
 		"no name of a Secret": {set("binding.sealCallerSecret", "a/b"), "/binding/sealCallerSecret"},
 	})
 }

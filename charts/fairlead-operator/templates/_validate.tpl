@@ -87,8 +87,10 @@ What the schema cannot say in a sentence. Each message names the value and the r
 {{- if and $b.sealAuthority (not $b.sealAccount) -}}
 {{- fail "binding.sealAuthority has no effect without binding.sealAccount: give the id (ac-…) of the account, too" -}}
 {{- end -}}
-{{- if and $b.sealCallerSecret (not $b.sealAccount) -}}
-{{- fail "binding.sealCallerSecret has no effect without binding.sealAccount: give the id (ac-…) of the account, too" -}}
+{{- range list "sealCallerSecret" "sealCallerToken" -}}
+{{- if and (get $b .) (not $b.sealAccount) -}}
+{{- fail (printf "binding.%s has no effect without binding.sealAccount: give the id (ac-…) of the account, too" .) -}}
+{{- end -}}
 {{- end -}}
 {{- include "fairlead-operator.validateCertificates" (list "binding.sealAuthority" $b.sealAuthority) -}}
 {{- end -}}

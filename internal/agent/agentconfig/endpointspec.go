@@ -36,8 +36,9 @@ type EndpointSpec struct {
 	Trust      trust.Options // an https upstream's; without CAPEM
 	ServerName string        // an https upstream's; "" = its host
 
-	Sealed      string // folder of the certificate and key for sealed connections; "" = they are plain
-	SealCallers string // PEM file of the authorities that callers prove themselves by; "" = they need not
+	Sealed       string // folder of the certificate and key for sealed connections; "" = they are plain
+	SealCallers  string // PEM file of the authorities that callers prove themselves by; "" = they need not
+	SealClusters string // file of the clusters whose tokens prove callers, too; "" = none do
 
 	Errors []*SpecError // wrong types, unknown and duplicate fields in the config file
 
@@ -48,8 +49,9 @@ type EndpointSpec struct {
 
 // Names of the settings of sealed endpoints, in the config file and in errors.
 const (
-	FieldSealed      = authority.FieldSealed
-	FieldSealCallers = authority.FieldCallers
+	FieldSealed       = authority.FieldSealed
+	FieldSealCallers  = authority.FieldCallers
+	FieldSealClusters = authority.FieldClusters
 )
 
 // SpecError is a problem with one field of an item in the config file.
@@ -189,8 +191,8 @@ const EndpointsHelp = `  endpoints:
 
 Further fields of an endpoint: binding, description, metadata, upstream_protocol, upstream_ca_file,
 upstream_ca_sha256, upstream_server_name, proxy_protocol, host_header, service_labels,
-sealed, seal_callers, pooling_enabled, replace_pool_policy; of a tunnel: metadata, and those that begin
-with upstream. Paths are relative to the config file. With pooling_enabled the service does not get the
+sealed, seal_callers, seal_clusters, pooling_enabled, replace_pool_policy; of a tunnel: metadata, and those
+that begin with upstream. Paths are relative to the config file. With pooling_enabled the service does not get the
 name: it tells the members of a pool apart by their machines.`
 
 // fieldNames returns the fields of an endpoint, or of a tunnel.
@@ -203,7 +205,7 @@ func fieldNames(tunnel bool) []string {
 		"name", "url", "upstream", "upstream_protocol", agent.FieldCAFile, agent.FieldCASHA256, agent.FieldServerName,
 		"binding", "description", "metadata", "host_header", agent.FieldProxyProtocol, "service_labels",
 		"pooling_enabled", "traffic_policy", "traffic_policy_file", "replace_pool_policy", FieldSealed,
-		FieldSealCallers,
+		FieldSealCallers, FieldSealClusters,
 	}
 }
 
@@ -234,10 +236,11 @@ func (e *EndpointSpec) parseField(field string, n *yaml.Node) {
 			agent.FieldCAFile: &e.Trust.CAFile, agent.FieldCASHA256: &e.Trust.CASHA256,
 			agent.FieldServerName: &e.ServerName, "host_header": &e.HostMode,
 			agent.FieldProxyProtocol: &e.Upstream.ProxyProtocol, "service_labels": &e.ServiceLabels,
-			FieldSealed: &e.Sealed, FieldSealCallers: &e.SealCallers,
+			FieldSealed: &e.Sealed, FieldSealCallers: &e.SealCallers, FieldSealClusters: &e.SealClusters,
 		}[field]
 		*to = scalarText(n)
-		if *to != "" && slices.Contains([]string{agent.FieldCAFile, FieldSealed, FieldSealCallers}, field) {
+		if *to != "" && slices.Contains([]string{agent.FieldCAFile, FieldSealed, FieldSealCallers, FieldSealClusters},
+			field) {
 			*to = e.file.resolvePath(*to)
 		}
 	}

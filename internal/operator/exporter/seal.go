@@ -42,7 +42,7 @@ func (s *seal) identityOf(spec *v1alpha1.AgentEndpointSpec, u account.EndpointUR
 	defer s.mu.Unlock()
 	var err error
 	if s.identity == nil {
-		s.identity, err = authority.OpenIdentity(s.dir, "")
+		s.identity, err = authority.OpenIdentity(s.dir, "", "")
 	}
 	if err == nil {
 		err = authority.CheckURL(s.dir, s.identity, u)

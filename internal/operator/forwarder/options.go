@@ -69,9 +69,10 @@ type RuleOptions struct {
 	NetworkPolicies bool
 	// Trust are the rules about whose agents may answer. Optional: without them nothing is sealed.
 	Trust TrustRules
-	// Caller is the certificate by which the forwarder proves itself to agents. Optional: it proves
-	// nothing.
-	Caller *authority.Source
+	// Caller is the certificate by which the forwarder proves itself to agents, and CallerToken the
+	// token. Optional: without both it proves nothing.
+	Caller      *authority.Source
+	CallerToken *authority.Token
 }
 
 // ListenOptions say where a forwarder listens.

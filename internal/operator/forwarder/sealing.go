@@ -4,6 +4,7 @@
 package forwarder
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"maps"
@@ -42,6 +43,7 @@ const maxTrusts = 1024
 type sealing struct {
 	rules   TrustRules
 	caller  *authority.Source // caller is the certificate that proves who calls; nil = none.
+	token   *authority.Token  // token does, too; nil = none.
 	log     *slog.Logger
 	updated broadcaster  // updated is woken when the rules have changed.
 	changed *broadcaster // changed is woken when the status has changed.
@@ -56,15 +58,15 @@ func newSealing(o RuleOptions, log *slog.Logger, changed *broadcaster) *sealing 
 	if o.Trust == nil {
 		return nil
 	}
-	return &sealing{rules: o.Trust, caller: o.Caller, log: log, changed: changed,
+	return &sealing{rules: o.Trust, caller: o.Caller, token: o.CallerToken, log: log, changed: changed,
 		trusts: map[string]*sealed.Trust{}, live: map[*sealed.Conn]liveSeal{}}
 }
 
-// callerInterval is how often the caller's certificate is looked at.
+// callerInterval is how often the caller's certificate and token are looked at.
 const callerInterval = 10 * time.Second
 
 // run wakes what waits for changes of the rules or of the status, ends connections that a change
-// forbids, and logs problems of the caller's certificate, until ctx is done.
+// forbids, and logs problems of the caller's proof, until ctx is done.
 func (s *sealing) run(ctx context.Context) error {
 	if s == nil {
 		return nil
@@ -73,7 +75,7 @@ func (s *sealing) run(ctx context.Context) error {
 		if problem := s.callerProblem(); problem != logged {
 			logged = problem
 			if problem == "" {
-				s.log.Info("the certificate that proves to agents who calls is good again")
+				s.log.Info("what proves to agents who calls is good again")
 			} else {
 				s.log.Warn("agents that require proof of who calls refuse this one, or soon will", "problem", problem)
 			}
@@ -96,12 +98,17 @@ func (s *sealing) run(ctx context.Context) error {
 	}
 }
 
-// callerProblem returns what is wrong with the caller's certificate, or soon will be; "" = nothing.
+// callerProblem returns what is wrong with the caller's certificate or token, or soon will be; "" =
+// nothing.
 func (s *sealing) callerProblem() string {
-	if s.caller == nil {
-		return ""
+	var err error
+	if s.caller != nil {
+		err = s.caller.Problem()
 	}
-	if err := s.caller.Problem(); err != nil {
+	if s.token != nil {
+		err = cmp.Or(err, s.token.Problem())
+	}
+	if err != nil {
 		return err.Error()
 	}
 	return ""
@@ -149,6 +156,9 @@ func (s *sealing) trust(d *endpointtrust.Decision) (*sealed.Trust, error) {
 	}
 	if s.caller != nil {
 		d.Trust.Proof = s.caller.Certificate
+	}
+	if s.token != nil {
+		d.Trust.Token = s.token.Token
 	}
 	t, err := sealed.NewTrust(d.Trust)
 	if err != nil {
@@ -226,8 +236,8 @@ type TrustStatus struct {
 	// Policies has the digest of each namespace's EndpointTrust objects, of namespaces that have some;
 	// see endpointaccess.Digest.
 	Policies map[string]string `json:"policies,omitempty"`
-	// Caller is the name that the forwarder proves to agents, and CallerProblem what is wrong with the
-	// certificate of that, or soon will be.
+	// Caller is the name that the forwarder proves to agents by its certificate, or whose token it has,
+	// and CallerProblem what is wrong with these, or soon will be.
 	Caller        string `json:"caller,omitempty"`
 	CallerProblem string `json:"caller_problem,omitempty"`
 }
@@ -241,6 +251,9 @@ func (s *sealing) status() *TrustStatus {
 	st := &TrustStatus{Complete: rules.Complete(), Policies: rules.Digests, CallerProblem: s.callerProblem()}
 	if s.caller != nil {
 		st.Caller = s.caller.Caller()
+	}
+	if s.token != nil {
+		st.Caller = cmp.Or(st.Caller, s.token.Subject())
 	}
 	return st
 }

@@ -36,7 +36,7 @@ func TestOpenIdentity_NamesTheField(t *testing.T) {
 	} {
 		u, err := account.ParseEndpointURL(c.url)
 		must.Succeed(t, err)
-		i, err := authority.OpenIdentity(c.dir, c.callers)
+		i, err := authority.OpenIdentity(c.dir, c.callers, "")
 		if err == nil {
 			err = authority.CheckURL(c.dir, i, u)
 		}

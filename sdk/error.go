@@ -75,10 +75,9 @@ func (e *Error) Unwrap() error { return e.cause }
 // publicError returns err as an *Error if it is a refusal, else as it is.
 func publicError(err error) error {
 	var (
-		failure    *agent.Failure
-		credential *agentconfig.CredentialError
-		refused    *tunnel.Error
-		invalid    *account.Error
+		failure *agent.Failure
+		refused *tunnel.Error
+		invalid *account.Error
 	)
 	switch {
 	case errors.As(err, &failure):
@@ -90,7 +89,7 @@ func publicError(err error) error {
 			}
 		}
 		return e
-	case errors.As(err, &credential):
+	case errors.As(err, new(*agentconfig.CredentialError)):
 		return &Error{Reason: ReasonCredentials, Message: err.Error()}
 	case errors.As(err, &invalid):
 		e := &Error{Code: Code(invalid.Code), Message: err.Error(), Status: invalid.Status, Details: invalid.Details,

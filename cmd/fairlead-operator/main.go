@@ -43,8 +43,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, out, er
 		return 0
 	}
 	fmt.Fprintf(errOut, "fairlead-operator: %v\n", err)
-	var usage *cli.UsageError
-	if errors.As(err, &usage) || account.CodeOf(err) == account.CodeInvalid {
+	if errors.As(err, new(*cli.UsageError)) || account.CodeOf(err) == account.CodeInvalid {
 		return exitUsage
 	}
 	return exitOther

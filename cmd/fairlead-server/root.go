@@ -44,8 +44,7 @@ func run(ctx context.Context, args []string, c console) int {
 		return 0
 	}
 	_, _ = fmt.Fprintf(c.err, "fairlead-server: %s\n", oneLine(err.Error()))
-	var usage *cli.UsageError
-	if errors.As(err, &usage) || account.CodeOf(err) == account.CodeInvalid {
+	if errors.As(err, new(*cli.UsageError)) || account.CodeOf(err) == account.CodeInvalid {
 		return 2
 	}
 	return 1

@@ -115,8 +115,7 @@ func (o *output) asObject(err error) error {
 // body returns the error of the API as it came, and others with what is known.
 func (e *objectError) body() account.ErrorBody {
 	body := account.ErrorBody{Msg: e.Error()}
-	var answer *account.Error
-	if errors.As(e.error, &answer) {
+	if answer, ok := errors.AsType[*account.Error](e.error); ok {
 		body.Code, body.Status, body.Details, body.Errors = answer.Code, answer.Status, answer.Details, answer.Fields
 		if answer.Status != 0 {
 			body.Msg = answer.Error()

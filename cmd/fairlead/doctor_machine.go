@@ -79,8 +79,7 @@ func (m *machineDiagnosis) checkSettings(context.Context) path.Hop {
 func (m *machineDiagnosis) checkAuthtoken(context.Context) path.Hop {
 	var err error
 	if m.o, err = connectionOptions(m.settings); err != nil {
-		var credential *agentconfig.CredentialError
-		if errors.As(err, &credential) {
+		if _, ok := errors.AsType[*agentconfig.CredentialError](err); ok {
 			return path.Brokenf("store one:\nfairlead config add-authtoken -", "%v", err)
 		}
 		return path.Brokenf("correct the setting", "%v", err)

@@ -44,26 +44,22 @@ func report(c console, err error) int {
 	if errors.Is(err, errBroken) || errors.Is(err, errInvalidPolicy) {
 		return code // the command has printed it
 	}
-	var r *formattedError
-	if errors.As(err, &r) && r.json {
+	if r, ok := errors.AsType[*formattedError](err); ok && r.json {
 		line, _ := json.Marshal(map[string]any{"time": time.Now().UTC(), "level": "error", "event": "failed",
 			"cause": err.Error(), "exit_code": code})
 		_, _ = fmt.Fprintln(c.err, string(line))
 		return code
 	}
-	var object *objectError
-	if errors.As(err, &object) {
+	if object, ok := errors.AsType[*objectError](err); ok {
 		_, _ = c.err.Write(object.body().JSON())
 		return code
 	}
-	var refused *refusedRequest
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*refusedRequest](err); ok {
 		refused.print(c)
 		return code
 	}
 	all := unjoin(err)
-	var several *usageErrors
-	if errors.As(err, &several) {
+	if several, ok := errors.AsType[*usageErrors](err); ok {
 		all = several.all
 	}
 	for _, e := range all {
@@ -73,22 +69,19 @@ func report(c console, err error) int {
 }
 
 func exitCode(err error) int {
-	var (
-		failure    *agent.Failure
-		usage      *cli.UsageError
-		usages     *usageErrors
-		credential *agentconfig.CredentialError
-	)
+	var failure *agent.Failure
 	switch {
 	case errors.As(err, &failure):
 		return map[agent.Reason]int{agent.ReasonCredentials: exitCredentials, agent.ReasonURLTaken: exitURLTaken,
 			agent.ReasonStopped:  exitStopped,
 			agent.ReasonIdentity: exitIdentity, agent.ReasonRefused: exitUsage}[failure.Reason]
-	case errors.As(err, &usages):
+	case errors.As(err, new(*usageErrors)):
 		return exitUsage
-	case errors.As(err, &credential), err != nil && account.CodeOf(err).Status() == http.StatusUnauthorized:
+	case errors.As(err, new(*agentconfig.CredentialError)),
+		err != nil && account.CodeOf(err).Status() == http.StatusUnauthorized:
 		return exitCredentials
-	case errors.As(err, &usage), errors.Is(err, errInvalidPolicy), account.CodeOf(err) == account.CodeInvalid:
+	case errors.As(err, new(*cli.UsageError)), errors.Is(err, errInvalidPolicy),
+		account.CodeOf(err) == account.CodeInvalid:
 		return exitUsage
 	case trust.ProblemOf(err) != trust.NoProblem:
 		return exitIdentity

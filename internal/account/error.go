@@ -91,8 +91,7 @@ func InvalidAll(fields []FieldError) *Error {
 
 // FieldsOf returns the broken rules of the first *Error in err's chain.
 func FieldsOf(err error) []FieldError {
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Fields
 	}
 	return nil
@@ -104,8 +103,7 @@ func CodeOf(err error) Code {
 	if err == nil {
 		return ""
 	}
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Code
 	}
 	return CodeInternal

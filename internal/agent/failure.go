@@ -89,8 +89,7 @@ func (o *Outages) Report(err error, retryIn time.Duration) {
 
 // codeOf returns the code of a refusal, "" for other errors.
 func codeOf(err error) tunnel.Code {
-	var refused *tunnel.Error
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*tunnel.Error](err); ok {
 		return refused.Code
 	}
 	return ""
@@ -155,7 +154,6 @@ func causeOf(err error, server string) string {
 		proxy    *connectproxy.Error
 		refused  *tunnel.Error
 		dns      *net.DNSError
-		noTLS    tls.RecordHeaderError
 		netError net.Error
 		op       *net.OpError
 	)
@@ -183,7 +181,7 @@ func causeOf(err error, server string) string {
 		return "the connection was reset"
 	case errors.Is(err, errNoHost), errors.Is(err, errNoNetwork):
 		return "there is no network route to it"
-	case errors.As(err, &noTLS):
+	case errors.As(err, new(tls.RecordHeaderError)):
 		return "it does not speak TLS; is this the address of a fairlead-server?"
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &netError) && netError.Timeout():
 		return "no answer in time"

@@ -194,8 +194,7 @@ func (c *Client) key() (string, error) {
 
 // unreachable returns CodeUnreachable with the cause.
 func unreachable(host string, err error) error {
-	var wrapped *url.Error
-	if errors.As(err, &wrapped) {
+	if wrapped, ok := errors.AsType[*url.Error](err); ok {
 		err = wrapped.Err // without the URL, which says no more than the host
 	}
 	return &account.Error{Code: account.CodeUnreachable, Msg: "the service at " + host + " does not answer",

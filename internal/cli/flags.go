@@ -16,8 +16,7 @@ import (
 // FlagError returns the UsageError for an error of parsing the flags of cmd: it names what to give
 // instead, or keeps the words of an error of an unknown kind.
 func FlagError(cmd *cobra.Command, err error) error {
-	var missing *pflag.NotExistError
-	if errors.As(err, &missing) {
+	if missing, ok := errors.AsType[*pflag.NotExistError](err); ok {
 		if near := closestFlag(cmd.Flags(), missing.GetSpecifiedName()); near != "" {
 			return Usagef("%s; did you mean --%s?", err, near)
 		}

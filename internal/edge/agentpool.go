@@ -252,9 +252,8 @@ func (s *agentStream) attachBody(body *replayReader) {
 
 // isConnectionLost reports whether a stream ended with its tunnel connection, and not by the agent.
 func isConnectionLost(err error) bool {
-	var refused *tunnel.RefusedError
-	var reset *tunnel.ResetError
-	return !errors.As(err, &refused) && !errors.As(err, &reset) && !errors.Is(err, io.ErrUnexpectedEOF)
+	return !errors.As(err, new(*tunnel.RefusedError)) && !errors.As(err, new(*tunnel.ResetError)) &&
+		!errors.Is(err, io.ErrUnexpectedEOF)
 }
 
 // Read waits for the agent's answer first.

@@ -357,8 +357,7 @@ func (n *staticDialError) Unwrap() error { return n.cause }
 // isUndelivered reports whether what was sent may be sent to another target after err: the upstream
 // has nothing of it, or may get it twice and does not respond.
 func isUndelivered(err error) bool {
-	var refused *tunnel.RefusedError
-	var static *staticDialError
-	return errors.As(err, &refused) || errors.As(err, &static) || errors.Is(err, trafficerror.ErrAgentTimeout) ||
+	return errors.As(err, new(*tunnel.RefusedError)) || errors.As(err, new(*staticDialError)) ||
+		errors.Is(err, trafficerror.ErrAgentTimeout) ||
 		errors.Is(err, tunnel.ErrUnresponsive) || account.CodeOf(err) == account.CodeEndpointOffline
 }

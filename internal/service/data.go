@@ -122,8 +122,7 @@ func (d *data) ping(ctx context.Context) error {
 		return nil
 	}
 	msg := "the store does not answer"
-	var reason *account.Error
-	if errors.As(err, &reason) {
+	if reason, ok := errors.AsType[*account.Error](err); ok {
 		msg = reason.Msg
 	}
 	return fmt.Errorf("%s: %s", d.store.DisplayName(), msg)

@@ -116,12 +116,10 @@ func (r *replicas) ask(ctx context.Context, address string) (string, error) {
 		return "", err
 	}
 	res, err := transport.RoundTrip(req)
-	var plain tls.RecordHeaderError
-	var alert tls.AlertError
 	switch {
-	case errors.As(err, &plain):
+	case errors.As(err, new(tls.RecordHeaderError)):
 		return "a program that does not speak TLS", nil
-	case errors.As(err, &alert):
+	case errors.As(err, new(tls.AlertError)):
 		return "a program that refuses the TLS handshake", nil
 	case err != nil:
 		return "", err

@@ -78,8 +78,7 @@ func (e *AnswerError) Error() string { return "the answer of the upstream " + e.
 // CodeUpstreamBroken.
 func Of(err error) Class {
 	var refused *tunnel.RefusedError
-	var answer *AnswerError
-	if errors.As(err, &answer) {
+	if answer, ok := errors.AsType[*AnswerError](err); ok {
 		c := classes[account.CodeUpstreamBroken]
 		c.page = "The answer of the upstream of %s " + strings.ReplaceAll(answer.problem, "%", "%%") +
 			". Correct the upstream."

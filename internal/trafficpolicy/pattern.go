@@ -89,8 +89,7 @@ func programOf(text string) []syntax.Inst {
 }
 
 func patternError(err error) error {
-	var e *syntax.Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*syntax.Error](err); ok {
 		return fmt.Errorf("the regular expression is wrong: %s: %q", e.Code, truncate(e.Expr))
 	}
 	return fmt.Errorf("the regular expression is wrong: %w", err)

@@ -25,22 +25,17 @@ const (
 
 // ProblemOf returns the Problem that a TLS handshake error means, or NoProblem.
 func ProblemOf(err error) Problem {
-	var (
-		unknown x509.UnknownAuthorityError
-		host    x509.HostnameError
-		invalid x509.CertificateInvalidError
-		verify  *tls.CertificateVerificationError
-	)
+	var invalid x509.CertificateInvalidError
 	switch {
 	case errors.Is(err, ErrPin):
 		return WrongPin
-	case errors.As(err, &host):
+	case errors.As(err, new(x509.HostnameError)):
 		return WrongHost
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		return OutOfDate
-	case errors.As(err, &unknown):
+	case errors.As(err, new(x509.UnknownAuthorityError)):
 		return UnknownAuthority
-	case errors.As(err, &invalid), errors.As(err, &verify):
+	case errors.As(err, &invalid), errors.As(err, new(*tls.CertificateVerificationError)):
 		return BadCertificate
 	}
 	return NoProblem

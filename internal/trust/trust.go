@@ -132,13 +132,12 @@ func verify(cs tls.ConnectionState, host string, roots *x509.CertPool, pin []byt
 	}
 	_, err := cs.PeerCertificates[0].Verify(x509.VerifyOptions{DNSName: cmp.Or(cs.ServerName, host), Roots: roots,
 		Intermediates: intermediates})
-	var unknown x509.UnknownAuthorityError
 	switch {
 	case err == nil:
 		return nil
 	case pin == nil:
 		return &tls.CertificateVerificationError{UnverifiedCertificates: cs.PeerCertificates, Err: err}
-	case !found && (errors.As(err, &unknown) || roots.Equal(x509.NewCertPool())):
+	case !found && (errors.As(err, new(x509.UnknownAuthorityError)) || roots.Equal(x509.NewCertPool())):
 		return fmt.Errorf("verifying server: %w", ErrPin)
 	}
 	return fmt.Errorf("verifying server: %w", err)

@@ -169,8 +169,7 @@ func (k *connManager) handleDialResult(r dialResult) {
 		k.failures = 0
 		return
 	}
-	var refused *Error
-	if errors.As(r.err, &refused) && refused.Code == CodeUnknownSession {
+	if refused, ok := errors.AsType[*Error](r.err); ok && refused.Code == CodeUnknownSession {
 		k.session.legs.endSearch() // other replicas would refuse, too
 	}
 	log := k.client.cfg.Logger.With("session", k.session.ID(), "error", r.err)

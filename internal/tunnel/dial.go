@@ -75,12 +75,11 @@ func (c *Client) dialFirst(ctx context.Context, hello Hello) (*link, *Welcome, e
 		return l, welcome, native
 	}
 	l, welcome, err := c.greet(ctx, c.cfg.Address, hello, true)
-	var refused *Error
 	switch {
 	case err == nil:
 		c.carrier.useWebSocket(reason)
 		c.cfg.Logger.Info("the session is carried by WebSockets, which cost more", "reason", reason)
-	case !errors.As(err, &refused): // the server answers to WebSockets if it refuses
+	case !errors.As(err, new(*Error)): // the server answers to WebSockets if it refuses
 		err = fmt.Errorf("%w; and as a WebSocket: %w", native, err)
 	}
 	return l, welcome, err

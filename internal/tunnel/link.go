@@ -97,8 +97,7 @@ func (l *link) closeOnSendError(err error) error {
 	if err == nil {
 		return nil
 	}
-	var tooLong *Error
-	if !errors.Is(err, errRetired) && !errors.As(err, &tooLong) {
+	if !errors.Is(err, errRetired) && !errors.As(err, new(*Error)) {
 		l.close(err)
 	}
 	return err

@@ -66,8 +66,7 @@ func (r *tokenRenewal) present(ctx context.Context, token string) {
 
 // logError logs an error that differs from the last one. A connection that ends is logged elsewhere.
 func (r *tokenRenewal) logError(replicaID string, err error) {
-	var refused *Error
-	if err.Error() == r.lastErr || !errors.As(err, &refused) {
+	if err.Error() == r.lastErr || !errors.As(err, new(*Error)) {
 		return
 	}
 	r.lastErr = err.Error()

@@ -189,8 +189,7 @@ func (c *connector) finalError(session context.Context, err error) error {
 // failureOf returns the failure when err ends the client; nil when a retry may help. A server that
 // knows no forwarders without an operator asks for one.
 func (c *connector) failureOf(err error) *agent.Failure {
-	var refused *tunnel.Error
-	if errors.As(err, &refused) && slices.ContainsFunc(refused.Errors,
+	if refused, ok := errors.AsType[*tunnel.Error](err); ok && slices.ContainsFunc(refused.Errors,
 		func(f tunnel.FieldError) bool { return f.Field == "operator_id" }) {
 		return &agent.Failure{Reason: agent.ReasonStopped, Cause: err,
 			Msg: c.opt.Server + " does not know `fairlead connect`: update the server"}

@@ -94,8 +94,7 @@ func endpointFacts(found []account.Endpoint) []string {
 // the endpoint.
 func (ac *accountCheck) accountRefused(err error) path.Hop {
 	sentence := err.Error()
-	var e *account.Error
-	if errors.As(err, &e) && e.Code != "" {
+	if e, ok := errors.AsType[*account.Error](err); ok && e.Code != "" {
 		sentence += " (" + string(e.Code) + ")"
 	}
 	h := ac.endpointByOperator()

@@ -28,8 +28,7 @@ func (c *Checker) Reject(flag, value, rule string) {
 
 // AddError adds the fields of an *account.Error; nil adds nothing.
 func (c *Checker) AddError(err error) {
-	var e *account.Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*account.Error](err); ok {
 		c.fields = append(c.fields, e.Fields...)
 	}
 }

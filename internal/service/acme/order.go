@@ -277,8 +277,7 @@ var remedies = map[string]string{
 
 // problemType returns the type of a directory's problem, "" for other errors.
 func problemType(err error) string {
-	var p acmeclient.Problem
-	if errors.As(err, &p) {
+	if p, ok := errors.AsType[acmeclient.Problem](err); ok {
 		return p.Type
 	}
 	return ""
@@ -288,8 +287,7 @@ func problemType(err error) string {
 func describe(host string, err error) string {
 	why, remedy := err.Error(), "see that this server reaches the directory: proxy, firewall, and --acme-ca-file "+
 		"for a private one"
-	var p acmeclient.Problem
-	if errors.As(err, &p) {
+	if p, ok := errors.AsType[acmeclient.Problem](err); ok {
 		why, remedy = p.Detail, cmp.Or(remedies[p.Type], "the authority's documentation explains "+
 			path.Base(strings.ReplaceAll(p.Type, ":", "/")))
 		for _, sub := range p.Subproblems {

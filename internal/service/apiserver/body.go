@@ -82,8 +82,7 @@ func (c *call) noFields() error {
 func parseBody(raw []byte) (*body, error) {
 	var probe json.RawMessage
 	if err := json.Unmarshal(raw, &probe); err != nil {
-		var syntax *json.SyntaxError
-		if errors.As(err, &syntax) {
+		if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
 			return nil, account.Errorf(account.CodeMalformed, "malformed JSON at byte %d: %s", syntax.Offset, syntax)
 		}
 		return nil, &account.Error{Code: account.CodeMalformed, Msg: "malformed JSON", Cause: err}

@@ -114,8 +114,7 @@ func (rt *route) allowedMethods() string {
 func (c *call) readForm(maxBytes int64) error {
 	done := c.LimitBody(maxBytes, c.server.opt.Limits.BodyTimeout)
 	if err := c.Request.ParseForm(); err != nil {
-		var large *http.MaxBytesError
-		if errors.As(err, &large) {
+		if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 			return account.Errorf(account.CodeTooLarge, "the form has more than %d bytes", maxBytes)
 		}
 		return account.Errorf(account.CodeMalformed,

@@ -92,10 +92,9 @@ func (h *Handler) Run(c *Call, route string, handle func() error, writeError fun
 // level returns Info for changes and refusals, Error for failures of the server, and Debug for all
 // other requests and for those whose client has gone.
 func (c *Call) level(err error) slog.Level {
-	var gone ClientGoneError
 	status := c.Writer.Status()
 	switch {
-	case errors.As(err, &gone), err != nil && c.Context().Err() != nil:
+	case errors.As(err, new(ClientGoneError)), err != nil && c.Context().Err() != nil:
 		return slog.LevelDebug
 	case status >= 500 || err != nil && status < 400:
 		return slog.LevelError

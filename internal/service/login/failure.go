@@ -52,8 +52,7 @@ func (q *request) reportFailure(code account.Code, shown string, cause error) {
 		return
 	}
 	reason := logText(cause)
-	var personal *PersonalError
-	if errors.As(cause, &personal) {
+	if personal, ok := errors.AsType[*PersonalError](cause); ok {
 		reason, q.person = personal.Public, personal.Person
 	}
 	q.failures.LoginFailed(q.Endpoint.AccountID, traffic.LoginFailure{At: time.Now(), EndpointID: q.Endpoint.ID,
@@ -96,8 +95,7 @@ func ProviderError(cause error) error {
 
 // userMessage returns an error's message for the person; "" = none.
 func userMessage(err error) string {
-	var e *account.Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*account.Error](err); ok {
 		return e.Msg
 	}
 	return ""
@@ -109,8 +107,7 @@ const maxLoggedCause = 500
 // logText returns the text of an error for the log and the endpoint's owner, without tokens and
 // words of Go: its cause alone if the message is for the person.
 func logText(err error) string {
-	var e *account.Error
-	if errors.As(err, &e) && e.Cause != nil &&
+	if e, ok := errors.AsType[*account.Error](err); ok && e.Cause != nil &&
 		(e.Code == account.CodeLoginFailed || e.Code == account.CodeProviderFailed) {
 		err = e.Cause
 	}

@@ -144,12 +144,11 @@ func replicaID(state tls.ConnectionState) (string, error) {
 // service can mend.
 func describeDialError(err error, address, id string) error {
 	var name x509.HostnameError
-	var unknown x509.UnknownAuthorityError
 	switch {
 	case errors.As(err, &name) && len(name.Certificate.DNSNames) == 1:
 		return fmt.Errorf("relay address %s leads to replica %s, not to %s: give each replica an address of its own",
 			address, name.Certificate.DNSNames[0], id)
-	case errors.As(err, &unknown):
+	case errors.As(err, new(x509.UnknownAuthorityError)):
 		return fmt.Errorf("the server at relay address %s of replica %s has another secret key, or is none of this "+
 			"service: give all replicas the same secret key: %w", address, id, err)
 	}

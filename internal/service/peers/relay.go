@@ -165,14 +165,12 @@ func (s *relayedStream) waitOpened() error {
 // unopenedCode returns the refusal of a stream that the agent has not opened. An abort of the agent
 // is none: it may have used what was sent.
 func unopenedCode(err error) (code tunnel.RefuseCode, refused bool) {
-	var refusal *tunnel.RefusedError
-	var reset *tunnel.ResetError
 	switch {
-	case errors.Is(err, tunnel.ErrUnresponsive), errors.As(err, &refusal):
+	case errors.Is(err, tunnel.ErrUnresponsive), errors.As(err, new(*tunnel.RefusedError)):
 		return refusalOf(err), true
 	case errors.Is(err, context.DeadlineExceeded):
 		return tunnel.RefusedUpstream, true
-	case errors.As(err, &reset), errors.Is(err, io.ErrUnexpectedEOF):
+	case errors.As(err, new(*tunnel.ResetError)), errors.Is(err, io.ErrUnexpectedEOF):
 		return 0, false
 	}
 	return tunnel.RefusedOffline, true // its connection was lost

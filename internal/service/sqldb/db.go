@@ -187,10 +187,9 @@ func (db *DB) try(ctx context.Context, fn func(Tx) error, ended func(error)) err
 // MapError turns an error of the driver into a domain error; domain errors pass unchanged.
 func (db *DB) MapError(doing string, err error) error {
 	if err == nil {
-		return nil // before domain is allocated
+		return nil
 	}
-	var domain *account.Error
-	if errors.As(err, &domain) {
+	if _, ok := errors.AsType[*account.Error](err); ok {
 		return err
 	}
 	mapped := &account.Error{Code: account.CodeInternal, Msg: "internal error", Cause: fmt.Errorf("%s: %w", doing, err)}
@@ -219,8 +218,7 @@ func (db *DB) unavailable(err error) bool {
 // isCallError reports whether an error is that of one call, so that the transaction can go on
 // without the writes of the call.
 func (db *DB) isCallError(err error) bool {
-	var domain *account.Error
-	return errors.As(err, &domain) || !db.unavailable(err)
+	return errors.As(err, new(*account.Error)) || !db.unavailable(err)
 }
 
 // DiskFull reports whether the error, of an operating system or a driver, means that there is no

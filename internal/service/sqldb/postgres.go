@@ -259,13 +259,10 @@ func (*postgresEngine) retryable(err error) bool {
 }
 
 func (*postgresEngine) classify(err error) (unavailable, known bool) {
-	var pgErr *pgconn.PgError
-	if errors.As(err, &pgErr) {
+	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return postgresUnavailable(pgErr.Code), true
 	}
-	var connecting *pgconn.ConnectError
-	var network net.Error
-	if errors.As(err, &connecting) || errors.As(err, &network) || errors.Is(err, io.EOF) ||
+	if errors.As(err, new(*pgconn.ConnectError)) || errors.As(err, new(net.Error)) || errors.Is(err, io.EOF) ||
 		errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, driver.ErrBadConn) || pgconn.SafeToRetry(err) {
 		return true, true
 	}

@@ -36,12 +36,10 @@ var tunnelCodes = map[account.Code]tunnel.Code{
 
 // refusal returns the error that the peer gets. Causes are logged and not sent.
 func refusal(log *slog.Logger, err error) *tunnel.Error {
-	var te *tunnel.Error
-	if errors.As(err, &te) {
+	if te, ok := errors.AsType[*tunnel.Error](err); ok {
 		return te
 	}
-	var ae *account.Error
-	if errors.As(err, &ae) {
+	if ae, ok := errors.AsType[*account.Error](err); ok {
 		if code, ok := tunnelCodes[ae.Code]; ok {
 			if ae.Cause != nil {
 				log.Warn("a request of a session was refused", "code", ae.Code, "err", err)

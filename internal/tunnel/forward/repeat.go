@@ -40,12 +40,10 @@ func (t *attempt) giveUp() bool {
 func (t *attempt) isReplicaLost(err error) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	var refused *tunnel.RefusedError
-	var reset *tunnel.ResetError
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return t.givenUp
-	case errors.As(err, &refused), errors.As(err, &reset), errors.Is(err, errClientGone):
+	case errors.As(err, new(*tunnel.RefusedError)), errors.As(err, new(*tunnel.ResetError)), errors.Is(err, errClientGone):
 		return false
 	}
 	return err != nil

@@ -72,8 +72,7 @@ func (c *call) readForm() error {
 	_ = control.SetReadDeadline(time.Now().Add(formTimeout)) // a writer without deadlines is a test's
 	c.r.Body = http.MaxBytesReader(c.w, c.r.Body, maxForm)
 	if err := c.r.ParseForm(); err != nil {
-		var large *http.MaxBytesError
-		if errors.As(err, &large) {
+		if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 			return &problem{http.StatusRequestEntityTooLarge, "Too large",
 				"The form has more than 4 MiB; send a shorter body."}
 		}

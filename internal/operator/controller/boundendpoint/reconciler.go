@@ -214,8 +214,7 @@ func problemFromError(err error) *status.Problem {
 // hostname the account does not have.
 func (r *Reconciler) removeOrphans(ctx context.Context, hostname string) (ctrl.Result, error) {
 	services, err := r.services.list(ctx, hostname, nil)
-	var notSynced *namespaces.NotSyncedError
-	if err != nil && !errors.As(err, &notSynced) { // an event follows when it is read
+	if err != nil && !errors.As(err, new(*namespaces.NotSyncedError)) { // an event follows when it is read
 		return ctrl.Result{}, err
 	}
 	if len(services) == 0 {

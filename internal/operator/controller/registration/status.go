@@ -102,8 +102,7 @@ func classify(failure error) (typ, reason string) {
 
 // safeMessage returns the account's own message if there is one.
 func safeMessage(failure error) string {
-	var e *account.Error
-	if errors.As(failure, &e) {
+	if e, ok := errors.AsType[*account.Error](failure); ok {
 		return cmp.Or(e.Msg, e.Error())
 	}
 	return failure.Error()

@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 )
 
 // Options select the trusted authorities: at most one of CAFile, CAPEM and CASHA256; none means the
@@ -148,4 +149,68 @@ func verify(cs tls.ConnectionState, host string, roots *x509.CertPool, pin []byt
 func Fingerprint(c *x509.Certificate) string {
 	sum := sha256.Sum256(c.RawSubjectPublicKeyInfo)
 	return hex.EncodeToString(sum[:])
+}
+
+// Problem is the reason why a server's identity could not be verified. Retrying does not help: a
+// setting here or the certificate there must be changed.
+type Problem string
+
+// The problems. NoProblem means that an error has another reason, such as the network.
+const (
+	NoProblem        Problem = ""
+	UnknownAuthority Problem = "UnknownAuthority" // signed by an authority that is not trusted
+	WrongPin         Problem = "WrongPin"         // no authority with the pinned fingerprint
+	WrongHost        Problem = "WrongHost"        // the certificate is for other names
+	OutOfDate        Problem = "OutOfDate"        // expired, or not valid yet according to this machine's clock
+	BadCertificate   Problem = "BadCertificate"   // any other error in the chain
+)
+
+// ProblemOf returns the Problem that a TLS handshake error means, or NoProblem.
+func ProblemOf(err error) Problem {
+	var invalid x509.CertificateInvalidError
+	switch {
+	case errors.Is(err, ErrPin):
+		return WrongPin
+	case errors.As(err, new(x509.HostnameError)):
+		return WrongHost
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		return OutOfDate
+	case errors.As(err, new(x509.UnknownAuthorityError)):
+		return UnknownAuthority
+	case errors.As(err, &invalid), errors.As(err, new(*tls.CertificateVerificationError)):
+		return BadCertificate
+	}
+	return NoProblem
+}
+
+// Pin is the SHA-256 of a certificate's SubjectPublicKeyInfo. The zero value is none.
+type Pin [sha256.Size]byte
+
+// ParsePin reads a fingerprint of 64 hex digits; colons and case do not matter. ok is false for
+// anything else.
+func ParsePin(text string) (pin Pin, ok bool) {
+	sum, err := hex.DecodeString(strings.ReplaceAll(strings.ToLower(text), ":", ""))
+	if err != nil || len(sum) != sha256.Size {
+		return Pin{}, false
+	}
+	return Pin(sum), true
+}
+
+// VerifyServer verifies a server whose own key is pinned, or that of an authority in its chain: by
+// its dates and by its name, which is host for a state that names none: an IP address. A pinned
+// certificate without any name is accepted for every name, as there is none to compare.
+func (p Pin) VerifyServer(cs tls.ConnectionState, host string) error {
+	if len(cs.PeerCertificates) == 0 || sha256.Sum256(cs.PeerCertificates[0].RawSubjectPublicKeyInfo) != p {
+		return verify(cs, host, x509.NewCertPool(), p[:])
+	}
+	leaf, roots := cs.PeerCertificates[0], x509.NewCertPool()
+	roots.AddCert(leaf)
+	options := x509.VerifyOptions{Roots: roots}
+	if len(leaf.DNSNames)+len(leaf.IPAddresses) > 0 {
+		options.DNSName = cmp.Or(cs.ServerName, host)
+	}
+	if _, err := leaf.Verify(options); err != nil {
+		return fmt.Errorf("verifying server: %w", err)
+	}
+	return nil
 }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
 // CredentialError reports a missing or malformed authtoken or API key. It never holds the secret.
@@ -60,3 +62,48 @@ func readCredential(source string, r io.Reader, check func(source, text string) 
 	text := strings.TrimSpace(string(data))
 	return text, check("the text from "+source, text)
 }
+
+// APIKeyHint is the remedy for a missing or refused API key.
+const APIKeyHint = "run `fairlead login` and paste an API key, or set " + EnvAPIKey
+
+// CheckAPIKey checks the form of an API key that is pasted or that the config file holds. What
+// comes from elsewhere may be the token of a ServiceAccount. source names the key in the error,
+// which is a *CredentialError.
+func CheckAPIKey(source, key string) error {
+	return checkForm(source, key, credentialForm{noun: "an API key", prefix: account.APIKeyPrefix, hint: APIKeyHint,
+		otherPrefix: account.AuthtokenPrefix,
+		other: "is an authtoken (" + account.AuthtokenPrefix + "…), which is for agents; the API needs an API key (" +
+			account.APIKeyPrefix + "…), made by `fairlead-server api-key create`"})
+}
+
+// ReadAPIKey reads one API key and nothing else, e.g. from standard input, and checks its form.
+func ReadAPIKey(source string, r io.Reader) (string, error) {
+	return readCredential(source, r, CheckAPIKey)
+}
+
+// resolveAPIKey finds the API key, whose form is for those to check who use it.
+func (s *Settings) resolveAPIKey(flags Flags, env Getenv, f *file) error {
+	if flags.APIKeyFile != "" {
+		data, _, err := readLimited(flags.APIKeyFile)
+		if err != nil {
+			return fmt.Errorf("--api-key-file: %w", err)
+		}
+		s.apiKey = Value{strings.TrimSpace(string(data)), "--api-key-file " + flags.APIKeyFile}
+		if s.apiKey.Text == "" {
+			return fmt.Errorf("--api-key-file %q: the file is empty", flags.APIKeyFile)
+		}
+		return nil
+	}
+	s.apiKey = firstSet(Value{strings.TrimSpace(env(EnvAPIKey)), EnvAPIKey},
+		Value{f.values[KeyAPIKey], f.source(KeyAPIKey)})
+	return nil
+}
+
+// APIKey returns the API key of the account; "" when there is none.
+func (s *Settings) APIKey() string { return s.apiKey.Text }
+
+// APIKeySource names the source of the API key; "" when there is none.
+func (s *Settings) APIKeySource() string { return s.apiKey.Source }
+
+// APIKeyStored reports whether the API key is that of the config file.
+func (s *Settings) APIKeyStored() bool { return s.apiKey.Source == s.file.source(KeyAPIKey) }

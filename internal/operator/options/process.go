@@ -7,10 +7,14 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"strconv"
+	"strings"
 
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
 
+	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/endpointaccess"
 )
 
@@ -47,4 +51,31 @@ func (o *Access) Check(c *Checker) {
 		c.Reject("--default-access", string(o.DefaultAccess),
 			fmt.Sprintf("give %s or %s", endpointaccess.Allow, endpointaccess.Deny))
 	}
+}
+
+// ResolvConf is the resolver configuration of this pod.
+const ResolvConf = "/etc/resolv.conf"
+
+// ClusterDomain checks the domain, or reads it from the search list that kubelet gives every pod:
+// "<namespace>.svc.<domain> svc.<domain> <domain>".
+func ClusterDomain(domain, resolvConf string) (string, error) {
+	if domain != "" {
+		if errs := validation.IsDNS1123Subdomain(domain); len(errs) > 0 {
+			return "", account.Invalid("--cluster-domain", domain, "give a DNS domain, such as cluster.local")
+		}
+		return domain, nil
+	}
+	b, _ := os.ReadFile(resolvConf) // without it the default applies
+	for line := range strings.Lines(string(b)) {
+		fields := strings.Fields(line)
+		if len(fields) == 0 || fields[0] != "search" {
+			continue
+		}
+		for _, search := range fields[1:] {
+			if found, ok := strings.CutPrefix(strings.TrimSuffix(search, "."), "svc."); ok {
+				return found, nil
+			}
+		}
+	}
+	return "cluster.local", nil
 }

@@ -26,3 +26,46 @@ func (h *sessionHandlers) kind() kind[account.TunnelSession] {
 func (h *sessionHandlers) stop(c *call) error { return actionHandler(h.ender.StopSession)(c) }
 
 func (h *sessionHandlers) restart(c *call) error { return actionHandler(h.ender.RestartSession)(c) }
+
+// tunnelHandlers serve the labelled tunnels that are online.
+type tunnelHandlers struct {
+	store account.LabelledTunnels
+	uris  uris
+}
+
+func (h *tunnelHandlers) kind() kind[account.LabelledTunnel] {
+	return newKind(func(t *account.LabelledTunnel) string { return t.ID },
+		func(t *account.LabelledTunnel) {
+			t.URI = h.uris.at(resource.Tunnels, t.ID)
+			t.TunnelSession.URI = h.uris.at(resource.TunnelSessions, t.TunnelSession.ID)
+		})
+}
+
+func (h *tunnelHandlers) list(c *call, page account.Page) ([]account.LabelledTunnel, bool, error) {
+	return h.store.ListLabelledTunnels(c.Context(), c.AccountID(), nil, page)
+}
+
+// all reads every labelled tunnel of the account.
+func (h *tunnelHandlers) all(c *call) (all []account.LabelledTunnel, err error) {
+	for p := (account.Page{Limit: account.MaxPageLimit}); ; {
+		page, more, err := h.list(c, p)
+		if err != nil {
+			return nil, err
+		}
+		if all = append(all, page...); !more {
+			return all, nil
+		}
+		p.BeforeID = all[len(all)-1].ID
+	}
+}
+
+// withLabels returns references to the tunnels that have all the labels.
+func (h *tunnelHandlers) withLabels(all []account.LabelledTunnel, labels map[string]string) []account.Ref {
+	refs := []account.Ref{}
+	for i := range all {
+		if account.HasLabels(all[i].Labels, labels) {
+			refs = append(refs, account.Ref{ID: all[i].ID, URI: h.uris.at(resource.Tunnels, all[i].ID)})
+		}
+	}
+	return refs
+}

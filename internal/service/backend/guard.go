@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -82,6 +83,18 @@ func (g *Guard) Check(at netip.AddrPort) error {
 	if what := forbiddenReason(addr); what != "" {
 		return fmt.Errorf("%w: %s is %s; %s can permit it",
 			ErrForbidden, netip.AddrPortFrom(addr, at.Port()), what, cmp.Or(g.Flag, "--static-allow"))
+	}
+	return nil
+}
+
+// CheckAddress returns ErrForbidden, with the reason, for a host:port that Dial refuses without
+// resolving it: an IP address, or localhost. Other names are accepted here and checked when dialed.
+func (g *Guard) CheckAddress(address string) error {
+	if port, ok := strings.CutPrefix(strings.ToLower(address), "localhost:"); ok {
+		address = "127.0.0.1:" + port
+	}
+	if _, err := netip.ParseAddrPort(address); err == nil {
+		return g.control("", address, nil)
 	}
 	return nil
 }

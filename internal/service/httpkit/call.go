@@ -11,7 +11,9 @@ import (
 	"net/http"
 	"regexp"
 	"runtime/debug"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -145,3 +147,57 @@ var secretPattern = regexp.MustCompile(`fl[ktrd]_[A-Za-z0-9_-]*`)
 func maskSecrets(path string) string {
 	return account.Shorten(secretPattern.ReplaceAllString(path, "(secret)"))
 }
+
+// LimitBody limits the size of the request's body and the time until it has arrived. The caller
+// calls done when the body is read.
+func (c *Call) LimitBody(maxBytes int64, timeout time.Duration) (done func()) {
+	control := http.NewResponseController(c.Writer)
+	_ = control.SetReadDeadline(time.Now().Add(timeout)) // a ResponseWriter of a test has no deadlines
+	c.Request.Body = http.MaxBytesReader(c.Writer, c.Request.Body, maxBytes)
+	return func() { _ = control.SetReadDeadline(time.Time{}) }
+}
+
+// JoinScopes joins the scopes with the separator.
+func JoinScopes(scopes []account.Scope, sep string) string {
+	texts := make([]string, len(scopes))
+	for i, s := range scopes {
+		texts[i] = string(s)
+	}
+	return strings.Join(texts, sep)
+}
+
+// ScopeAlternatives lists the scopes of which a key needs one: those given, or admin.
+func ScopeAlternatives(scopes []account.Scope) string {
+	return JoinScopes(append(slices.Clone(scopes), account.ScopeAdmin), " or ")
+}
+
+// ResponseRecorder remembers the status that was answered.
+type ResponseRecorder struct {
+	http.ResponseWriter
+	status int
+}
+
+// Status returns the status that was answered, 0 before the answer has begun.
+func (w *ResponseRecorder) Status() int { return w.status }
+
+// Begun reports whether the answer has begun.
+func (w *ResponseRecorder) Begun() bool { return w.status != 0 }
+
+// WriteHeader implements http.ResponseWriter.
+func (w *ResponseRecorder) WriteHeader(status int) {
+	if !w.Begun() {
+		w.status = status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements http.ResponseWriter.
+func (w *ResponseRecorder) Write(b []byte) (int, error) {
+	if !w.Begun() {
+		w.status = http.StatusOK
+	}
+	return w.ResponseWriter.Write(b)
+}
+
+// Unwrap is for http.ResponseController.
+func (w *ResponseRecorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }

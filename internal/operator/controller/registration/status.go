@@ -9,7 +9,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -141,5 +143,57 @@ func (r *Registration) emitEvents(o *v1alpha1.KubernetesOperator, before []metav
 		}
 		c.Message = c.Type + ": " + c.Message
 		status.Event(r.Recorder, o, "Register", c, bad)
+	}
+}
+
+// RegisterMetrics registers when the account last answered a heartbeat.
+func (r *Registration) RegisterMetrics(registry prometheus.Registerer) error {
+	return registry.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "fairlead_operator",
+		Name: "heartbeat_timestamp_seconds",
+		Help: "When the account last confirmed the registration of this installation to this manager; " +
+			"0 = never, as in one that does not lead.",
+	}, func() float64 { return float64(r.confirmed.Load()) }))
+}
+
+// digits differ between attempts in the messages of a failing network: mostly ports.
+var digits = regexp.MustCompile(`[0-9]+`)
+
+// setEdgeCondition writes whether the forwarders have a session with the edge, and to how many
+// replicas of the service they are connected.
+func (r *Registration) setEdgeCondition(s *v1alpha1.KubernetesOperatorStatus, generation int64) {
+	if r.Forwarders == nil {
+		s.Legs = ""
+		meta.RemoveStatusCondition(&s.Conditions, v1alpha1.ConditionEdgeReachable)
+		return
+	}
+	if known, legs := r.Forwarders.Legs(); known {
+		s.Legs = legs
+	}
+	known, problem := r.Forwarders.EdgeStatus()
+	if !known {
+		return
+	}
+	c := metav1.Condition{
+		Type: v1alpha1.ConditionEdgeReachable, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonOnline,
+		Message: "all forwarders have a session with the service's edge",
+	}
+	if problem != "" {
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, v1alpha1.ReasonUnreachable, problem
+		last := meta.FindStatusCondition(s.Conditions, c.Type)
+		if last != nil && digits.ReplaceAllString(last.Message, "") == digits.ReplaceAllString(problem, "") {
+			c.Message = last.Message
+		}
+	}
+	r.setCondition(s, generation, c)
+}
+
+// setOptionalCondition writes the condition of a part; nil: the installation does without.
+func (r *Registration) setOptionalCondition(
+	s *v1alpha1.KubernetesOperatorStatus, generation int64, typ string, part Part,
+) {
+	if part == nil {
+		meta.RemoveStatusCondition(&s.Conditions, typ)
+	} else if c := part.Condition(); c != nil {
+		r.setCondition(s, generation, *c)
 	}
 }

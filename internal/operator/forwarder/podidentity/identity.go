@@ -8,11 +8,13 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/watch"
 	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
@@ -92,4 +94,45 @@ func (p *Pods) Lookup(ctx context.Context, ip netip.Addr) *caller.Pod {
 			return nil
 		}
 	}
+}
+
+// Annotations select the annotations of pods to keep: names, and prefixes that end in "*". Empty
+// selects none.
+type Annotations []string
+
+// Invalid returns the elements that are neither the name of an annotation nor a prefix of one.
+func (a Annotations) Invalid() (invalid []string) {
+	for _, name := range a {
+		prefix, isPrefix := strings.CutSuffix(name, "*")
+		if isPrefix && prefix != "" { // complete prefixes such as "example.com/" and "team-"
+			prefix += "x"
+		}
+		if len(validation.IsQualifiedName(prefix)) > 0 {
+			invalid = append(invalid, name)
+		}
+	}
+	return invalid
+}
+
+// selectFrom returns the pod's selected annotations: nil if none are selected, otherwise not nil.
+func (a Annotations) selectFrom(p *corev1.Pod) map[string]string {
+	if len(a) == 0 {
+		return nil
+	}
+	all := map[string]string{}
+	for name, value := range p.Annotations {
+		if a.matches(name) {
+			all[name] = value
+		}
+	}
+	return all
+}
+
+func (a Annotations) matches(name string) bool {
+	for _, selected := range a {
+		if prefix, ok := strings.CutSuffix(selected, "*"); name == selected || ok && strings.HasPrefix(name, prefix) {
+			return true
+		}
+	}
+	return false
 }

@@ -22,7 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
-	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
@@ -37,13 +37,13 @@ type Options[T client.Object] struct {
 	Kind      T                // Kind and List are empty objects.
 	List      client.ObjectList
 	Namespace string // Namespace is the only one that is read; empty: all.
-	Transform toolscache.TransformFunc
+	Transform cache.TransformFunc
 	Retry     time.Duration // Retry is the delay after a refusal.
 	Log       logr.Logger
 	// Refused is logged with each new refusal, Readable when the first list after one is complete.
 	Refused, Readable string
 	// Events receives the changes after the first complete list.
-	Events toolscache.ResourceEventHandler
+	Events cache.ResourceEventHandler
 	// Changed is called after each complete list and each refusal.
 	Changed func(refusal error)
 }
@@ -54,7 +54,7 @@ type Informer[T client.Object] struct {
 	Options[T]
 
 	mu      sync.Mutex
-	store   toolscache.Store // nil: not read
+	store   cache.Store // nil: not read
 	refusal error
 }
 
@@ -81,21 +81,21 @@ func (i *Informer[T]) Start(ctx context.Context) error {
 func (i *Informer[T]) runUntilRefused(ctx context.Context) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	objects := toolscache.NewSharedIndexInformerWithOptions(i.lister(), i.Kind,
-		toolscache.SharedIndexInformerOptions{})
+	objects := cache.NewSharedIndexInformerWithOptions(i.lister(), i.Kind,
+		cache.SharedIndexInformerOptions{})
 	// neither fails before the start
 	_ = objects.SetTransform(i.Transform)
-	_ = objects.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *toolscache.Reflector, err error) {
+	_ = objects.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
 		if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
 			stop(err)
 			return
 		}
-		toolscache.DefaultWatchErrorHandler(ctx, r, err)
+		cache.DefaultWatchErrorHandler(ctx, r, err)
 	})
 	_, _ = objects.AddEventHandler(i.handler())
 	var syncing sync.WaitGroup
 	syncing.Go(func() {
-		if toolscache.WaitForCacheSync(ctx.Done(), objects.HasSynced) {
+		if cache.WaitForCacheSync(ctx.Done(), objects.HasSynced) {
 			i.set(objects.GetStore(), nil)
 		}
 	})
@@ -104,8 +104,8 @@ func (i *Informer[T]) runUntilRefused(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-func (i *Informer[T]) lister() toolscache.ListerWatcher {
-	return &toolscache.ListWatch{
+func (i *Informer[T]) lister() cache.ListerWatcher {
+	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			list := i.List.DeepCopyObject().(client.ObjectList)
 			return list, i.Client.List(ctx, list, &client.ListOptions{Namespace: i.Namespace, Raw: &o})
@@ -117,8 +117,8 @@ func (i *Informer[T]) lister() toolscache.ListerWatcher {
 }
 
 // handler passes changes on to Events. Those before the complete list are covered by Changed.
-func (i *Informer[T]) handler() toolscache.ResourceEventHandler {
-	return toolscache.ResourceEventHandlerFuncs{
+func (i *Informer[T]) handler() cache.ResourceEventHandler {
+	return cache.ResourceEventHandlerFuncs{
 		AddFunc: func(o any) {
 			if i.Problem() == nil {
 				i.Events.OnAdd(o, false)
@@ -130,7 +130,7 @@ func (i *Informer[T]) handler() toolscache.ResourceEventHandler {
 			}
 		},
 		DeleteFunc: func(o any) {
-			if last, ok := o.(toolscache.DeletedFinalStateUnknown); ok {
+			if last, ok := o.(cache.DeletedFinalStateUnknown); ok {
 				o = last.Obj
 			}
 			if _, ok := o.(T); ok && i.Problem() == nil {
@@ -141,7 +141,7 @@ func (i *Informer[T]) handler() toolscache.ResourceEventHandler {
 }
 
 // set changes the state, logs and notifies.
-func (i *Informer[T]) set(store toolscache.Store, refusal error) {
+func (i *Informer[T]) set(store cache.Store, refusal error) {
 	i.mu.Lock()
 	last := i.refusal
 	i.store, i.refusal = store, refusal
@@ -155,7 +155,7 @@ func (i *Informer[T]) set(store toolscache.Store, refusal error) {
 	i.Changed(refusal)
 }
 
-func (i *Informer[T]) state() (toolscache.Store, error) {
+func (i *Informer[T]) state() (cache.Store, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.store == nil && i.refusal == nil {
@@ -198,4 +198,56 @@ func (i *Informer[T]) Objects() []T {
 		objects[n] = o.(T)
 	}
 	return objects
+}
+
+// Set is a set of informers. It is not safe for concurrent use.
+type Set struct {
+	changed   chan struct{}
+	informers []cache.SharedInformer
+}
+
+// NewSet returns a Set without informers.
+func NewSet() *Set { return &Set{changed: make(chan struct{}, 1)} }
+
+// Add adds an informer and returns its store, which Run fills with transformed objects.
+func (s *Set) Add(lw cache.ListerWatcher, kind runtime.Object, transform cache.TransformFunc) (cache.Store, error) {
+	informer := cache.NewSharedInformer(lw, kind, 0)
+	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { s.notify() }, UpdateFunc: func(any, any) { s.notify() }, DeleteFunc: func(any) {
+			s.notify()
+		},
+	})
+	if err := errors.Join(err, informer.SetTransform(transform)); err != nil {
+		return nil, fmt.Errorf("watching %T: %w", kind, err)
+	}
+	s.informers = append(s.informers, informer)
+	return informer.GetStore(), nil
+}
+
+func (s *Set) notify() {
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
+}
+
+// Run runs the informers until ctx is done. It calls update once the first one has synced, and
+// after changes of any. Failing lists and watches are retried with back-off.
+func (s *Set) Run(ctx context.Context, update func()) {
+	var running sync.WaitGroup
+	defer running.Wait()
+	for _, informer := range s.informers {
+		running.Go(func() { informer.RunWithContext(ctx) })
+	}
+	if !cache.WaitFor(ctx, "", s.informers[0].HasSyncedChecker()) {
+		return
+	}
+	for {
+		update()
+		select {
+		case <-s.changed:
+		case <-ctx.Done():
+			return
+		}
+	}
 }

@@ -179,11 +179,11 @@ func (h *history) logServices() {
 	}
 }
 
-// loses reports whether the answer to a commit gets lost.
+// loses reports whether the answer to a commit gets lost: the first one that can, and some others.
 func (h *history) loses() bool {
 	h.random.Lock()
 	defer h.random.Unlock()
-	if !h.lossy.Load() || h.random.IntN(40) > 0 {
+	if !h.lossy.Load() || h.counts.lost.Load() > 0 && h.random.IntN(40) > 0 {
 		return false
 	}
 	h.counts.lost.Add(1)

@@ -141,7 +141,7 @@ func (p *people) run(ctx context.Context, random *rand.Rand) {
 		}
 		p.h.pause(random, 500*time.Millisecond)
 		o.revoke(ctx, random, nil, streams...)
-		if random.IntN(2) == 0 {
+		if p.h.counts.again.Load() == 0 || random.IntN(2) == 0 {
 			o.logInAgain(ctx, random)
 		}
 	}

@@ -27,7 +27,10 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-const transactionTimeout = 30 * time.Second
+const (
+	transactionTimeout = 30 * time.Second
+	migrationTimeout   = 5 * time.Minute // as long as the chart's startup probe waits
+)
 
 // Options open a DB.
 type Options struct {

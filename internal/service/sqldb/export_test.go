@@ -3,7 +3,10 @@
 
 package sqldb
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // Hold waits for the turn and keeps it until release is called, so that calls wait.
 func (w *Writes[T]) Hold(ctx context.Context) (release func(), err error) {
@@ -13,3 +16,6 @@ func (w *Writes[T]) Hold(ctx context.Context) (release func(), err error) {
 	}
 	return w.queue.pass, nil
 }
+
+// Deadline returns the time at which the transaction is given up.
+func (t Tx) Deadline() (time.Time, bool) { return t.ctx.Deadline() }

@@ -33,7 +33,7 @@ type Migrator interface {
 
 // migrate brings the schema to its newest version, forward only.
 func (db *DB) migrate(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, transactionTimeout)
+	ctx, cancel := context.WithTimeout(ctx, migrationTimeout)
 	defer cancel()
 	return db.MapError("preparing the store", db.transact(ctx, db.opt.Schema.bring, func(error) {}))
 }

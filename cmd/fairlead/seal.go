@@ -5,6 +5,8 @@ package main
 
 import (
 	"bytes"
+	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agent/agentconfig"
 	"github.com/fairlead-dev/fairlead/internal/cli"
 	"github.com/fairlead-dev/fairlead/internal/sealed"
@@ -56,12 +59,17 @@ func (f *sealFlags) addNames(cmd *cobra.Command) {
 		"`NAME` of a caller, such as a cluster's, in place of URLs: a DNS label")
 }
 
-func (f *sealFlags) readRoot() (*authority.Root, error) {
+// readRoot reads the root to sign with, and for how long.
+func (f *sealFlags) readRoot(lifeText string) (*authority.Root, time.Duration, error) {
+	life, err := parseDays(lifeText)
+	if err != nil {
+		return nil, 0, err
+	}
 	root, err := authority.ReadRoot(filepath.Join(f.dir, "root.crt"), filepath.Join(f.dir, "root.key"))
 	if err != nil {
-		return nil, cli.Usagef("%v: make roots with fairlead seal init, or name their folder with --dir", err)
+		err = cli.Usagef("%v: make roots with fairlead seal init, or name their folder with --dir", err)
 	}
-	return root, nil
+	return root, life, err
 }
 
 // names returns what --url and --caller name; neither has to be given.
@@ -209,11 +217,7 @@ No certificate can be revoked, so let it end soon, and sign the request again be
 }
 
 func sealSign(c console, f sealFlags, lifeText, request, out string) error {
-	life, err := parseDays(lifeText)
-	if err != nil {
-		return err
-	}
-	root, err := f.readRoot()
+	root, life, err := f.readRoot(lifeText)
 	if err != nil {
 		return err
 	}
@@ -240,6 +244,64 @@ func sealSign(c console, f sealFlags, lifeText, request, out string) error {
 		return err
 	}
 	return sealStatus(&apiCall{console: c, output: output{format: "table"}}, []string{made.Name})
+}
+
+func newSealClusters(c console) *cobra.Command {
+	var f sealFlags
+	var life string
+	cmd := &cobra.Command{
+		Use:   "clusters NAME[:NAMESPACE/SERVICEACCOUNT]=FILE...",
+		Short: "Sign by which keys agents verify clusters' tokens",
+		Long: `Sign by which keys agents verify the tokens of clusters' forwarders (binding.sealCallerToken of the
+chart), in the file clusters.jws for --seal-clusters of agents. Name all clusters, again before the file ends: those
+that are left out are not known any more. NAME is the caller's. FILE has the cluster's discovery document and its keys;
+- is standard input. A token counts if it is of the forwarders' ServiceAccount, by default
+fairlead/fairlead-operator-forwarder: every pod can get one of its own.`,
+		Example: `  { kubectl get --raw /.well-known/openid-configuration; kubectl get --raw /openid/v1/jwks; } >eu.json
+  fairlead seal clusters --for 14d eu=eu.json us:ops/fairlead-forwarder=us.json`,
+		RunE: func(_ *cobra.Command, args []string) error { return sealClusters(c, f, life, args) },
+	}
+	cmd.Flags().StringVar(&life, "for", "30d", "`TIME` until the file ends, from 24h to 30d")
+	f.addDir(cmd, c)
+	return cmd
+}
+
+func sealClusters(c console, f sealFlags, lifeText string, args []string) error {
+	root, life, err := f.readRoot(lifeText)
+	if len(args) == 0 {
+		err = cli.Usagef("name the clusters, NAME=FILE: `fairlead seal clusters --help` has an example")
+	}
+	if err != nil {
+		return err
+	}
+	all := make([]authority.Cluster, len(args))
+	for i, arg := range args {
+		name, file, _ := strings.Cut(arg, "=")
+		name, of, _ := strings.Cut(name, ":")
+		of = cmp.Or(of, "fairlead/fairlead-operator-forwarder")
+		if !account.ValidClusterID(name) || strings.Count(of, "/") != 1 || file == "" {
+			return cli.Usagef("%q: must be NAME=FILE or NAME:NAMESPACE/SERVICEACCOUNT=FILE; NAME is a DNS label", arg)
+		}
+		fields, in := map[string]any{}, fieldFlags{console: c}
+		if err := in.readJWKS(fields, "jwks", name, file); err != nil {
+			return err
+		}
+		text, err := json.Marshal(fields)
+		all[i] = authority.Cluster{Name: name, Issuer: account.DefaultIssuer,
+			Subject: "system:serviceaccount:" + strings.Replace(of, "/", ":", 1)}
+		if err := errors.Join(err, json.Unmarshal(text, &all[i])); err != nil {
+			return err
+		}
+	}
+	made := authority.File{Name: filepath.Join(f.dir, "clusters.jws"), Mode: authority.Public}
+	if made.Data, err = root.SignClusters(all, life, time.Now()); err == nil {
+		err = made.Write()
+	}
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(c.out, "%q has %d clusters, for agents with --seal-clusters\n", made.Name, len(all))
+	return err
 }
 
 // parseDays reads days, such as 7d, or a duration, such as 36h, within the lives of certificates.

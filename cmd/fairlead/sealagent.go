@@ -18,9 +18,8 @@ func sealOf(s *agentconfig.EndpointSpec, u account.EndpointURL, broken *fieldErr
 	case s.Sealed == "" && s.SealCallers != "":
 		broken.add(agentconfig.FieldSealCallers, s.SealCallers, "is for a sealed endpoint: give --sealed (sealed), too")
 		return nil
-	case s.SealCallers == "" && s.SealClusters != "":
-		broken.add(agentconfig.FieldSealClusters, s.SealClusters,
-			"is verified by the authorities of callers: give --seal-callers (seal_callers), too")
+	case s.SealClusters != "" && s.SealCallers == "":
+		broken.add(agentconfig.FieldSealClusters, s.SealClusters, "is for --seal-callers (seal_callers): give that, too")
 		return nil
 	case s.Sealed == "":
 		return nil

@@ -19,6 +19,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/podidentity"
 	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/trustrules"
 	"github.com/fairlead-dev/fairlead/internal/operator/options"
+	"github.com/fairlead-dev/fairlead/internal/sealed/authority"
 )
 
 // +kubebuilder:rbac:groups=bindings.fairlead.dev,namespace=fairlead,resources=boundendpoints;kubernetesoperators,verbs=get;list;watch
@@ -151,7 +152,10 @@ func callers(
 			return nil, rules, nil, err
 		}
 		running.Go(func() { trust.Run(ctx) })
-		rules.Trust, rules.Caller, rules.CallerToken = trust, o.Seal.Caller(), o.Seal.CallerToken()
+		rules.Trust, rules.Caller = trust, o.Seal.Caller()
+		if o.SealCallerTokenFile != "" {
+			rules.CallerToken = authority.FollowToken(o.SealCallerTokenFile, o.SealAccount)
+		}
 	}
 	return pods, rules, stop, nil
 }

@@ -51,7 +51,7 @@ func (t *Trust) Connect(ctx context.Context, below Below, h Header) (*Conn, erro
 		}
 		frame := h.frame()
 		if t.options.Token != nil {
-			frame.Token = t.options.Token()
+			frame.Token, _ = t.options.Token()
 		}
 		return c.open(frame)
 	})

@@ -30,9 +30,9 @@ type IdentityOptions struct {
 	Files         []File  // Files are those of the certificate and of the callers' roots.
 }
 
-// Callers is what callers prove themselves by, as *authority.Callers is.
+// Callers is what callers prove themselves by, as *authority.Callers is. It is asked for every connection.
 type Callers interface {
-	// Pool returns the roots of callers' certificates. It is called for every connection.
+	// Pool returns the roots of callers' certificates.
 	Pool() *x509.CertPool
 	// VerifyToken returns the caller whose token it is. Errors do not have the token.
 	VerifyToken(token string) (caller string, err error)
@@ -195,24 +195,15 @@ func (in *Incoming) receive(own *credential, o IdentityOptions) error {
 	return err
 }
 
-// verifyCaller sets Caller if its certificate proves it, or else its token.
-func (in *Incoming) verifyCaller(chain []*x509.Certificate, token string, o IdentityOptions) error {
-	err := in.verifyCertificate(chain, o)
-	if err == nil || token == "" || o.Callers == nil {
-		return err
-	}
-	caller, tokenErr := o.Callers.VerifyToken(token)
-	if tokenErr != nil {
-		return fmt.Errorf("%w; %w", err, tokenErr)
-	}
-	in.Caller = caller
-	return nil
-}
-
-// verifyCertificate sets Caller if its certificate proves it. One that is not made for clients proves
+// verifyCaller sets Caller if its token or certificate proves it. A certificate that is not made for clients proves
 // nothing: an agent's is not. A session that is resumed has the certificate with which it began, so
 // that its authority and its dates still count.
-func (in *Incoming) verifyCertificate(chain []*x509.Certificate, o IdentityOptions) error {
+func (in *Incoming) verifyCaller(chain []*x509.Certificate, token string, o IdentityOptions) (err error) {
+	if token != "" && o.Callers != nil {
+		if in.Caller, err = o.Callers.VerifyToken(token); err == nil || len(chain) == 0 {
+			return err
+		}
+	}
 	if len(chain) == 0 || o.Callers == nil {
 		return errors.New("it has no certificate")
 	}
@@ -225,7 +216,7 @@ func (in *Incoming) verifyCertificate(chain []*x509.Certificate, o IdentityOptio
 	case name == "":
 		return fmt.Errorf("its certificate names no caller of account %s", o.Account)
 	}
-	err := verifyChain(chain, o.Callers.Pool(), x509.ExtKeyUsageClientAuth)
+	err = verifyChain(chain, o.Callers.Pool(), x509.ExtKeyUsageClientAuth)
 	if err == nil {
 		in.Caller = name
 	}

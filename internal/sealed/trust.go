@@ -34,6 +34,9 @@ const (
 // the one before remains in use.
 type CertificateSource func() (*tls.Certificate, error)
 
+// TokenSource returns the token to send, "" without one, as a CertificateSource does.
+type TokenSource func() (string, error)
+
 // TrustOptions choose whose certificate may answer for an endpoint: one of the Authorities has signed
 // it, or it has one of the Keys: one of the two is needed.
 type TrustOptions struct {
@@ -44,8 +47,7 @@ type TrustOptions struct {
 	// Proof is the caller's own certificate, for agents that ask for one; nil = none. While it fails,
 	// calls go on with the certificate before, or without one.
 	Proof CertificateSource
-	// Token returns the caller's token, which agents that are trusted get; nil or "" = none.
-	Token func() string
+	Token TokenSource // Token is the caller's, for agents that are trusted; nil = none.
 }
 
 // Trust is one setting of trust: its TLS sessions are resumed under no other. It is safe for

@@ -32,7 +32,7 @@ func TestSealed_TokensProveCallers(t *testing.T) {
 	r := newRig(t)
 	c := r.owner.NewCluster("cluster-1")
 	other := r.owner.NewCluster("cluster-1") // has the key id, and another key
-	callers := r.owner.WriteCallers(t.TempDir(), r.owner.SignClusters(1, 24*time.Hour, c))
+	callers := r.owner.WriteCallers(t.TempDir(), r.owner.SignClusters(0, c))
 	var reached atomic.Int64
 	answer := digest("got ")
 	id := r.serve("in-a", r.endpoint(upstream(t, func(conn *net.TCPConn) { reached.Add(1); answer(conn) }),
@@ -55,33 +55,33 @@ func TestSealed_TokensProveCallers(t *testing.T) {
 		"ends just now":      {c.Token(sealtest.Claims{"iat": at(-time.Hour), "exp": at(-time.Minute)}), ""},
 		"from a clock ahead": {c.Token(sealtest.Claims{"nbf": at(4 * time.Minute), "iat": at(4 * time.Minute)}), ""},
 		"none":               {"", "it has no certificate"},
-		"another issuer":     {c.Token(sealtest.Claims{"iss": "https://evil"}), "has its issuer and key"},
-		"no issuer":          {c.Token(sealtest.Claims{"iss": nil}), "has its issuer and key"},
+		"another issuer":     {c.Token(sealtest.Claims{"iss": "https://evil"}), "of no issuer, key and ServiceAccount"},
+		"no issuer":          {c.Token(sealtest.Claims{"iss": nil}), "of no issuer, key and ServiceAccount"},
 		"another subject": {c.Token(sealtest.Claims{"sub": "system:serviceaccount:fairlead:default"}),
-			`it is of "system:serviceaccount:fairlead:default", not of system:serviceaccount:fairlead:forwarder`},
-		"for another account":     {c.Token(sealtest.Claims{"aud": []string{"fairlead-seal:ac-1"}}), "its audience is not"},
-		"for the Kubernetes API":  {c.Token(sealtest.Claims{"aud": []string{c.Issuer}}), "its audience is not"},
-		"for others, too":         {c.Token(sealtest.Claims{"aud": []string{"fairlead-seal:" + c.Account, "x"}}), "audience"},
-		"for none":                {c.Token(sealtest.Claims{"aud": nil}), "its audience is not"},
-		"another key":             {other.Token(nil), "not signed by the key of cluster cluster-1"},
-		"a key that is not there": {r.owner.NewCluster("x").Token(nil), "has its issuer and key"},
-		"another algorithm":       {by(jose.RS256, rsaKey), "not signed by the key"},
+			"of no issuer, key and ServiceAccount"},
+		"for another account":     {c.Token(sealtest.Claims{"aud": []string{"fairlead-seal:ac-1"}}), "is not for fairlead-seal:"},
+		"for the Kubernetes API":  {c.Token(sealtest.Claims{"aud": []string{c.Issuer}}), "is not for fairlead-seal:"},
+		"for others, too":         {c.Token(sealtest.Claims{"aud": []string{"fairlead-seal:" + c.Account, "x"}}), "is not for"},
+		"for none":                {c.Token(sealtest.Claims{"aud": nil}), "is not for fairlead-seal:"},
+		"another key":             {other.Token(nil), "of no issuer, key and ServiceAccount"},
+		"a key that is not there": {r.owner.NewCluster("x").Token(nil), "of no issuer, key and ServiceAccount"},
+		"another algorithm":       {by(jose.RS256, rsaKey), "of no issuer, key and ServiceAccount"},
 		"an algorithm not allowed": {by(jose.ES384, curve),
-			"it is no JSON Web Token that is signed with RS256 or ES256"},
-		"no signature":           {none + "." + parts[1] + ".", "it is no JSON Web Token"},
-		"none, with a signature": {none + "." + parts[1] + "." + parts[2], "it is no JSON Web Token"},
+			"its token is no JSON Web Token"},
+		"no signature":           {none + "." + parts[1] + ".", "its token is no JSON Web Token"},
+		"none, with a signature": {none + "." + parts[1] + "." + parts[2], "its token is no JSON Web Token"},
 		"HS256 by the public key": {by(jose.HS256, pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public})),
-			"it is no JSON Web Token"},
+			"its token is no JSON Web Token"},
 		"changed": {parts[0] + "." + strings.Split(c.Token(sealtest.Claims{"x": 1}), ".")[1] + "." + parts[2],
-			"not signed by the key"},
+			"of no issuer, key and ServiceAccount"},
 		"ended":               {c.Token(sealtest.Claims{"iat": at(-time.Hour), "exp": at(-6 * time.Minute)}), "in force from"},
 		"far in the future":   {c.Token(sealtest.Claims{"nbf": at(10 * time.Minute)}), "in force from"},
 		"issued far ahead":    {c.Token(sealtest.Claims{"iat": at(10 * time.Minute)}), "in force from"},
 		"for a day":           {c.Token(sealtest.Claims{"exp": at(24 * time.Hour)}), "more than an hour"},
-		"without an end":      {c.Token(sealtest.Claims{"exp": nil}), "no exp or no iat"},
-		"with a time of text": {c.Token(sealtest.Claims{"exp": "never"}), "it is no JSON Web Token"},
-		"oversized":           {c.Token(sealtest.Claims{"x": strings.Repeat("x", 8<<10)}), "at most 8192 are allowed"},
-		"no token":            {"flk_secret", "it is no JSON Web Token"},
+		"without an end":      {c.Token(sealtest.Claims{"exp": nil}), "has no iat or no exp"},
+		"with a time of text": {c.Token(sealtest.Claims{"exp": "never"}), "of no issuer, key"},
+		"oversized":           {c.Token(sealtest.Claims{"x": strings.Repeat("x", 8<<10)}), "of at most 8192 bytes"},
+		"no token":            {"flk_secret", "its token is no JSON Web Token"},
 	} {
 		before, trust := reached.Load(), r.owner.TokenTrust(tt.token)
 		for range 2 { // the second resumes the session

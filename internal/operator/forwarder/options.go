@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/sealed"
 	"github.com/fairlead-dev/fairlead/internal/sealed/authority"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/internal/tunnel/forward"
@@ -72,7 +73,7 @@ type RuleOptions struct {
 	// Caller is the certificate by which the forwarder proves itself to agents, and CallerToken the
 	// token. Optional: without both it proves nothing.
 	Caller      *authority.Source
-	CallerToken *authority.Token
+	CallerToken sealed.TokenSource
 }
 
 // ListenOptions say where a forwarder listens.

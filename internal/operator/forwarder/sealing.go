@@ -4,7 +4,6 @@
 package forwarder
 
 import (
-	"cmp"
 	"context"
 	"log/slog"
 	"maps"
@@ -42,8 +41,8 @@ const maxTrusts = 1024
 // use.
 type sealing struct {
 	rules   TrustRules
-	caller  *authority.Source // caller is the certificate that proves who calls; nil = none.
-	token   *authority.Token  // token does, too; nil = none.
+	caller  *authority.Source  // caller is the certificate that proves who calls; nil = none.
+	token   sealed.TokenSource // token does, too; nil = none.
 	log     *slog.Logger
 	updated broadcaster  // updated is woken when the rules have changed.
 	changed *broadcaster // changed is woken when the status has changed.
@@ -98,15 +97,15 @@ func (s *sealing) run(ctx context.Context) error {
 	}
 }
 
-// callerProblem returns what is wrong with the caller's certificate or token, or soon will be; "" =
+// callerProblem returns what is wrong with the caller's token or certificate, or soon will be; "" =
 // nothing.
 func (s *sealing) callerProblem() string {
 	var err error
-	if s.caller != nil {
-		err = s.caller.Problem()
-	}
 	if s.token != nil {
-		err = cmp.Or(err, s.token.Problem())
+		_, err = s.token()
+	}
+	if err == nil && s.caller != nil {
+		err = s.caller.Problem()
 	}
 	if err != nil {
 		return err.Error()
@@ -157,9 +156,7 @@ func (s *sealing) trust(d *endpointtrust.Decision) (*sealed.Trust, error) {
 	if s.caller != nil {
 		d.Trust.Proof = s.caller.Certificate
 	}
-	if s.token != nil {
-		d.Trust.Token = s.token.Token
-	}
+	d.Trust.Token = s.token
 	t, err := sealed.NewTrust(d.Trust)
 	if err != nil {
 		return nil, err
@@ -236,8 +233,8 @@ type TrustStatus struct {
 	// Policies has the digest of each namespace's EndpointTrust objects, of namespaces that have some;
 	// see endpointaccess.Digest.
 	Policies map[string]string `json:"policies,omitempty"`
-	// Caller is the name that the forwarder proves to agents by its certificate, or whose token it has,
-	// and CallerProblem what is wrong with these, or soon will be.
+	// Caller is the name that the forwarder's certificate proves to agents, and CallerProblem what is
+	// wrong with that or the token, or soon will be.
 	Caller        string `json:"caller,omitempty"`
 	CallerProblem string `json:"caller_problem,omitempty"`
 }
@@ -251,9 +248,6 @@ func (s *sealing) status() *TrustStatus {
 	st := &TrustStatus{Complete: rules.Complete(), Policies: rules.Digests, CallerProblem: s.callerProblem()}
 	if s.caller != nil {
 		st.Caller = s.caller.Caller()
-	}
-	if s.token != nil {
-		st.Caller = cmp.Or(st.Caller, s.token.Subject())
 	}
 	return st
 }

@@ -46,8 +46,7 @@ func (o *Seal) AddCallerFlag(f *pflag.FlagSet) {
 		"`FOLDER` with tls.crt and tls.key, as fairlead seal sign --caller and cert-manager make them, which prove to "+
 			"agents who calls; read again when they change")
 	f.StringVar(&o.SealCallerTokenFile, "seal-caller-token-file", "",
-		"`FILE` with a token of the pod's ServiceAccount for the audience fairlead-seal:ACCOUNT, which proves to agents "+
-			"who calls; read again when it changes")
+		"`FILE` with a token of the forwarders' ServiceAccount for the audience fairlead-seal:ACCOUNT, which proves it, too")
 }
 
 // Caller returns the certificate by which forwarders prove themselves; nil without one.
@@ -57,14 +56,6 @@ func (o *Seal) Caller() *authority.Source {
 	}
 	return &authority.Source{CertFile: filepath.Join(o.SealCallerDir, "tls.crt"),
 		KeyFile: filepath.Join(o.SealCallerDir, "tls.key"), CallerOf: o.SealAccount}
-}
-
-// CallerToken returns the token by which forwarders prove themselves; nil without one.
-func (o *Seal) CallerToken() *authority.Token {
-	if o.SealCallerTokenFile == "" {
-		return nil
-	}
-	return &authority.Token{File: o.SealCallerTokenFile, Account: o.SealAccount}
 }
 
 var sealModes = map[string]sealed.Mode{"": sealed.Off, "off": sealed.Off, "require": sealed.Require}
@@ -78,10 +69,9 @@ func (o *Seal) Parse(c *Checker) endpointtrust.Default {
 	if !IDPattern.MatchString(o.SealAccount) || ok && mode != sealed.Off && o.SealAccount == "" {
 		c.Reject("--seal-account", o.SealAccount, "give the id of the account (ac-…)")
 	}
-	for _, proof := range [][2]string{{"--seal-caller-dir", o.SealCallerDir},
-		{"--seal-caller-token-file", o.SealCallerTokenFile}} {
-		if proof[1] != "" && (o.Sealed == "" || o.SealAccount == "") {
-			c.Reject(proof[0], proof[1], "give --sealed and --seal-account, too")
+	for _, f := range [][2]string{{"dir", o.SealCallerDir}, {"token-file", o.SealCallerTokenFile}} {
+		if f[1] != "" && (o.Sealed == "" || o.SealAccount == "") {
+			c.Reject("--seal-caller-"+f[0], f[1], "give --sealed and --seal-account, too")
 		}
 	}
 	d := endpointtrust.Default{Mode: mode, Account: o.SealAccount}

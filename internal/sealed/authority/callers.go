@@ -11,6 +11,12 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/sealed"
 )
 
 // Callers has the authorities in a PEM file that sign the certificates of callers, and the clusters
@@ -18,98 +24,192 @@ import (
 // seconds, when it is asked. It is safe for concurrent use.
 type Callers struct {
 	File     string
-	Clusters string // Clusters is the file of Root.SignClusters; "" = tokens prove nothing.
+	Clusters string // Clusters is a file of Root.SignClusters, by one of the authorities; "" = none.
 	Account  string // Account is that of the clusters.
 
-	roots    followed[roots]
-	clusters followed[Clusters]
+	roots    followed[[]*x509.Certificate]
+	clusters followed[clusters]
 }
 
-type roots struct {
-	all  []*x509.Certificate
-	pool *x509.CertPool
+// Cluster is one whose forwarders prove themselves by tokens. Any pod can get a token of its own with
+// any audience, so Subject counts as much as the keys.
+type Cluster struct {
+	Name    string             `json:"name"` // Name is the caller's, a DNS label.
+	Issuer  string             `json:"issuer"`
+	Subject string             `json:"subject"` // Subject is system:serviceaccount:NAMESPACE:NAME.
+	JWKS    jose.JSONWebKeySet `json:"jwks"`
 }
+
+// clusters are what Root.SignClusters signs, as a JSON Web Token: agents must not learn keys from the
+// service. Its iat is the version: agents do not go back.
+type clusters struct {
+	jwt.Claims
+	Clusters []Cluster `json:"clusters"`
+
+	signer *x509.Certificate
+}
+
+const (
+	maxToken    = 8 << 10 // bytes; those of ServiceAccounts have about 1,500
+	tokenFor    = "fairlead-seal:"
+	clustersFor = "fairlead-seal-clusters:" // audiences, before the account
+)
 
 // Pool returns the authorities of the last good file; none as long as there has been no good one.
 func (c *Callers) Pool() *x509.CertPool {
-	last, _ := c.loadRoots()
-	return last.pool
+	pool := x509.NewCertPool()
+	for _, cert := range c.authorities() {
+		pool.AddCert(cert)
+	}
+	return pool
 }
 
-// Problem returns why the files as they are cannot be used, or soon cannot; nil when all is well.
-func (c *Callers) Problem() error {
-	if _, err := c.loadRoots(); err != nil {
-		return err
-	}
-	clusters, err := c.loadClusters()
-	if err != nil || clusters == nil {
-		return err
-	}
-	if err := checkLife("the file", clusters.SignedAt, clusters.EndsAt, time.Now()); err != nil {
-		return fmt.Errorf("%s: %w", c.Clusters, err)
+func (c *Callers) authorities() []*x509.Certificate {
+	if last, _ := c.roots.get(c.load, c.File); last != nil {
+		return *last
 	}
 	return nil
 }
 
-// VerifyToken returns the name of the cluster whose forwarders' token it is. Errors have nothing of
-// a token that the cluster has not signed.
-func (c *Callers) VerifyToken(raw string) (caller string, err error) {
-	now := time.Now()
-	clusters, err := c.loadClusters()
-	switch last, _ := c.loadRoots(); {
-	case clusters == nil && err == nil:
-		return "", errors.New("its token counts for agents with --seal-clusters alone")
-	case clusters == nil || !slices.ContainsFunc(last.all, clusters.signer.Equal):
-		return "", errors.New("its token cannot be verified: no authority of the owner's has signed the clusters")
-	case now.After(clusters.EndsAt):
-		return "", fmt.Errorf("its token cannot be verified: the clusters have ended at %s", showTime(clusters.EndsAt))
+// Problem returns why the files as they are cannot be used, or that the clusters end soon; nil when all
+// is well.
+func (c *Callers) Problem() error {
+	_, err := c.roots.get(c.load, c.File)
+	if err != nil || c.Clusters == "" {
+		return err
 	}
-	if caller, err = clusters.callerOf(raw, now); err != nil {
-		err = fmt.Errorf("its token: %w", err)
+	last, err := c.clusters.get(c.loadClusters, c.Clusters, c.File)
+	if err == nil && time.Until(last.Expiry.Time()) < last.Expiry.Time().Sub(last.IssuedAt.Time())/3 {
+		err = fmt.Errorf("%s: its end is at %s: have it signed again", c.Clusters, formatDate(last.Expiry))
 	}
-	return caller, err
+	return err
 }
 
-// loadRoots returns the authorities of the last good file, and why it cannot be used now.
-func (c *Callers) loadRoots() (*roots, error) {
-	last, err := c.roots.get(func() (*roots, error) {
-		text, err := ReadFile(c.File)
+// VerifyToken returns the name of the cluster whose forwarders' token it is. Errors have nothing of a
+// token that the cluster has not signed.
+func (c *Callers) VerifyToken(raw string) (caller string, err error) {
+	if c.Clusters == "" {
+		return "", errors.New("its token counts for agents with --seal-clusters alone")
+	}
+	last, err := c.clusters.get(c.loadClusters, c.Clusters, c.File)
+	if last != nil {
+		err = checkClaims(last.Claims, clustersFor+c.Account) // it may have ended since
+	}
+	if err == nil && !slices.ContainsFunc(c.authorities(), last.signer.Equal) {
+		err = errors.New("is signed by an authority that is not trusted any more")
+	}
+	if err != nil {
+		return "", fmt.Errorf("its token cannot be verified: the agent's file of clusters %w", err)
+	}
+	token, err := parseToken(raw)
+	if err != nil {
+		return "", err
+	}
+	for _, by := range last.Clusters {
+		var claims jwt.Claims
+		if token.Claims(by.JWKS, &claims) != nil || claims.Issuer != by.Issuer || claims.Subject != by.Subject {
+			continue
+		}
+		if err := checkClaims(claims, tokenFor+c.Account); err != nil {
+			return "", fmt.Errorf("its token %w", err)
+		}
+		return by.Name, nil
+	}
+	return "", errors.New("its token is of no issuer, key and ServiceAccount that the owner has signed")
+}
+
+func parseToken(raw string) (*jwt.JSONWebToken, error) {
+	token, err := jwt.ParseSigned(raw, []jose.SignatureAlgorithm{jose.RS256, jose.ES256})
+	if err != nil || len(raw) > maxToken {
+		return nil, fmt.Errorf("its token is no JSON Web Token of at most %d bytes with RS256 or ES256", maxToken)
+	}
+	return token, nil
+}
+
+// checkClaims checks whom a token is for, and when.
+func checkClaims(c jwt.Claims, audience string) error {
+	switch {
+	case !slices.Equal(c.Audience, jwt.Audience{audience}):
+		return fmt.Errorf("is not for %s alone", audience)
+	case c.IssuedAt == nil || c.Expiry == nil:
+		return errors.New("has no iat or no exp")
+	case strings.HasPrefix(audience, tokenFor) && *c.Expiry-*c.IssuedAt > jwt.NumericDate(account.MaxTokenLife.Seconds()):
+		return errors.New("lives for more than an hour")
+	case c.ValidateWithLeeway(jwt.Expected{}, backdate) != nil:
+		return fmt.Errorf("is in force from %s to %s, which is not now", formatDate(c.IssuedAt), formatDate(c.Expiry))
+	}
+	return nil
+}
+
+func formatDate(d *jwt.NumericDate) string { return d.Time().UTC().Format(time.RFC3339) }
+
+func (c *Callers) loadClusters() (*clusters, error) {
+	text, err := ReadFile(c.Clusters)
+	if err != nil {
+		return nil, err
+	}
+	signed, err := jwt.ParseSigned(strings.TrimSpace(string(text)), []jose.SignatureAlgorithm{jose.ES256})
+	if err != nil {
+		return nil, fmt.Errorf("%s: it is not what fairlead seal clusters makes", c.Clusters)
+	}
+	err = errors.New("is signed by none of the authorities")
+	for _, root := range c.authorities() {
+		read := &clusters{signer: root}
+		if CheckDates(root, time.Now()) != nil || signed.Claims(root.PublicKey, read) != nil {
+			continue
+		}
+		err = checkClaims(read.Claims, clustersFor+c.Account)
+		if last := c.clusters.last; err == nil && last != nil && *read.IssuedAt < *last.IssuedAt {
+			err = fmt.Errorf("is of %s, older than what was here", formatDate(read.IssuedAt))
+		}
+		if err == nil {
+			return read, nil
+		}
+	}
+	return nil, fmt.Errorf("%s: it %w", c.Clusters, err)
+}
+
+func (c *Callers) load() (*[]*x509.Certificate, error) {
+	text, err := ReadFile(c.File)
+	if err != nil {
+		return nil, err
+	}
+	all, err := ParseAuthorities(string(text))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", c.File, err)
+	}
+	return &all, nil
+}
+
+// FollowToken returns a source of the token in a file, which is read again when it changes: at most every
+// 10 seconds. A token that is not for agents of the account, such as for the Kubernetes API, is not sent.
+func FollowToken(file, accountID string) sealed.TokenSource {
+	var read followed[string]
+	load := func() (*string, error) {
+		text, err := ReadFile(file)
+		raw, claims := strings.TrimSpace(string(text)), jwt.Claims{}
 		if err != nil {
 			return nil, err
 		}
-		read := &roots{pool: x509.NewCertPool()}
-		if read.all, err = ParseAuthorities(string(text)); err != nil {
-			return nil, fmt.Errorf("%s: %w", c.File, err)
+		token, err := parseToken(raw)
+		if err == nil {
+			err = token.UnsafeClaimsWithoutVerification(&claims)
 		}
-		for _, cert := range read.all {
-			read.pool.AddCert(cert)
+		if err == nil {
+			err = checkClaims(claims, tokenFor+accountID)
 		}
-		return read, nil
-	}, c.File)
-	if last == nil {
-		last = &roots{pool: x509.NewCertPool()}
+		if err != nil {
+			return nil, fmt.Errorf("%s: the token cannot be used: %w", file, err)
+		}
+		return &raw, nil
 	}
-	return last, err
-}
-
-// loadClusters returns the clusters of the last good file, nil without a file, and why it cannot be
-// used now. A good file may have ended since, or its authority may be gone.
-func (c *Callers) loadClusters() (*Clusters, error) {
-	if c.Clusters == "" {
-		return nil, nil
-	}
-	trusted, _ := c.loadRoots()
-	return c.clusters.get(func() (*Clusters, error) {
-		read, err := ReadClusters(c.Clusters, c.Account, trusted.all)
-		switch last := c.clusters.last; {
-		case err != nil:
-			return nil, err
-		case last != nil && read.Version < last.Version:
-			return nil, fmt.Errorf("%s: version %d is older than %d, which was here before", c.Clusters, read.Version,
-				last.Version)
+	return func() (string, error) {
+		last, err := read.get(load, file)
+		if last == nil {
+			return "", err
 		}
-		return read, checkDates("the file", read.SignedAt, read.EndsAt, time.Now())
-	}, c.Clusters, c.File)
+		return *last, err
+	}
 }
 
 // ParseAuthorities reads PEM with one or more certificates of authorities, and nothing else.

@@ -63,17 +63,15 @@ func (f File) Write() (err error) {
 }
 
 // ReadFile reads a file of at most 64 KiB.
-func ReadFile(name string) ([]byte, error) { return readFile(name, 64<<10) }
-
-func readFile(name string, limit int) ([]byte, error) {
+func ReadFile(name string) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }()
-	text, err := io.ReadAll(io.LimitReader(f, int64(limit)+1))
-	if err == nil && len(text) > limit {
-		err = fmt.Errorf("%s: it has more than %d KiB", name, limit>>10)
+	text, err := io.ReadAll(io.LimitReader(f, 64<<10+1))
+	if err == nil && len(text) > 64<<10 {
+		err = fmt.Errorf("%s: it has more than 64 KiB", name)
 	}
 	return text, err
 }

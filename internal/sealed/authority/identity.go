@@ -32,10 +32,10 @@ func OpenIdentity(dir, callers, clusters string) (*sealed.Identity, error) {
 		Files: []sealed.File{source}}
 	if callers != "" {
 		proving := &Callers{File: callers, Clusters: clusters, Account: o.Account}
-		if _, err := proving.loadRoots(); err != nil {
+		if _, err := proving.load(); err != nil {
 			return nil, account.Invalid(FieldCallers, callers, err.Error())
 		}
-		if _, err := proving.loadClusters(); err != nil {
+		if _, err := proving.loadClusters(); err != nil && clusters != "" {
 			return nil, account.Invalid(FieldClusters, clusters, err.Error())
 		}
 		o.Callers, o.RequireCaller, o.Files = proving, true, append(o.Files, proving)

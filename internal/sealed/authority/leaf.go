@@ -56,13 +56,9 @@ func CheckLeaf(c *x509.Certificate, now time.Time) error {
 
 // CheckDates returns an error unless a certificate is in force, or will be within 5 minutes.
 func CheckDates(c *x509.Certificate, now time.Time) error {
-	return checkDates("the certificate", c.NotBefore, c.NotAfter, now)
-}
-
-func checkDates(what string, from, to, now time.Time) error {
-	if now.After(to) || now.Add(backdate).Before(from) {
-		return fmt.Errorf("%s is in force from %s to %s: replace it, or set the clock", what,
-			from.Format(time.RFC3339), to.Format(time.RFC3339))
+	if now.After(c.NotAfter) || now.Add(backdate).Before(c.NotBefore) {
+		return fmt.Errorf("the certificate is in force from %s to %s: replace it, or set the clock",
+			c.NotBefore.Format(time.RFC3339), c.NotAfter.Format(time.RFC3339))
 	}
 	return nil
 }
@@ -70,16 +66,12 @@ func checkDates(what string, from, to, now time.Time) error {
 // CheckLife returns an error unless a certificate is in force, and for longer than the last third of
 // its life. What renews it then, as cert-manager does, has 10 minutes for that.
 func CheckLife(c *x509.Certificate, now time.Time) error {
-	return checkLife("the certificate", c.NotBefore, c.NotAfter, now)
-}
-
-func checkLife(what string, from, to, now time.Time) error {
-	if err := checkDates(what, from, to, now); err != nil {
+	if err := CheckDates(c, now); err != nil {
 		return err
 	}
-	if to.Sub(now) < to.Sub(from)/3-10*time.Minute {
-		return fmt.Errorf("less than a third of %s's life is left, until %s: replace it", what,
-			to.Format(time.RFC3339))
+	if c.NotAfter.Sub(now) < c.NotAfter.Sub(c.NotBefore)/3-10*time.Minute {
+		return fmt.Errorf("less than a third of the certificate's life is left, until %s: replace it",
+			c.NotAfter.Format(time.RFC3339))
 	}
 	return nil
 }

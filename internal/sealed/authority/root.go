@@ -20,6 +20,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/sealed"
 )
@@ -108,6 +111,17 @@ func RootAccount(c *x509.Certificate) string {
 // KeyOf returns the fingerprint of the key of a certificate, as sealed.FormatKey writes it.
 func KeyOf(c *x509.Certificate) string {
 	return sealed.FormatKey(sha256.Sum256(c.RawSubjectPublicKeyInfo))
+}
+
+// SignClusters signs clusters for --seal-clusters, until a time has passed.
+func (r *Root) SignClusters(all []Cluster, life time.Duration, now time.Time) ([]byte, error) {
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: r.key}, nil)
+	if err != nil {
+		return nil, fmt.Errorf("signing clusters: %w", err)
+	}
+	text, err := jwt.Signed(signer).Claims(clusters{Clusters: all, Claims: jwt.Claims{IssuedAt: jwt.NewNumericDate(now),
+		Expiry: jwt.NewNumericDate(now.Add(life)), Audience: jwt.Audience{clustersFor + r.Account}}}).Serialize()
+	return []byte(text + "\n"), err
 }
 
 // Sign makes the certificate, PEM, for a PEM file with a request. It has the names of the request, all

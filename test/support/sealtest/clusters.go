@@ -57,14 +57,14 @@ func (c *Cluster) TokenBy(key jose.SigningKey, change Claims) string {
 		"iat": time.Now().Unix(), "nbf": time.Now().Unix(), "exp": time.Now().Add(time.Hour).Unix()}
 	maps.Copy(claims, change)
 	maps.DeleteFunc(claims, func(_ string, v any) bool { return v == nil })
-	return signed(c.t, key, nil, claims)
+	return sign(c.t, key, claims)
 }
 
-func signed(t testing.TB, key jose.SigningKey, o *jose.SignerOptions, payload any) string {
+func sign(t testing.TB, key jose.SigningKey, payload any) string {
 	t.Helper()
 	text, err := json.Marshal(payload)
 	must.Succeed(t, err)
-	signer, err := jose.NewSigner(key, o)
+	signer, err := jose.NewSigner(key, nil)
 	must.Succeed(t, err)
 	signature, err := signer.Sign(text)
 	must.Succeed(t, err)
@@ -74,25 +74,34 @@ func signed(t testing.TB, key jose.SigningKey, o *jose.SignerOptions, payload an
 }
 
 // KeySet returns the public key.
-func (c *Cluster) KeySet() account.KeySet {
-	c.t.Helper()
-	text, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: c.Key.Public(), KeyID: c.Name + "-key"}}})
-	must.Succeed(c.t, err)
-	keys, err := account.ParseKeySet(text)
-	must.Succeed(c.t, err)
-	return keys
+func (c *Cluster) KeySet() jose.JSONWebKeySet {
+	return jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: c.Key.Public(), KeyID: c.Name + "-key"}}}
 }
 
-// SignClusters returns what fairlead seal clusters makes, of a version that ends after a time.
-func (o *Owner) SignClusters(version int64, ends time.Duration, clusters ...*Cluster) []byte {
+// Key returns the key of the root.
+func (o *Owner) Key() *ecdsa.PrivateKey { return o.key }
+
+// SignClusters returns what fairlead seal clusters makes, signed some time ago and for a day.
+func (o *Owner) SignClusters(ago time.Duration, clusters ...*Cluster) []byte {
 	o.t.Helper()
-	all := authority.Clusters{Account: o.Account, Version: version, SignedAt: time.Now().Add(-time.Hour),
-		EndsAt: time.Now().Add(ends)}
+	return o.signClusters(o.Account, ago, clusters)
+}
+
+// SignClustersFor is SignClusters for another account.
+func (o *Owner) SignClustersFor(accountID string, clusters ...*Cluster) []byte {
+	o.t.Helper()
+	return o.signClusters(accountID, 0, clusters)
+}
+
+func (o *Owner) signClusters(accountID string, ago time.Duration, clusters []*Cluster) []byte {
+	o.t.Helper()
+	var all []map[string]any
 	for _, c := range clusters {
-		must.Succeed(o.t, all.Put(authority.Cluster{Name: c.Name, Issuer: c.Issuer, Subject: c.Subject, JWKS: c.KeySet()}))
+		all = append(all, map[string]any{"name": c.Name, "issuer": c.Issuer, "subject": c.Subject, "jwks": c.KeySet()})
 	}
-	return []byte(signed(o.t, jose.SigningKey{Algorithm: jose.ES256, Key: o.key},
-		new(jose.SignerOptions).WithType("fairlead-seal-clusters"), all))
+	at := time.Now().Add(-ago)
+	return []byte(sign(o.t, jose.SigningKey{Algorithm: jose.ES256, Key: o.key}, Claims{"iat": at.Unix(),
+		"exp": at.Add(24 * time.Hour).Unix(), "aud": []string{"fairlead-seal-clusters:" + accountID}, "clusters": all}))
 }
 
 // WriteCallers writes the owner's root and clusters into a folder, for agents.
@@ -110,7 +119,7 @@ func (o *Owner) WriteCallers(dir string, clusters []byte) *authority.Callers {
 func (o *Owner) TokenTrust(token string) *sealed.Trust {
 	o.t.Helper()
 	t, err := sealed.NewTrust(sealed.TrustOptions{Mode: sealed.Require, Account: o.Account,
-		Authorities: []*x509.Certificate{o.Root}, Token: func() string { return token }})
+		Authorities: []*x509.Certificate{o.Root}, Token: func() (string, error) { return token, nil }})
 	must.Succeed(o.t, err)
 	return t
 }

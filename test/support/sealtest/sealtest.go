@@ -39,7 +39,7 @@ func NewOwner(t testing.TB, accountID string) *Owner {
 	must.Succeed(t, err)
 	t.Helper()
 	o := &Owner{t: t, Account: accountID, key: key}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true,
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().AddDate(1, 0, 0), IsCA: true,
 		BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
 	o.Root = o.sign(template, template, &key.PublicKey)
 	return o

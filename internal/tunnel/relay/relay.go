@@ -12,7 +12,8 @@
 // mistake a broken connection for a finished one. What came before the error is delivered. Buffers
 // of 64 KiB, the payload of one frame of the tunnel, are pooled and held only while there are bytes
 // to copy, so an idle connection holds none; bytes of a tunnel stream are written without a copy.
-// There is no lock and no allocation per byte.
+// On Linux, bytes between two sockets stay in the kernel: see newSplice. There is no lock and no
+// allocation per byte.
 package relay
 
 import (
@@ -170,7 +171,7 @@ func (j *joinState) checkIdle() {
 func (d *direction) copyUntilEOF() error {
 	src := NewSource(d.from)
 	defer src.Release()
-	splice := newSplice(src, d.to, &d.moved)
+	splice := newSplice(d, src)
 	for {
 		if splice != nil {
 			if err := splice(); err != nil {

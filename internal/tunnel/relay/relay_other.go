@@ -5,13 +5,10 @@
 
 package relay
 
-import (
-	"net"
-	"sync/atomic"
-)
+import "net"
 
 // newSplice returns nil: only Linux has splice(2).
-func newSplice(*Source, HalfCloser, *atomic.Int64) func() error { return nil }
+func newSplice(*direction, *Source) func() error { return nil }
 
 // isReset returns false: see its implementation for Linux.
 func isReset(net.Conn) bool { return false }

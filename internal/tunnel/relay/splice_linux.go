@@ -9,27 +9,17 @@ import (
 	"math"
 	"net"
 	"os"
-	"slices"
-	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 )
 
 const (
-	spliceStep  = 1 << 20 // bytes of one step, at most
 	spliceFlags = unix.SPLICE_F_MOVE | unix.SPLICE_F_NONBLOCK
 
 	// copiesWithoutPipe is how many times a direction that got no pipe copies before it asks again.
 	copiesWithoutPipe = 64
 )
-
-// spliceRefused lists the errors of systems and sockets on which splice(2) does not work.
-var spliceRefused = []error{unix.EINVAL, unix.ENOSYS, unix.EPERM, unix.EOPNOTSUPP}
-
-// socketOwner is a connection whose bytes pass a TCP connection unchanged. Socket returns nil while
-// it holds bytes that its peer, or its reader, does not have yet.
-type socketOwner interface{ Socket() *net.TCPConn }
 
 // spliceCounter is a connection that counts its bytes. CountSpliced is called once a step.
 type spliceCounter interface{ CountSpliced(read, written int) }
@@ -37,11 +27,9 @@ type spliceCounter interface{ CountSpliced(read, written int) }
 // splicer moves the bytes of one direction from socket to socket inside the kernel. It holds a pipe
 // only while there are bytes to move.
 type splicer struct {
+	*direction
 	src                *Source
-	to                 HalfCloser
-	fromOwner, toOwner socketOwner   // nil for a *net.TCPConn
 	fromCount, toCount spliceCounter // nil for a connection that does not count
-	moved              *atomic.Int64
 
 	in, out syscall.RawConn // in and out are the sockets, once both are known.
 	copies  int             // copies that are still to be made before a pipe is asked for
@@ -51,31 +39,33 @@ type splicer struct {
 	err  error // err is the error of the last system call.
 }
 
-// newSplice returns a function that moves the bytes of src to another connection for as long as it
-// can. It returns nil where src.Next must be called: at the end of input, after an error of a
+// newSplice returns a function that moves the bytes of a direction for as long as it can. The
+// function returns nil where src.Next must be called: at the end of input, for the error of a
 // connection that was closed here, and when splice(2) is not possible, at least not now. newSplice
 // returns nil for connections that never have a socket.
-func newSplice(src *Source, to HalfCloser, moved *atomic.Int64) func() error {
-	s := &splicer{src: src, to: to, moved: moved}
-	var fromOK, toOK bool
-	if s.fromOwner, fromOK = ownerOf(src.conn); !fromOK {
+func newSplice(d *direction, src *Source) func() error {
+	_, fromOK := socketOf(d.from)
+	_, toOK := socketOf(d.to)
+	if !fromOK || !toOK {
 		return nil
 	}
-	if s.toOwner, toOK = ownerOf(to); !toOK {
-		return nil
-	}
-	s.fromCount, _ = src.conn.(spliceCounter)
-	s.toCount, _ = to.(spliceCounter)
+	s := &splicer{direction: d, src: src}
+	s.fromCount, _ = d.from.(spliceCounter)
+	s.toCount, _ = d.to.(spliceCounter)
 	fill, drain := s.fillPipe, s.drainPipe // bound once: no step allocates
 	return func() error { return s.run(fill, drain) }
 }
 
-func ownerOf(c net.Conn) (owner socketOwner, ok bool) {
-	if _, ok := c.(*net.TCPConn); ok {
-		return nil, true
+// socketOf returns the TCP connection that a connection's bytes pass unchanged, or nil while bytes
+// are buffered above it. ever is false if there will be none.
+func socketOf(c net.Conn) (socket *net.TCPConn, ever bool) {
+	switch c := c.(type) {
+	case *net.TCPConn:
+		return c, true
+	case interface{ Socket() *net.TCPConn }:
+		return c.Socket(), true
 	}
-	owner, ok = c.(socketOwner)
-	return owner, ok
+	return nil, false
 }
 
 // run moves bytes; see newSplice.
@@ -115,7 +105,8 @@ func (s *splicer) run(fill, drain func(uintptr) bool) error {
 
 // haveSockets reports whether the bytes of both connections pass their sockets unchanged now.
 func (s *splicer) haveSockets() bool {
-	from, to := socketOf(s.src.conn, s.fromOwner), socketOf(s.to, s.toOwner)
+	from, _ := socketOf(s.from)
+	to, _ := socketOf(s.to)
 	if from == nil || to == nil {
 		return false
 	}
@@ -130,16 +121,9 @@ func (s *splicer) haveSockets() bool {
 	return true
 }
 
-func socketOf(c net.Conn, owner socketOwner) *net.TCPConn {
-	if owner != nil {
-		return owner.Socket()
-	}
-	return c.(*net.TCPConn)
-}
-
 // fillPipe moves the bytes that are available into a pipe. It returns false, and holds no pipe, to
-// wait for some. The pipe is empty after it at the end of input, after an error, and when
-// splice(2) is not possible.
+// wait for some. The pipe stays empty at the end of input, after an error, and when splice(2) is not
+// possible.
 func (s *splicer) fillPipe(fd uintptr) (ready bool) {
 	if s.pipe == nil {
 		if s.pipe = takePipe(); s.pipe == nil {
@@ -148,7 +132,7 @@ func (s *splicer) fillPipe(fd uintptr) (ready bool) {
 		}
 	}
 	for {
-		n, err := unix.Splice(int(fd), nil, s.pipe.in, nil, spliceStep, spliceFlags)
+		n, err := unix.Splice(int(fd), nil, s.pipe.in, nil, pipeSize, spliceFlags)
 		switch {
 		case err == nil:
 			s.held = int(n)
@@ -156,7 +140,7 @@ func (s *splicer) fillPipe(fd uintptr) (ready bool) {
 		case errors.Is(err, unix.EAGAIN):
 			s.releasePipe()
 			return false
-		case slices.Contains(spliceRefused, err):
+		case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EPERM):
 			s.copies = math.MaxInt
 			return true
 		case !errors.Is(err, unix.EINTR):
@@ -194,4 +178,28 @@ func (s *splicer) releasePipe() {
 		s.pipe.release(s.held == 0)
 		s.pipe, s.held = nil, 0
 	}
+}
+
+// isReset reports whether a TCP connection whose output was not closed here no longer exists.
+func isReset(c net.Conn) (reset bool) {
+	if tcp, _ := socketOf(c); tcp != nil {
+		c = tcp
+	}
+	socket, ok := c.(syscall.Conn)
+	if !ok {
+		return false
+	}
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return false
+	}
+	_ = raw.Control(func(fd uintptr) {
+		// Multipath TCP would show the state of its first path.
+		protocol, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PROTOCOL)
+		if err == nil && protocol == unix.IPPROTO_TCP {
+			info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+			reset = err == nil && info.State == unix.BPF_TCP_CLOSE
+		}
+	})
+	return reset
 }

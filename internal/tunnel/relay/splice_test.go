@@ -10,9 +10,11 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // countingConn is a connection that copies at first, and then has a socket.
@@ -72,19 +74,19 @@ type carried struct {
 	a, b HalfCloser
 }
 
-// overCarriers runs a test with each pair of carriers.
+// overCarriers runs a test with pairs of carriers.
 func overCarriers(t *testing.T, opt Options, test func(*testing.T, carried)) {
-	for nameA, carrierA := range carriers {
-		for nameB, carrierB := range carriers {
-			t.Run(nameA+" and "+nameB, func(t *testing.T) {
-				t.Parallel()
-				client, a := tcpPair(t)
-				b, upstream := tcpPair(t)
-				c := carried{a: carrierA(a), b: carrierB(b)}
-				c.joinedPair = start(t, client, c.a, c.b, upstream, opt)
-				test(t, c)
-			})
-		}
+	for _, names := range [][2]string{
+		{"TCP", "TCP"}, {"TCP", "late socket"}, {"late socket", "late socket"}, {"opaque", "TCP"},
+	} {
+		t.Run(names[0]+" and "+names[1], func(t *testing.T) {
+			t.Parallel()
+			client, a := tcpPair(t)
+			b, upstream := tcpPair(t)
+			c := carried{a: carriers[names[0]](a), b: carriers[names[1]](b)}
+			c.joinedPair = start(t, client, c.a, c.b, upstream, opt)
+			test(t, c)
+		})
 	}
 }
 
@@ -182,6 +184,138 @@ func TestSplice_AbortDuringBulk(t *testing.T) {
 			}
 			if out := <-c.result; out.err == nil {
 				t.Error("Join called an abort an ordinary end")
+			}
+		})
+	}
+}
+
+// fill writes until the path takes no more bytes, and returns how many it took.
+func fill(t *testing.T, c net.Conn) (n int64) {
+	t.Helper()
+	for chunk := make([]byte, 1<<20); ; {
+		_ = c.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
+		written, err := c.Write(chunk)
+		n += int64(written)
+		switch {
+		case err == nil:
+		case !errors.Is(err, os.ErrDeadlineExceeded):
+			t.Fatal(err)
+		case written == 0:
+			_ = c.SetWriteDeadline(time.Time{})
+			return n
+		}
+	}
+}
+
+// TestSplice_EndsWithoutReader checks that a peer that takes no bytes keeps nothing from ending the
+// Join.
+func TestSplice_EndsWithoutReader(t *testing.T) {
+	t.Parallel()
+	revoked := errors.New("revoked")
+	for want, end := range map[error]func(carried){
+		revoked:                func(c carried) { c.cancel(revoked) },
+		syscall.ECONNRESET:     func(c carried) { Abort(c.upstream) },
+		net.ErrClosed:          func(c carried) { _ = c.b.Close() },
+		os.ErrDeadlineExceeded: func(c carried) { _ = c.b.SetDeadline(time.Unix(1, 0)) },
+	} {
+		overCarriers(t, Options{}, func(t *testing.T, c carried) {
+			fill(t, c.client)
+			end(c)
+			if out := <-c.result; !errors.Is(out.err, want) {
+				t.Errorf("Join returned %v, want %v", out.err, want)
+			}
+			if _, err := c.client.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("the client read %v", err)
+			}
+		})
+	}
+}
+
+// TestSplice_ContinuesAfterBackPressure checks a reader that begins late.
+func TestSplice_ContinuesAfterBackPressure(t *testing.T) {
+	t.Parallel()
+	overCarriers(t, Options{}, func(t *testing.T, c carried) {
+		size := fill(t, c.client)
+		mustClose(t, c.client)
+		mustClose(t, c.upstream)
+		if _, err := receiveSum(c.upstream, size); err != nil {
+			t.Error(err)
+		}
+		if out := <-c.result; out.err != nil || out.Result != (Result{AToB: size}) {
+			t.Errorf("Join: %+v, want %d bytes", out, size)
+		}
+	})
+}
+
+func TestSplice_AbortsIdleHalfClosed(t *testing.T) {
+	t.Parallel()
+	const timeout = 300 * time.Millisecond
+	overCarriers(t, Options{HalfCloseTimeout: timeout}, func(t *testing.T, c carried) {
+		mustClose(t, c.client)
+		if got := receive(t, c.upstream); got != "" {
+			t.Fatalf("received %q", got)
+		}
+		for began := time.Now(); time.Since(began) < 3*timeout; { // not idle
+			if _, err := c.upstream.Write(make([]byte, 1000)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.ReadFull(c.client, make([]byte, 1000)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if out := <-c.result; !errors.Is(out.err, ErrIdle) {
+			t.Fatalf("Join returned %v", out.err)
+		}
+	})
+}
+
+var errRevoked = errors.New("revoked")
+
+// revokedConn is a connection that knows why its socket was closed.
+type revokedConn struct{ *countingConn }
+
+func (c revokedConn) Read(p []byte) (int, error) {
+	n, err := c.countingConn.Read(p)
+	return n, c.explain(err)
+}
+
+func (c revokedConn) Write(p []byte) (int, error) {
+	n, err := c.countingConn.Write(p)
+	return n, c.explain(err)
+}
+
+func (c revokedConn) explain(err error) error {
+	if errors.Is(err, net.ErrClosed) {
+		return errRevoked
+	}
+	return err
+}
+
+// TestSplice_ReturnsConnectionsError checks that the error is that of the connection, not of its
+// socket.
+func TestSplice_ReturnsConnectionsError(t *testing.T) {
+	t.Parallel()
+	for name, stalled := range map[string]bool{"reading": false, "writing": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client, a := tcpPair(t)
+			b, upstream := tcpPair(t)
+			r := start(t, client, a, revokedConn{&countingConn{TCPConn: b}}, upstream, Options{})
+			if stalled {
+				_ = fill(t, client)
+				_ = upstream.CloseWrite()                                  // ends the reader of b
+				if _, err := client.Read(make([]byte, 1)); err != io.EOF { //nolint:errorlint // io.EOF itself
+					t.Fatal(err)
+				}
+			} else {
+				send(t, client, "x")
+				if _, err := io.ReadFull(upstream, make([]byte, 1)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			_ = b.Close()
+			if out := <-r.result; !errors.Is(out.err, errRevoked) {
+				t.Errorf("Join returned %v", out.err)
 			}
 		})
 	}

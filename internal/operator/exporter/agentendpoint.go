@@ -30,6 +30,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/agent"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/notify"
 	"github.com/fairlead-dev/fairlead/internal/operator/exporter/policy"
+	"github.com/fairlead-dev/fairlead/internal/operator/exporter/serviceexport"
 	"github.com/fairlead-dev/fairlead/internal/operator/exporter/upstream"
 	"github.com/fairlead-dev/fairlead/internal/operator/kube/owned"
 	"github.com/fairlead-dev/fairlead/internal/operator/kube/status"
@@ -87,13 +88,13 @@ func (r *agentEndpoints) Reconcile(ctx context.Context, req ctrl.Request) (recon
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	r.serve(req.NamespacedName, found)
+	r.serve(req.NamespacedName, found, o.Spec.Sealed)
 	result := reconcile.Result{}
 	if r.lead.Leading() {
 		result, err = r.report(ctx, o, found)
 	}
 	if o.Spec.Sealed && result.RequeueAfter == 0 {
-		result.RequeueAfter = sealRecheck
+		result.RequeueAfter = serviceexport.SealRecheck
 	}
 	return result, err
 }
@@ -119,8 +120,8 @@ func (r *agentEndpoints) remove(object client.ObjectKey) {
 	r.traffic.forget(agentEndpoint(object))
 }
 
-// serve gives the object's endpoint to the agent, or takes it away.
-func (r *agentEndpoints) serve(object client.ObjectKey, found resolution) {
+// serve gives the object's endpoint to the agent, or takes it away: at once if it is to be sealed.
+func (r *agentEndpoints) serve(object client.ObjectKey, found resolution, sealed bool) {
 	switch o := agentEndpoint(object); {
 	case found.problem == nil:
 		if changed, _ := r.set.put(o, found.endpoint); len(changed) > 0 {
@@ -129,6 +130,9 @@ func (r *agentEndpoints) serve(object client.ObjectKey, found resolution) {
 		}
 	case found.keep:
 		r.set.keep(o)
+	case sealed:
+		r.set.withhold(o)
+		r.states.forget(keyOf(object))
 	default:
 		r.set.put(o)
 		r.states.forget(keyOf(object))
@@ -151,7 +155,7 @@ func (r *agentEndpoints) resolve(ctx context.Context, o *v1alpha1.AgentEndpoint)
 	}
 	var seal *sealed.Identity
 	if o.Spec.Sealed {
-		if seal, p = r.seal.identityOf(&o.Spec, url); p != nil {
+		if seal, p = r.seal.identityOf(binding, url); p != nil {
 			return refused(p, false)
 		}
 	}

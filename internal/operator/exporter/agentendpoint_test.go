@@ -21,6 +21,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agent"
 	"github.com/fairlead-dev/fairlead/internal/agent/sealededge"
+	"github.com/fairlead-dev/fairlead/internal/operator/exporter/serviceexport"
 	"github.com/fairlead-dev/fairlead/test/support/sealtest"
 )
 
@@ -69,13 +70,13 @@ func TestAgentEndpoints_BoundWithoutAnswer(t *testing.T) {
 				t.Errorf("%s: %s %s, wait %v", what, c.Status, c.Reason, wait)
 			}
 		}
-		r.serve(key, resolution{endpoint: agent.Endpoint{Key: keyOf(key)}})
+		r.serve(key, resolution{endpoint: agent.Endpoint{Key: keyOf(key)}}, false)
 		expect("a new object", "", true)
 		time.Sleep(answerWait)
 		expect("an answer that is late", v1alpha1.ReasonPending, false)
 		r.states.set(keyOf(key), bindState{Bound: true})
 		expect("bound", v1alpha1.ReasonBound, false)
-		r.serve(key, resolution{endpoint: agent.Endpoint{Key: keyOf(key), Description: "changed"}})
+		r.serve(key, resolution{endpoint: agent.Endpoint{Key: keyOf(key), Description: "changed"}}, false)
 		expect("changed", "", true)
 		o.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionBound, Reason: v1alpha1.ReasonURLTaken,
 			ObservedGeneration: 1}}
@@ -105,7 +106,7 @@ func TestAgentEndpoints_LooksAgainAtSeals(t *testing.T) {
 	key := client.ObjectKeyFromObject(o)
 	for _, served := range []bool{false, true, true} {
 		result, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: key})
-		if err != nil || r.set.has(agentEndpoint(key)) != served || result.RequeueAfter != sealRecheck {
+		if err != nil || r.set.has(agentEndpoint(key)) != served || result.RequeueAfter != serviceexport.SealRecheck {
 			t.Errorf("served: %t, again after %v, %v", r.set.has(agentEndpoint(key)), result.RequeueAfter, err)
 		}
 		sealtest.Write(t, r.seal.dir, sealtest.NewOwner(t, "ac-06f0l2rj1qg4o3b5e6s7t8u9v0").Server(

@@ -58,6 +58,7 @@ type exporter struct {
 	traffic    *trafficMetrics
 	lead       *leadership
 	deployment *deployment
+	seal       *seal
 	exports    *serviceexport.Reconciler // nil without Options.Services
 	orphans    *orphans.Collector
 
@@ -113,7 +114,7 @@ func newExporter(ctx context.Context, o Options, rules rules, edge *sealededge.E
 		return nil, err
 	}
 	e := &exporter{Options: o, manager: mgr, live: mgr.GetAPIReader(), set: newEndpointSet(),
-		traffic: newTrafficMetrics(), synced: make(chan struct{}),
+		traffic: newTrafficMetrics(), synced: make(chan struct{}), seal: &seal{edge: edge, dir: o.SealDir},
 		credential: o.Credentials.Open(o.Logger)}
 	e.orphans = &orphans.Collector{Cached: mgr.GetClient(), Live: e.live, Soon: notify.NewSignal(),
 		Log: mgr.GetLogger().WithName("orphans")}
@@ -126,7 +127,7 @@ func newExporter(ctx context.Context, o Options, rules rules, edge *sealededge.E
 	dialer := &upstream.Dialer{Cache: mgr.GetClient(), Rules: rules.upstreams, Dial: o.DialUpstream}
 	agents := &agentEndpoints{client: mgr.GetClient(), live: e.live, rules: rules, set: e.set, lead: e.lead,
 		changes: notify.New("", 0), recorder: e.deployment.recorder, traffic: e.traffic, dial: dialer.DialContext,
-		seal:     &seal{edge: edge, dir: o.SealDir},
+		seal:     e.seal,
 		policies: policy.New(policy.Options{Metadata: mgr.GetClient(), Live: e.live, InlineOnly: o.InlinePolicies})}
 	e.lead.onElected = append(e.lead.onElected, agents.enqueueAll)
 	api, bounded, err := e.newAccount()

@@ -5,7 +5,6 @@ package exporter
 
 import (
 	"sync"
-	"time"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -14,10 +13,6 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/sealed"
 	"github.com/fairlead-dev/fairlead/internal/sealed/authority"
 )
-
-// sealRecheck is how often a sealed object is compared with the names of the certificate, which the
-// kubelet may have replaced.
-const sealRecheck = 30 * time.Second
 
 // seal is the certificate by which the exporters seal endpoints. It is safe for concurrent use.
 type seal struct {
@@ -28,13 +23,13 @@ type seal struct {
 	identity *sealed.Identity // identity follows the files; nil before they were good.
 }
 
-// identityOf returns what seals the connections of an object, or why they cannot be sealed.
-func (s *seal) identityOf(spec *v1alpha1.AgentEndpointSpec, u account.EndpointURL) (*sealed.Identity, *status.Problem) {
+// identityOf returns what seals the connections of an endpoint, or why they cannot be sealed.
+func (s *seal) identityOf(binding string, u account.EndpointURL) (*sealed.Identity, *status.Problem) {
 	switch {
 	case s.dir == "":
-		return nil, status.Problemf(v1alpha1.ReasonSealUnavailable, "spec.sealed needs a certificate, and the "+
+		return nil, status.Problemf(v1alpha1.ReasonSealUnavailable, "a sealed endpoint needs a certificate, and the "+
 			"exporters have none: name a Secret with tls.crt and tls.key in export.sealSecret of the chart")
-	case bindingOf(spec.Bindings) != account.BindingKubernetes:
+	case binding != account.BindingKubernetes && binding != account.BindingClusterset:
 		return nil, status.Problemf(v1alpha1.ReasonSealUnavailable, "spec.sealed is for the binding kubernetes alone, "+
 			"as its callers have forwarders: leave it out, or the binding")
 	}

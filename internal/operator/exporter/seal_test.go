@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/operator/exporter"
@@ -147,4 +149,50 @@ func TestExporter_WithoutSealServesNothingSealed(t *testing.T) {
 		t.Errorf("the message is %s", message)
 	}
 	servicetest.Eventually(t, "the end of the plain endpoint", func() bool { return len(w.rows(o.Spec.URL)) == 0 })
+}
+
+// TestExporter_SealsServiceExports also holds that a ServiceExport which asks for what the exporters cannot
+// do serves nothing, in the clear or else.
+func TestExporter_SealsServiceExports(t *testing.T) {
+	w := newWorld(t)
+	w.clusterService("api", "hello")
+	owner, dir := w.owner(), t.TempDir()
+	w.start(w.deployment(), exporting, func(o *exporter.Options) { o.SealDir = dir })
+	o := w.serviceExport("api")
+	w.expectPort("api", "hello")
+	row := w.rows("tcp://" + w.host("api", "a") + ":80")[0]
+	b := tunnel.Bound{EndpointID: row.ID, URL: row.URL}
+	seal := func(value string) {
+		update(w, o, func(o *v1beta1.ServiceExport) {
+			o.Annotations = map[string]string{"bindings.fairlead.dev/sealed": value, "changes": o.ResourceVersion}
+		})
+	}
+	seal("yes")
+	w.expectExport(o, "Ready=False Failed", `the annotation bindings.fairlead.dev/sealed is "yes": give "true"`)
+	w.expectPort("api", "no endpoint")
+	seal("true")
+	w.expectExport(o, "Ready=False SealUnavailable", "tls.crt")
+	sealtest.Write(t, dir, owner.Server(account.EndpointURL{Scheme: "tcp", Host: "*." + w.namespace, Port: 80}))
+	seal("true")
+	w.expectExport(o, "Ready=False SealUnavailable", "does not name "+row.URL+": have one signed that does, "+
+		"fairlead seal sign --url "+row.URL)
+	w.expectPort("api", "no endpoint")
+	sealtest.Write(t, dir, owner.Server(account.EndpointURL{Scheme: "tcp", Host: "*." + w.host("", "a")[1:], Port: 80}))
+	servicetest.Eventually(t, "a sealed export", func() bool {
+		seal("true") // the files are read every few seconds
+		all, _ := w.exportConditions(o)
+		return strings.Contains(all, "Ready=True Exported") && len(w.rows(row.URL)) > 0
+	})
+	b.EndpointID = w.rows(row.URL)[0].ID
+	if code := w.forwarder.OpenRefused(servicetest.OpenHeader(t, b)); code != tunnel.RefusedSealed {
+		t.Errorf("a plain call: %v", code)
+	}
+	c, err := w.forwarder.OpenSealed(b, owner.Trust())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.WriteString(c, "GET / HTTP/1.0\r\n\r\n")
+	if got := servicetest.ReadAll(t, c); !strings.HasSuffix(got, "\r\n\r\nhello") {
+		t.Errorf("got %q", got)
+	}
 }

@@ -10,7 +10,11 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agent"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/status"
+	"github.com/fairlead-dev/fairlead/internal/sealed"
 )
 
 // fakePorts is an agent that binds at once what it is told to.
@@ -21,12 +25,28 @@ type fakePorts struct {
 	served      map[types.NamespacedName]map[int32]agent.Endpoint
 	states      map[string]PortState // of ports that are not bound at once
 	unreachable string
+	identity    *sealed.Identity // identity seals; nil = there is no certificate.
+	withheld    []types.NamespacedName
 }
 
 func (p *fakePorts) Serve(export types.NamespacedName, ports map[int32]agent.Endpoint) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.served[export] = ports
+}
+
+func (p *fakePorts) Seal(u account.EndpointURL) (*sealed.Identity, *status.Problem) {
+	if p.identity == nil || !p.identity.Covers(u) {
+		return nil, status.Problemf(v1alpha1.ReasonSealUnavailable, "no certificate names %s", u)
+	}
+	return p.identity, nil
+}
+
+func (p *fakePorts) Withhold(export types.NamespacedName) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.served, export)
+	p.withheld = append(p.withheld, export)
 }
 
 func (p *fakePorts) Keep(types.NamespacedName) {}

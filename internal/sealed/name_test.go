@@ -45,7 +45,7 @@ func TestParsePattern_StarIsFirstLabel(t *testing.T) {
 		"http://API.demo":  "fairlead://ac-1/http/api.demo:80",
 		"tcp://*.demo.a:1": "fairlead://ac-1/tcp/*.demo.a:1", "tcp://db.demo.a:1": "fairlead://ac-1/tcp/db.demo.a:1",
 		"tcp://*.*.a:1": "", "http://*.demo.a": "", "service://*.demo.a": "", "service://db.demo.a": "",
-		"http://*":         "", "http://a*.demo": "", "http://api.*": "", "tcp://*.demo": "", "http://*.*.demo": "",
+		"http://*": "", "http://a*.demo": "", "http://api.*": "", "tcp://*.demo": "", "http://*.*.demo": "",
 	} {
 		u, err := sealed.ParsePattern(text)
 		if err == nil {

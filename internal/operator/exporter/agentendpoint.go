@@ -35,6 +35,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/operator/kube/owned"
 	"github.com/fairlead-dev/fairlead/internal/operator/kube/status"
 	"github.com/fairlead-dev/fairlead/internal/sealed"
+	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 	"github.com/fairlead-dev/fairlead/internal/trust"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
@@ -154,13 +155,15 @@ func (r *agentEndpoints) resolve(ctx context.Context, o *v1alpha1.AgentEndpoint)
 		return refused(p, false)
 	}
 	var seal *sealed.Identity
+	var sealing *trafficpolicy.Sealing
 	if o.Spec.Sealed {
+		sealing = &r.seal.sealing
 		if seal, p = r.seal.identityOf(binding, url); p != nil {
 			return refused(p, false)
 		}
 	}
 	keep := !o.Spec.Sealed || r.set.seals(agentEndpoint(client.ObjectKeyFromObject(o)))
-	text, err := r.policies.Text(ctx, o.Namespace, o.Spec.TrafficPolicy, url.Scheme, binding, o.Spec.Sealed)
+	text, err := r.policies.Text(ctx, o.Namespace, o.Spec.TrafficPolicy, url.Scheme, binding, sealing)
 	if p := status.AsProblem(err); p != nil {
 		return refused(p, keep)
 	}

@@ -33,6 +33,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/operator/exporter/upstream"
 	"github.com/fairlead-dev/fairlead/internal/operator/kube/process"
 	"github.com/fairlead-dev/fairlead/internal/operator/serviceaccounttoken"
+	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )
 
 // +kubebuilder:rbac:groups=bindings.fairlead.dev,resources=agentendpoints;cloudendpoints,verbs=get;list;watch
@@ -114,7 +115,9 @@ func newExporter(ctx context.Context, o Options, rules rules, edge *sealededge.E
 		return nil, err
 	}
 	e := &exporter{Options: o, manager: mgr, live: mgr.GetAPIReader(), set: newEndpointSet(),
-		traffic: newTrafficMetrics(), synced: make(chan struct{}), seal: &seal{edge: edge, dir: o.SealDir},
+		traffic: newTrafficMetrics(), synced: make(chan struct{}),
+		seal: &seal{edge: edge, dir: o.SealDir, callers: o.SealCallers,
+			sealing: trafficpolicy.Sealing{CallersProven: o.SealCallers != ""}},
 		credential: o.Credentials.Open(o.Logger)}
 	e.orphans = &orphans.Collector{Cached: mgr.GetClient(), Live: e.live, Soon: notify.NewSignal(),
 		Log: mgr.GetLogger().WithName("orphans")}

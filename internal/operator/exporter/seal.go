@@ -12,12 +12,15 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/operator/kube/status"
 	"github.com/fairlead-dev/fairlead/internal/sealed"
 	"github.com/fairlead-dev/fairlead/internal/sealed/authority"
+	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )
 
 // seal is the certificate by which the exporters seal endpoints. It is safe for concurrent use.
 type seal struct {
 	edge *sealededge.Edge
-	dir  string // dir has tls.crt and tls.key; "" = there is no certificate.
+	// dir has tls.crt and tls.key, "" = there is no certificate; callers is a file of OpenIdentity.
+	dir, callers string
+	sealing      trafficpolicy.Sealing // sealing is what the exporters know for policies of sealed endpoints.
 
 	mu       sync.Mutex
 	identity *sealed.Identity // identity follows the files; nil before they were good.
@@ -37,14 +40,17 @@ func (s *seal) identityOf(binding string, u account.EndpointURL) (*sealed.Identi
 	defer s.mu.Unlock()
 	var err error
 	if s.identity == nil {
-		s.identity, err = authority.OpenIdentity(s.dir, "")
+		s.identity, err = authority.OpenIdentity(s.dir, s.callers)
 	}
 	if err == nil {
 		err = authority.CheckURL(s.dir, s.identity, u)
 	}
 	if err != nil {
-		return nil, status.Problemf(v1alpha1.ReasonSealUnavailable, "the Secret of export.sealSecret: %s",
-			account.FieldsOf(err)[0].Rule)
+		f, value := account.FieldsOf(err)[0], "the Secret of export.sealSecret"
+		if f.Field == authority.FieldCallers {
+			value = "the ConfigMap of export.sealCallers"
+		}
+		return nil, status.Problemf(v1alpha1.ReasonSealUnavailable, "%s: %s", value, f.Rule)
 	}
 	return s.identity, nil
 }

@@ -5,11 +5,15 @@ package exporter_test
 
 import (
 	"context"
+	"encoding/pem"
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -17,6 +21,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/operator/exporter"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/sealtest"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
@@ -191,6 +196,37 @@ func TestExporter_SealsServiceExports(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	_, _ = io.WriteString(c, "GET / HTTP/1.0\r\n\r\n")
+	if got := servicetest.ReadAll(t, c); !strings.HasSuffix(got, "\r\n\r\nhello") {
+		t.Errorf("got %q", got)
+	}
+}
+
+// TestExporter_RequiresProofOfCallers also holds that policies may read who calls then.
+func TestExporter_RequiresProofOfCallers(t *testing.T) {
+	w := newWorld(t)
+	w.clusterService("api", "hello")
+	owner, dir := w.owner(), t.TempDir()
+	sealtest.Write(t, dir, owner.Server(account.EndpointURL{Scheme: "tcp", Host: "*." + w.namespace, Port: 5432}))
+	callers := filepath.Join(dir, "authorities.pem")
+	w.start(w.deployment(), func(o *exporter.Options) { o.SealDir, o.SealCallers = dir, callers })
+	o := w.sealedExport("db")
+	o.Spec.TrafficPolicy = inline(`{"on_tcp_connect": [{"expressions": ["conn.cluster != 'c-1'"],
+		"actions": [{"type": "deny"}]}]}`)
+	w.kube.MustCreate(o)
+	if message := w.expectReady(o, "False SealUnavailable"); !strings.Contains(message, "of export.sealCallers") {
+		t.Errorf("without authorities: %s", message)
+	}
+	root := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: owner.Root.Raw})
+	must.Succeed(t, os.WriteFile(callers, root, 0o600))
+	update(w, o, func(o *v1alpha1.AgentEndpoint) { o.Spec.Description = "again" })
+	w.expectReady(o, "True Ready")
+	b := tunnel.Bound{EndpointID: o.Status.ID, URL: o.Spec.URL}
+	if _, err := w.forwarder.OpenSealed(b, owner.Trust()); err == nil || !strings.Contains(err.Error(), "not proven") {
+		t.Errorf("a caller who proves nothing: %v", err)
+	}
+	c, err := w.forwarder.OpenSealed(b, owner.Trust(owner.Caller("c-1", time.Hour)))
+	must.Succeed(t, err)
 	_, _ = io.WriteString(c, "GET / HTTP/1.0\r\n\r\n")
 	if got := servicetest.ReadAll(t, c); !strings.HasSuffix(got, "\r\n\r\nhello") {
 		t.Errorf("got %q", got)

@@ -155,13 +155,13 @@ func (r *Reconciler) EnqueueAll() { r.exports.notifyAll() }
 
 // Reconcile binds the ports of an export and, while this replica leads, writes its record and
 // status.
-func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (result ctrl.Result, err error) {
 	name := req.NamespacedName
 	if !r.kind.isRead() {
 		return ctrl.Result{}, nil // all are enqueued when it is
 	}
 	var o v1beta1.ServiceExport
-	err := r.Client.Get(ctx, name, &o)
+	err = r.Client.Get(ctx, name, &o)
 	switch {
 	case apierrors.IsNotFound(err):
 		return r.missing(ctx, name)
@@ -175,20 +175,18 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err != nil {
 		return ctrl.Result{}, err
 	}
+	_, isSealed := o.Annotations[AnnotationSealed]
 	switch {
 	case found.unknown:
 		return ctrl.Result{RequeueAfter: liveRetry}, nil // or before, with the cluster's id
 	case found.keep:
 		r.Ports.Keep(name)
 		return ctrl.Result{RequeueAfter: liveRetry}, nil
-	}
-	_, isSealed := o.Annotations[AnnotationSealed]
-	if isSealed && found.refused != nil {
+	case isSealed && found.refused != nil:
 		r.Ports.Withhold(name)
-	} else {
+	default:
 		r.Ports.Serve(name, found.ports)
 	}
-	result := ctrl.Result{}
 	if r.Leading() && !errors.Is(r.known(), errRecordsUnknown) { // all are enqueued when that changes
 		result, err = r.report(ctx, &o, &found, r.apply(ctx, &o, &found))
 	}

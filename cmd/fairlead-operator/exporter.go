@@ -54,7 +54,9 @@ func exporterFlags(f *pflag.FlagSet, o *exporter.Options) {
 	f.BoolVar(&o.CrossNamespace, "cross-namespace", false,
 		"let an object name a Service of another namespace than its own")
 	f.StringVar(&o.SealDir, "seal-dir", "",
-		"`FOLDER` with tls.crt and tls.key for AgentEndpoints with sealed: true; read again when they change")
+		"`FOLDER` with tls.crt and tls.key for sealed AgentEndpoints and ServiceExports; read again when they change")
+	f.StringVar(&o.SealCallers, "seal-callers", "",
+		"`FILE` with the authorities of sealed endpoints' callers: PEM; others are refused; read again when it changes")
 	f.StringArrayVar(&o.URLPatterns, "url-pattern", nil,
 		"`PATTERN` of URLs that objects of every namespace may have, such as http://*.shared; may be repeated. "+
 			"Without one, the second label of a URL is the object's namespace")

@@ -44,8 +44,12 @@ func (u EndpointURL) HostPort() string {
 // Service.
 func (u EndpointURL) Service() string { s, _, _ := strings.Cut(u.Host, "."); return s }
 
-// Namespace returns the second label of a kubernetes endpoint's hostname.
-func (u EndpointURL) Namespace() string { _, ns, _ := strings.Cut(u.Host, "."); return ns }
+// Namespace returns the second label of the hostname of a kubernetes endpoint, or of an exported Service.
+func (u EndpointURL) Namespace() string {
+	_, rest, _ := strings.Cut(u.Host, ".")
+	namespace, _, _ := strings.Cut(rest, ".")
+	return namespace
+}
 
 const (
 	ruleScheme   = "the scheme must be http or tcp"
@@ -60,6 +64,15 @@ const (
 // [http|tcp]://<service>.<namespace>[:port]. Errors are CodeInvalid, with field "url", the value
 // and the rule. What it accepts, Kubernetes accepts as Service name, namespace and port.
 func ParseEndpointURL(raw string) (EndpointURL, error) { return kubernetesForm.parse(raw) }
+
+// ParseForwardedURL reads the URL of an endpoint that forwarders call: one with the kubernetes binding,
+// or a port of an exported Service, see ExportedPortURL.
+func ParseForwardedURL(raw string) (EndpointURL, error) {
+	if u, err := clustersetForm.parse(raw); err == nil && u.Scheme == "tcp" {
+		return u, nil
+	}
+	return ParseEndpointURL(raw)
+}
 
 // showURL is what an error may show of a URL: not long, and without user name and password.
 func showURL(raw string) string {

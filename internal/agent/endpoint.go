@@ -52,6 +52,9 @@ type Endpoint struct {
 	// and serves those of an http endpoint; nil = all are relayed unread. The endpoint's next version has
 	// another one.
 	SealedServer SealedServer
+	// Withheld makes the agent unbind the endpoint, as if it were not there, and refuse its streams at
+	// once, whatever the service does.
+	Withheld bool
 }
 
 // conn is a connection that can be half-closed, and aborted.

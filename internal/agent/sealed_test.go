@@ -228,3 +228,28 @@ func TestSet_SealedServesNoPlainStream(t *testing.T) {
 		t.Errorf("plain again: %q", got)
 	}
 }
+
+// TestSet_WithheldServesNoStream holds that streams of an endpoint that must not serve as it did are
+// refused at once, although the service never answers the unbind, and that it can come back.
+func TestSet_WithheldServesNoStream(t *testing.T) {
+	t.Parallel()
+	b := newBoard(t)
+	release := make(chan struct{})
+	b.svc.unbind = func() { <-release }
+	r, all := b.keeps(t, nil, "a")
+	s := receive(t, b.svc.bound, "bind")
+	next[agent.Online](r)
+	withheld := all[0]
+	withheld.Withheld = true
+	for _, set := range [][]agent.Endpoint{{withheld}, {withheld}, nil} {
+		r.agent.Set(set)
+		wantRefused(t, s, headerFor("a"), tunnel.RefusedSealed)
+	}
+	receive(t, b.svc.unbinds, "unbind")
+	r.agent.Set(all)
+	if got := upstreamOf(t, s, headerFor("a")); got != "a" {
+		t.Errorf("it comes back: %q", got)
+	}
+	close(release)
+	next[agent.Online](r)
+}

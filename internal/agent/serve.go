@@ -42,7 +42,7 @@ func (v *streamServer) serve(ctx context.Context, session *tunnel.Session, st *t
 		return
 	}
 	switch {
-	case h.Sealed != (s.Seal != nil):
+	case s.Withheld, h.Sealed != (s.Seal != nil):
 		refusal := tunnel.RefusedSealed // a sealed endpoint serves no plain stream, whatever the service says
 		if h.Sealed {
 			refusal = tunnel.RefusedNotSealed

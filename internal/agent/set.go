@@ -92,6 +92,12 @@ func (t *endpointSet) set(endpoints []Endpoint) {
 	for i, given := range endpoints {
 		given.Key = cmp.Or(given.Key, strconv.Itoa(i))
 		id, s := given.identity(), newSpec(given)
+		if given.Withheld {
+			if e := before[id]; e != nil {
+				e.spec = s
+			}
+			continue
+		}
 		e := t.endpoints[id]
 		if e == nil {
 			if e = before[id]; e == nil {
@@ -211,11 +217,11 @@ func (t *endpointSet) drain(ctx context.Context, streams *streamSet, of ...*endp
 	streams.wait(ctx)
 }
 
-// serving returns the version that serves streams: bound. One that is to be sealed serves at once,
-// whatever becomes of its bind: no plain stream, and none by a former policy or for former callers.
-// endpointSet.mu must be held.
+// serving returns the version that serves streams: bound. One that is to be sealed, or withheld, serves
+// at once, whatever becomes of its bind: no plain stream, and none by a former policy or for former
+// callers. endpointSet.mu must be held.
 func (e *endpoint) serving() *spec {
-	if e.spec.Seal != nil {
+	if e.spec.Seal != nil || e.spec.Withheld {
 		return e.spec
 	}
 	return e.bound

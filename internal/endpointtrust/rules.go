@@ -151,7 +151,7 @@ func firstSight(p *Policy, trust sealed.TrustOptions) *rule {
 		Refused: ReasonNotPinned, FirstSight: true, Pinned: p.Name, Detail: "EndpointTrust " + p.Namespace + "/" +
 			p.Name + " trusts the key that is seen first, and none is pinned yet"}}
 	for text, key := range p.Pins {
-		u, err := account.ParseEndpointURL(text)
+		u, err := account.ParseForwardedURL(text)
 		_, keys, keyErr := (&Spec{Keys: []string{key}}).parse()
 		if err != nil || keyErr != nil {
 			continue

@@ -157,6 +157,20 @@ func TestRules_Decide(t *testing.T) {
 	}
 }
 
+// TestRules_SelectImportedServices holds that hosts of three labels are selected like others, and have pins.
+func TestRules_SelectImportedServices(t *testing.T) {
+	t.Parallel()
+	p := policy("p", onPort(5432, bare), "db")
+	p.Pins = map[string]string{"tcp://db.demo.a:5432": keyA}
+	rules := endpointtrust.Compile([]endpointtrust.Policy{p}, endpointtrust.Default{Mode: sealed.Off, Account: "ac-1"},
+		endpointaccess.Listed{"": true})
+	for cluster, want := range map[string]string{"a": "Require 4", "b": "trust_not_pinned"} {
+		if got := show(rules.Decide(account.ExportedPortURL("db", "demo", cluster, 5432))); got != want {
+			t.Errorf("of %s: %s, want %s", cluster, got, want)
+		}
+	}
+}
+
 // TestRules_DecideAllocatesNothing checks what every connection costs.
 func TestRules_DecideAllocatesNothing(t *testing.T) { //nolint:paralleltest // AllocsPerRun counts all goroutines'
 	policies := []endpointtrust.Policy{policy("p", requireA, "w", "a*"), policy("q", requireA, "api")}

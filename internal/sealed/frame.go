@@ -62,7 +62,7 @@ func (h Header) frame() headerFrame {
 }
 
 func (f headerFrame) parse() (Header, error) {
-	u, err := account.ParseEndpointURL(f.URL)
+	u, err := account.ParseForwardedURL(f.URL)
 	h := Header{URL: u, ClientAddr: f.ClientAddr, TraceID: f.TraceID, Pod: (*tunnel.PodIdentity)(f.Pod),
 		Deadline: time.Duration(f.DeadlineMS) * time.Millisecond}
 	texts := h.ClientAddr + h.TraceID

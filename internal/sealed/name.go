@@ -54,15 +54,15 @@ func callerOf(names []*url.URL, accountID string) string {
 	return ""
 }
 
-// ParsePattern returns the URL in the name of a certificate: that of an endpoint of the kubernetes
-// binding, whose host's first label may be *.
+// ParsePattern returns the URL in the name of a certificate: that of an endpoint that forwarders call,
+// whose host's first label may be *.
 func ParsePattern(text string) (account.EndpointURL, error) {
 	scheme, rest, ok := strings.Cut(text, "://*.")
 	if !ok {
-		return account.ParseEndpointURL(text)
+		return account.ParseForwardedURL(text)
 	}
 	const label = "any"
-	u, err := account.ParseEndpointURL(scheme + "://" + label + "." + rest)
+	u, err := account.ParseForwardedURL(scheme + "://" + label + "." + rest)
 	if err != nil {
 		return account.EndpointURL{}, fmt.Errorf("%q: * stands for the first label of the host: %w", text, err)
 	}

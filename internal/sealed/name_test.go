@@ -43,7 +43,9 @@ func TestParsePattern_StarIsFirstLabel(t *testing.T) {
 		"http://*.demo":    "fairlead://ac-1/http/*.demo:80",
 		"tcp://*.demo:543": "fairlead://ac-1/tcp/*.demo:543",
 		"http://API.demo":  "fairlead://ac-1/http/api.demo:80",
-		"http://*":         "", "http://a*.demo": "", "http://api.*": "", "tcp://*.demo": "", "http://*.*.demo": "",
+		"tcp://*.demo.a:1": "fairlead://ac-1/tcp/*.demo.a:1", "tcp://db.demo.a:1": "fairlead://ac-1/tcp/db.demo.a:1",
+		"tcp://*.*.a:1": "", "http://*.demo.a": "", "service://*.demo.a": "", "service://db.demo.a": "",
+		"http://*": "", "http://a*.demo": "", "http://api.*": "", "tcp://*.demo": "", "http://*.*.demo": "",
 	} {
 		u, err := sealed.ParsePattern(text)
 		if err == nil {

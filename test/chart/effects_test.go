@@ -81,6 +81,7 @@ func effects() []effect {
 		{"export.services", true, exporting},
 		{"export.clusterID", "eu-1", clustersetValues()},
 		{"export.sealSecret", "seal", exporting},
+		{"export.sealCallers", "callers", exporting.set("export.sealSecret", "seal")},
 		{"clusterset.enabled", true, nil},
 		{"clusterset.domain", "mesh.example", clustersetValues()},
 		{"export.drainTimeout", "90s", exporting},

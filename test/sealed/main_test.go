@@ -35,6 +35,7 @@ type rig struct {
 	down     chan agent.UpstreamDown
 	stop     context.CancelFunc // stop ends the agent that was started last.
 	recorder *inspect.Recorder  // recorder of agents' upstreams; nil = none
+	cluster  string             // cluster is the UID of the cluster whose objects the endpoints are for.
 }
 
 func newRig(t *testing.T) *rig {
@@ -80,7 +81,7 @@ func (r *rig) start(instance string, e agent.Endpoint) <-chan agent.Online {
 			MaxBackoff: 100 * time.Millisecond},
 		UpstreamOptions: agent.UpstreamOptions{Inspect: r.recorder},
 		ShutdownOptions: agent.ShutdownOptions{UnbindTimeout: 20 * time.Second},
-		InstanceID:      instance, KeepRunning: true, RebindDelay: 50 * time.Millisecond,
+		InstanceID:      instance, ClusterUID: r.cluster, KeepRunning: true, RebindDelay: 50 * time.Millisecond,
 		Observer: observer{r, online}, Endpoints: []agent.Endpoint{e}})
 	ctx, cancel := context.WithCancel(context.WithoutCancel(r.t.Context()))
 	r.stop = cancel

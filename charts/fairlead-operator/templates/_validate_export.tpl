@@ -25,6 +25,12 @@
 {{- if not (regexMatch "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$" .Values.export.sealSecret) -}}
 {{- fail (printf "export.sealSecret %q is no name of a Secret: use a-z, 0-9, '-' and '.'" .Values.export.sealSecret) -}}
 {{- end -}}
+{{- if not (regexMatch "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$" .Values.export.sealCallers) -}}
+{{- fail (printf "export.sealCallers %q is no name of a ConfigMap: use a-z, 0-9, '-' and '.'" .Values.export.sealCallers) -}}
+{{- end -}}
+{{- if and .Values.export.sealCallers (not .Values.export.sealSecret) -}}
+{{- fail "export.sealCallers has no effect without export.sealSecret: only sealed endpoints ask callers to prove themselves" -}}
+{{- end -}}
 {{- range .Values.export.urls -}}
 {{- if not (regexMatch "^\\*$|^(http|tcp)://[a-z0-9*]([-a-z0-9*]*[a-z0-9*])?\\.[a-z0-9*]([-a-z0-9*]*[a-z0-9*])?(:([1-9][0-9]{0,4}|\\*))?$" .) -}}
 {{- fail (printf "export.urls %q: give patterns of URLs such as http://*.shared or tcp://db.*:5432" .) -}}

@@ -30,10 +30,12 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/agent"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/notify"
 	"github.com/fairlead-dev/fairlead/internal/operator/exporter/policy"
+	"github.com/fairlead-dev/fairlead/internal/operator/exporter/serviceexport"
 	"github.com/fairlead-dev/fairlead/internal/operator/exporter/upstream"
 	"github.com/fairlead-dev/fairlead/internal/operator/kube/owned"
 	"github.com/fairlead-dev/fairlead/internal/operator/kube/status"
 	"github.com/fairlead-dev/fairlead/internal/sealed"
+	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 	"github.com/fairlead-dev/fairlead/internal/trust"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
@@ -87,13 +89,13 @@ func (r *agentEndpoints) Reconcile(ctx context.Context, req ctrl.Request) (recon
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	r.serve(req.NamespacedName, found)
+	r.serve(req.NamespacedName, found, o.Spec.Sealed)
 	result := reconcile.Result{}
 	if r.lead.Leading() {
 		result, err = r.report(ctx, o, found)
 	}
 	if o.Spec.Sealed && result.RequeueAfter == 0 {
-		result.RequeueAfter = sealRecheck
+		result.RequeueAfter = serviceexport.SealRecheck
 	}
 	return result, err
 }
@@ -119,8 +121,8 @@ func (r *agentEndpoints) remove(object client.ObjectKey) {
 	r.traffic.forget(agentEndpoint(object))
 }
 
-// serve gives the object's endpoint to the agent, or takes it away.
-func (r *agentEndpoints) serve(object client.ObjectKey, found resolution) {
+// serve gives the object's endpoint to the agent, or takes it away: at once if it is to be sealed.
+func (r *agentEndpoints) serve(object client.ObjectKey, found resolution, sealed bool) {
 	switch o := agentEndpoint(object); {
 	case found.problem == nil:
 		if changed, _ := r.set.put(o, found.endpoint); len(changed) > 0 {
@@ -129,6 +131,9 @@ func (r *agentEndpoints) serve(object client.ObjectKey, found resolution) {
 		}
 	case found.keep:
 		r.set.keep(o)
+	case sealed:
+		r.set.withhold(o)
+		r.states.forget(keyOf(object))
 	default:
 		r.set.put(o)
 		r.states.forget(keyOf(object))
@@ -150,13 +155,15 @@ func (r *agentEndpoints) resolve(ctx context.Context, o *v1alpha1.AgentEndpoint)
 		return refused(p, false)
 	}
 	var seal *sealed.Identity
+	var sealing *trafficpolicy.Sealing
 	if o.Spec.Sealed {
-		if seal, p = r.seal.identityOf(&o.Spec, url); p != nil {
+		sealing = &r.seal.sealing
+		if seal, p = r.seal.identityOf(binding, url); p != nil {
 			return refused(p, false)
 		}
 	}
 	keep := !o.Spec.Sealed || r.set.seals(agentEndpoint(client.ObjectKeyFromObject(o)))
-	text, err := r.policies.Text(ctx, o.Namespace, o.Spec.TrafficPolicy, url.Scheme, binding, o.Spec.Sealed)
+	text, err := r.policies.Text(ctx, o.Namespace, o.Spec.TrafficPolicy, url.Scheme, binding, sealing)
 	if p := status.AsProblem(err); p != nil {
 		return refused(p, keep)
 	}

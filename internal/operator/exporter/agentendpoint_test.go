@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,6 +22,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agent"
 	"github.com/fairlead-dev/fairlead/internal/agent/sealededge"
+	"github.com/fairlead-dev/fairlead/internal/operator/exporter/serviceexport"
 	"github.com/fairlead-dev/fairlead/test/support/sealtest"
 )
 
@@ -69,13 +71,13 @@ func TestAgentEndpoints_BoundWithoutAnswer(t *testing.T) {
 				t.Errorf("%s: %s %s, wait %v", what, c.Status, c.Reason, wait)
 			}
 		}
-		r.serve(key, resolution{endpoint: agent.Endpoint{Key: keyOf(key)}})
+		r.serve(key, resolution{endpoint: agent.Endpoint{Key: keyOf(key)}}, false)
 		expect("a new object", "", true)
 		time.Sleep(answerWait)
 		expect("an answer that is late", v1alpha1.ReasonPending, false)
 		r.states.set(keyOf(key), bindState{Bound: true})
 		expect("bound", v1alpha1.ReasonBound, false)
-		r.serve(key, resolution{endpoint: agent.Endpoint{Key: keyOf(key), Description: "changed"}})
+		r.serve(key, resolution{endpoint: agent.Endpoint{Key: keyOf(key), Description: "changed"}}, false)
 		expect("changed", "", true)
 		o.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionBound, Reason: v1alpha1.ReasonURLTaken,
 			ObservedGeneration: 1}}
@@ -90,7 +92,7 @@ func TestAgentEndpoints_BoundWithoutAnswer(t *testing.T) {
 }
 
 // TestAgentEndpoints_LooksAgainAtSeals holds that an object is served once the kubelet has brought a
-// certificate, and that its names are compared again later.
+// certificate, that its names are compared again later, and that what was plain is withheld until then.
 func TestAgentEndpoints_LooksAgainAtSeals(t *testing.T) {
 	t.Parallel()
 	o := &v1alpha1.AgentEndpoint{ObjectMeta: metav1.ObjectMeta{Namespace: "demo", Name: "db"},
@@ -103,15 +105,32 @@ func TestAgentEndpoints_LooksAgainAtSeals(t *testing.T) {
 		seal: &seal{edge: edge, dir: t.TempDir()}}
 	r.states, _ = testBindStates(t)
 	key := client.ObjectKeyFromObject(o)
+	r.serve(key, resolution{endpoint: agent.Endpoint{Key: keyOf(key)}}, false)
 	for _, served := range []bool{false, true, true} {
 		result, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: key})
-		if err != nil || r.set.has(agentEndpoint(key)) != served || result.RequeueAfter != sealRecheck {
+		if err != nil || r.set.has(agentEndpoint(key)) != served || result.RequeueAfter != serviceexport.SealRecheck {
 			t.Errorf("served: %t, again after %v, %v", r.set.has(agentEndpoint(key)), result.RequeueAfter, err)
+		}
+		if all := r.set.all(); len(all) != 1 || all[0].Withheld == served {
+			t.Errorf("want served: %t; the agent gets %+v", served, all)
 		}
 		sealtest.Write(t, r.seal.dir, sealtest.NewOwner(t, "ac-06f0l2rj1qg4o3b5e6s7t8u9v0").Server(
 			account.EndpointURL{Scheme: "tcp", Host: "*.demo", Port: 5432}))
 	}
 	if e := r.set.endpoints[agentEndpoint(key)]; len(e) != 1 || e[0].Seal == nil {
 		t.Errorf("endpoints %+v", e)
+	}
+}
+
+func TestObserver_LogsSealProblems(t *testing.T) {
+	t.Parallel()
+	var log strings.Builder
+	o := &observer{log: slog.New(slog.NewTextHandler(&log, nil))}
+	for cause, want := range map[string]string{"it ends": `problem="it ends"`, "": `problem="none any more"`} {
+		log.Reset()
+		o.Observe(agent.SealProblem{EndpointInfo: agent.EndpointInfo{Key: "demo/db"}, Cause: cause})
+		if got := log.String(); !strings.Contains(got, "object=demo/db "+want) {
+			t.Errorf("%q: %s", cause, got)
+		}
 	}
 }

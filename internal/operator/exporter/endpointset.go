@@ -19,6 +19,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/notify"
 	"github.com/fairlead-dev/fairlead/internal/operator/exporter/serviceexport"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/status"
+	"github.com/fairlead-dev/fairlead/internal/sealed"
 )
 
 // applyDelay collects changes before the agent gets them: an object that is deleted and made again
@@ -113,6 +115,17 @@ func (s *endpointSet) keep(o object) {
 	s.seen[o] = true
 }
 
+// withhold makes the agent refuse the streams of an object's endpoints at once, and unbind them.
+func (s *endpointSet) withhold(o object) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.seen[o] = true
+	for i := range s.endpoints[o] {
+		s.endpoints[o][i].Withheld = true
+	}
+	s.changed.Send()
+}
+
 // remove removes an object that no longer exists. It returns the keys of its endpoints.
 func (s *endpointSet) remove(o object) []string {
 	_, removed := s.put(o)
@@ -122,7 +135,7 @@ func (s *endpointSet) remove(o object) []string {
 	return removed
 }
 
-// has reports whether the object has endpoints.
+// has reports whether the object has endpoints that are not withheld.
 func (s *endpointSet) has(o object) bool { return len(s.keys(o)) > 0 }
 
 // seals reports whether the object has an endpoint, and a sealed one.
@@ -132,13 +145,15 @@ func (s *endpointSet) seals(o object) bool {
 	return len(s.endpoints[o]) > 0 && s.endpoints[o][0].Seal != nil
 }
 
-// keys returns the keys of the object's endpoints.
+// keys returns the keys of the object's endpoints that are not withheld.
 func (s *endpointSet) keys(o object) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var keys []string
 	for i := range s.endpoints[o] {
-		keys = append(keys, s.endpoints[o][i].Key)
+		if !s.endpoints[o][i].Withheld {
+			keys = append(keys, s.endpoints[o][i].Key)
+		}
 	}
 	return keys
 }
@@ -197,6 +212,17 @@ func (p exportedPorts) Serve(export types.NamespacedName, ports map[int32]agent.
 	if len(changed) > 0 {
 		p.traffic.add(serviceExport(export))
 	}
+}
+
+// Seal implements serviceexport.Ports.
+func (p exportedPorts) Seal(u account.EndpointURL) (*sealed.Identity, *status.Problem) {
+	return p.seal.identityOf(account.BindingClusterset, u)
+}
+
+// Withhold implements serviceexport.Ports.
+func (p exportedPorts) Withhold(export types.NamespacedName) {
+	p.states.forget(p.set.keys(serviceExport(export))...)
+	p.set.withhold(serviceExport(export))
 }
 
 // Keep implements serviceexport.Ports.

@@ -33,6 +33,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/operator/exporter/upstream"
 	"github.com/fairlead-dev/fairlead/internal/operator/kube/process"
 	"github.com/fairlead-dev/fairlead/internal/operator/serviceaccounttoken"
+	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )
 
 // +kubebuilder:rbac:groups=bindings.fairlead.dev,resources=agentendpoints;cloudendpoints,verbs=get;list;watch
@@ -58,6 +59,7 @@ type exporter struct {
 	traffic    *trafficMetrics
 	lead       *leadership
 	deployment *deployment
+	seal       *seal
 	exports    *serviceexport.Reconciler // nil without Options.Services
 	orphans    *orphans.Collector
 
@@ -114,6 +116,8 @@ func newExporter(ctx context.Context, o Options, rules rules, edge *sealededge.E
 	}
 	e := &exporter{Options: o, manager: mgr, live: mgr.GetAPIReader(), set: newEndpointSet(),
 		traffic: newTrafficMetrics(), synced: make(chan struct{}),
+		seal: &seal{edge: edge, dir: o.SealDir, callers: o.SealCallers,
+			sealing: trafficpolicy.Sealing{CallersProven: o.SealCallers != ""}},
 		credential: o.Credentials.Open(o.Logger)}
 	e.orphans = &orphans.Collector{Cached: mgr.GetClient(), Live: e.live, Soon: notify.NewSignal(),
 		Log: mgr.GetLogger().WithName("orphans")}
@@ -126,7 +130,7 @@ func newExporter(ctx context.Context, o Options, rules rules, edge *sealededge.E
 	dialer := &upstream.Dialer{Cache: mgr.GetClient(), Rules: rules.upstreams, Dial: o.DialUpstream}
 	agents := &agentEndpoints{client: mgr.GetClient(), live: e.live, rules: rules, set: e.set, lead: e.lead,
 		changes: notify.New("", 0), recorder: e.deployment.recorder, traffic: e.traffic, dial: dialer.DialContext,
-		seal:     &seal{edge: edge, dir: o.SealDir},
+		seal:     e.seal,
 		policies: policy.New(policy.Options{Metadata: mgr.GetClient(), Live: e.live, InlineOnly: o.InlinePolicies})}
 	e.lead.onElected = append(e.lead.onElected, agents.enqueueAll)
 	api, bounded, err := e.newAccount()

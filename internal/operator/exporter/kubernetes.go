@@ -73,12 +73,16 @@ func clientConfig(c *rest.Config) *rest.Config { return process.ClientConfig(c, 
 // The transforms keep of cached objects what the exporter reads. A cluster has many more Services
 // and EndpointSlices than are exported.
 
-// stripMetadata removes from an AgentEndpoint, a CloudEndpoint, or the metadata of a ConfigMap what
-// their users write. A write of a status does not change that.
+// stripMetadata removes from an AgentEndpoint, a CloudEndpoint, a ServiceExport, or the metadata of a
+// ConfigMap what their users write, but for AnnotationSealed. A write of a status does not change that.
 func stripMetadata(o any) (any, error) {
 	if object, ok := o.(metav1.Object); ok { // else a tombstone
 		object.SetManagedFields(nil)
+		value, isSealed := object.GetAnnotations()[serviceexport.AnnotationSealed]
 		object.SetAnnotations(nil)
+		if isSealed {
+			object.SetAnnotations(map[string]string{serviceexport.AnnotationSealed: shared(value)})
+		}
 		object.SetLabels(nil)
 		object.SetOwnerReferences(nil)
 	}

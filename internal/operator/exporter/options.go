@@ -41,6 +41,7 @@ type ObjectOptions struct {
 	URLPatterns     []string // URLPatterns are of kubernetes-bound URLs that objects of all namespaces may have.
 	InlinePolicies  bool     // InlinePolicies refuses traffic policies in ConfigMaps, and reads none.
 	SealDir         string   // SealDir has tls.crt and tls.key for sealed endpoints; empty: there are none.
+	SealCallers     string   // SealCallers is a PEM file with the authorities of their callers; empty: all are served.
 }
 
 // Check checks the namespaces and patterns.

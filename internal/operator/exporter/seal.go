@@ -5,7 +5,6 @@ package exporter
 
 import (
 	"sync"
-	"time"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -13,28 +12,27 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/operator/kube/status"
 	"github.com/fairlead-dev/fairlead/internal/sealed"
 	"github.com/fairlead-dev/fairlead/internal/sealed/authority"
+	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )
-
-// sealRecheck is how often a sealed object is compared with the names of the certificate, which the
-// kubelet may have replaced.
-const sealRecheck = 30 * time.Second
 
 // seal is the certificate by which the exporters seal endpoints. It is safe for concurrent use.
 type seal struct {
 	edge *sealededge.Edge
-	dir  string // dir has tls.crt and tls.key; "" = there is no certificate.
+	// dir has tls.crt and tls.key, "" = there is no certificate; callers is a file of OpenIdentity.
+	dir, callers string
+	sealing      trafficpolicy.Sealing // sealing is what the exporters know for policies of sealed endpoints.
 
 	mu       sync.Mutex
 	identity *sealed.Identity // identity follows the files; nil before they were good.
 }
 
-// identityOf returns what seals the connections of an object, or why they cannot be sealed.
-func (s *seal) identityOf(spec *v1alpha1.AgentEndpointSpec, u account.EndpointURL) (*sealed.Identity, *status.Problem) {
+// identityOf returns what seals the connections of an endpoint, or why they cannot be sealed.
+func (s *seal) identityOf(binding string, u account.EndpointURL) (*sealed.Identity, *status.Problem) {
 	switch {
 	case s.dir == "":
-		return nil, status.Problemf(v1alpha1.ReasonSealUnavailable, "spec.sealed needs a certificate, and the "+
+		return nil, status.Problemf(v1alpha1.ReasonSealUnavailable, "a sealed endpoint needs a certificate, and the "+
 			"exporters have none: name a Secret with tls.crt and tls.key in export.sealSecret of the chart")
-	case bindingOf(spec.Bindings) != account.BindingKubernetes:
+	case binding != account.BindingKubernetes && binding != account.BindingClusterset:
 		return nil, status.Problemf(v1alpha1.ReasonSealUnavailable, "spec.sealed is for the binding kubernetes alone, "+
 			"as its callers have forwarders: leave it out, or the binding")
 	}
@@ -42,14 +40,17 @@ func (s *seal) identityOf(spec *v1alpha1.AgentEndpointSpec, u account.EndpointUR
 	defer s.mu.Unlock()
 	var err error
 	if s.identity == nil {
-		s.identity, err = authority.OpenIdentity(s.dir, "", "")
+		s.identity, err = authority.OpenIdentity(s.dir, s.callers, "")
 	}
 	if err == nil {
 		err = authority.CheckURL(s.dir, s.identity, u)
 	}
 	if err != nil {
-		return nil, status.Problemf(v1alpha1.ReasonSealUnavailable, "the Secret of export.sealSecret: %s",
-			account.FieldsOf(err)[0].Rule)
+		f, value := account.FieldsOf(err)[0], "the Secret of export.sealSecret"
+		if f.Field == authority.FieldCallers {
+			value = "the ConfigMap of export.sealCallers"
+		}
+		return nil, status.Problemf(v1alpha1.ReasonSealUnavailable, "%s: %s", value, f.Rule)
 	}
 	return s.identity, nil
 }

@@ -5,16 +5,23 @@ package exporter_test
 
 import (
 	"context"
+	"encoding/pem"
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/operator/exporter"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/sealtest"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
@@ -147,4 +154,81 @@ func TestExporter_WithoutSealServesNothingSealed(t *testing.T) {
 		t.Errorf("the message is %s", message)
 	}
 	servicetest.Eventually(t, "the end of the plain endpoint", func() bool { return len(w.rows(o.Spec.URL)) == 0 })
+}
+
+// TestExporter_SealsServiceExports also holds that a ServiceExport which asks for what the exporters cannot
+// do serves nothing, in the clear or else.
+func TestExporter_SealsServiceExports(t *testing.T) {
+	w := newWorld(t)
+	w.clusterService("api", "hello")
+	owner, dir := w.owner(), t.TempDir()
+	w.start(w.deployment(), exporting, func(o *exporter.Options) { o.SealDir = dir })
+	o := w.serviceExport("api")
+	w.expectPort("api", "hello")
+	row := w.rows("tcp://" + w.host("api", "a") + ":80")[0]
+	b := tunnel.Bound{EndpointID: row.ID, URL: row.URL}
+	seal := func(value string) {
+		update(w, o, func(o *v1beta1.ServiceExport) {
+			o.Annotations = map[string]string{"bindings.fairlead.dev/sealed": value, "changes": o.ResourceVersion}
+		})
+	}
+	seal("yes")
+	w.expectExport(o, "Ready=False Failed", `the annotation bindings.fairlead.dev/sealed is "yes": give "true"`)
+	w.expectPort("api", "no endpoint")
+	seal("true")
+	w.expectExport(o, "Ready=False SealUnavailable", "tls.crt")
+	sealtest.Write(t, dir, owner.Server(account.EndpointURL{Scheme: "tcp", Host: "*." + w.namespace, Port: 80}))
+	seal("true")
+	w.expectExport(o, "Ready=False SealUnavailable", "does not name "+row.URL+": have one signed that does, "+
+		"fairlead seal sign --url "+row.URL)
+	w.expectPort("api", "no endpoint")
+	sealtest.Write(t, dir, owner.Server(account.EndpointURL{Scheme: "tcp", Host: "*." + w.host("", "a")[1:], Port: 80}))
+	servicetest.Eventually(t, "a sealed export", func() bool {
+		seal("true") // the files are read every few seconds
+		all, _ := w.exportConditions(o)
+		return strings.Contains(all, "Ready=True Exported") && len(w.rows(row.URL)) > 0
+	})
+	b.EndpointID = w.rows(row.URL)[0].ID
+	if code := w.forwarder.OpenRefused(servicetest.OpenHeader(t, b)); code != tunnel.RefusedSealed {
+		t.Errorf("a plain call: %v", code)
+	}
+	c, err := w.forwarder.OpenSealed(b, owner.Trust())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.WriteString(c, "GET / HTTP/1.0\r\n\r\n")
+	if got := servicetest.ReadAll(t, c); !strings.HasSuffix(got, "\r\n\r\nhello") {
+		t.Errorf("got %q", got)
+	}
+}
+
+// TestExporter_RequiresProofOfCallers also holds that policies may read who calls then.
+func TestExporter_RequiresProofOfCallers(t *testing.T) {
+	w := newWorld(t)
+	w.clusterService("api", "hello")
+	owner, dir := w.owner(), t.TempDir()
+	sealtest.Write(t, dir, owner.Server(account.EndpointURL{Scheme: "tcp", Host: "*." + w.namespace, Port: 5432}))
+	callers := filepath.Join(dir, "authorities.pem")
+	w.start(w.deployment(), func(o *exporter.Options) { o.SealDir, o.SealCallers = dir, callers })
+	o := w.sealedExport("db")
+	o.Spec.TrafficPolicy = inline(`{"on_tcp_connect": [{"expressions": ["conn.cluster != 'c-1'"],
+		"actions": [{"type": "deny"}]}]}`)
+	w.kube.MustCreate(o)
+	if message := w.expectReady(o, "False SealUnavailable"); !strings.Contains(message, "of export.sealCallers") {
+		t.Errorf("without authorities: %s", message)
+	}
+	root := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: owner.Root.Raw})
+	must.Succeed(t, os.WriteFile(callers, root, 0o600))
+	update(w, o, func(o *v1alpha1.AgentEndpoint) { o.Spec.Description = "again" })
+	w.expectReady(o, "True Ready")
+	b := tunnel.Bound{EndpointID: o.Status.ID, URL: o.Spec.URL}
+	if _, err := w.forwarder.OpenSealed(b, owner.Trust()); err == nil || !strings.Contains(err.Error(), "not proven") {
+		t.Errorf("a caller who proves nothing: %v", err)
+	}
+	c, err := w.forwarder.OpenSealed(b, owner.Trust(owner.Caller("c-1", time.Hour)))
+	must.Succeed(t, err)
+	_, _ = io.WriteString(c, "GET / HTTP/1.0\r\n\r\n")
+	if got := servicetest.ReadAll(t, c); !strings.HasSuffix(got, "\r\n\r\nhello") {
+		t.Errorf("got %q", got)
+	}
 }

@@ -4,6 +4,7 @@
 package exporter
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 
@@ -43,6 +44,8 @@ func (o *observer) Observe(event agent.Event) {
 		o.log.Warn("upstream not reached", "object", e.Key, "upstream", e.Upstream, "cause", e.Cause)
 	case agent.UpstreamUp:
 		o.log.Info("upstream reached again", "object", e.Key, "upstream", e.Upstream)
+	case agent.SealProblem:
+		o.log.Warn("the seal has another state", "object", e.Key, "problem", cmp.Or(e.Cause, "none any more"))
 	case agent.Connection:
 		o.count(e)
 	}

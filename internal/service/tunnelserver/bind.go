@@ -154,7 +154,7 @@ func bindRequest(t *session, b tunnel.Bind) (account.BindRequest, error) {
 func checkSealed(binding string, b tunnel.Bind) error {
 	switch {
 	case b.SealKey == "":
-	case binding != account.BindingKubernetes:
+	case binding != account.BindingKubernetes && binding != account.BindingClusterset:
 		return account.Invalid("binding", binding, "a sealed endpoint has the binding kubernetes: only forwarders seal")
 	case b.TrafficPolicy != "" || b.ReplacePoolPolicy:
 		return account.Invalid("traffic_policy", account.NotShown, "the service cannot apply a policy to a sealed "+

@@ -117,7 +117,7 @@ func (f *Forwarder) OpenRefused(h tunnel.OpenHeader) tunnel.RefuseCode {
 // OpenSealed seals a connection of the pod demo/client with an endpoint.
 func (f *Forwarder) OpenSealed(b tunnel.Bound, by *sealed.Trust) (*sealed.Conn, error) {
 	f.T.Helper()
-	u, err := account.ParseEndpointURL(b.URL)
+	u, err := account.ParseForwardedURL(b.URL)
 	must.Succeed(f.T, err)
 	h := OpenHeader(f.T, b)
 	h.Sealed = true

@@ -210,6 +210,13 @@ func TestSet_SealKeysOfOnlineAgents(t *testing.T) {
 		Port: 80}]) != 2 || len(s.SealKeysIn("other")) > 0 {
 		t.Errorf("of the namespace: %v", all)
 	}
+	exported := withKey("ep-6", "tcp://db.shop.a:1", c)
+	exported.Bindings = []string{account.BindingClusterset}
+	imports := NewSet(SetOptions{Selector: admitFunc(all), Clusterset: true, Clock: clock.RealClock{}})
+	imports.Replace(listed(exported), time.Now())
+	if all := imports.SealKeysIn("shop"); len(all[account.ExportedPortURL("db", "shop", "a", 1)]) != 1 {
+		t.Errorf("of an exported Service: %v", all)
+	}
 	changed := withKey("ep-5", "http://api.demo:81", c)
 	if c := s.Apply(event(account.Modified, 2, changed)); !slices.Equal(c.Availability, []string{"api.demo"}) {
 		t.Errorf("a new key concerns %q", c.Availability)

@@ -154,7 +154,7 @@ func (r *Reconciler) desired(ctx context.Context, o *v1alpha1.CloudEndpoint) (ac
 	if refused != "" {
 		return account.Endpoint{}, outcome{refused: status.Problemf(v1alpha1.ReasonURLNotAllowed, "%s", refused)}
 	}
-	text, err := r.Policies.Text(ctx, o.Namespace, o.Spec.TrafficPolicy, u.Scheme, binding, false)
+	text, err := r.Policies.Text(ctx, o.Namespace, o.Spec.TrafficPolicy, u.Scheme, binding, nil)
 	if err != nil {
 		return account.Endpoint{}, outcome{refused: policyProblem(err), kept: true}
 	}

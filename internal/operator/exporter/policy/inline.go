@@ -19,12 +19,12 @@ const inlineField = "spec.trafficPolicy.inline"
 
 // inline returns the text of a policy that is part of an object. The object's layout is lost, so
 // that a mistake is named by its field, as the API server names those of other fields.
-func inline(raw []byte, scheme, binding string, sealed bool) (string, error) {
+func inline(raw []byte, scheme, binding string, s *trafficpolicy.Sealing) (string, error) {
 	var text bytes.Buffer
 	if err := json.Indent(&text, raw, "", "  "); err != nil {
 		return "", status.Problemf(v1alpha1.ReasonPolicyInvalid, inlineField+": is not an object")
 	}
-	used, problems := check(text.String(), scheme, binding, sealed)
+	used, problems := check(text.String(), scheme, binding, s)
 	if len(problems) == 0 {
 		return used, nil
 	}

@@ -65,7 +65,7 @@ type Reader struct {
 // cacheKey is a ConfigMap, and for what endpoints its policy was compiled.
 type cacheKey struct {
 	namespace, name, scheme, binding string
-	sealed                           bool
+	sealing                          *trafficpolicy.Sealing
 }
 
 // compiled is the result for one version of a ConfigMap.
@@ -90,11 +90,11 @@ func ConfigMapName(p *v1alpha1.TrafficPolicy) string {
 }
 
 // Text returns the text of a policy of an object in the namespace, for an endpoint with the scheme
-// and binding, whose exporters apply it if it is sealed; "" if it has none, or one without rules. The
+// and binding, whose exporters apply it with a sealing; "" if it has none, or one without rules. The
 // error is a *status.Problem if the object or the ConfigMap must be changed; any other error is to be
 // retried.
 func (r *Reader) Text(
-	ctx context.Context, namespace string, p *v1alpha1.TrafficPolicy, scheme, binding string, sealed bool,
+	ctx context.Context, namespace string, p *v1alpha1.TrafficPolicy, scheme, binding string, s *trafficpolicy.Sealing,
 ) (string, error) {
 	switch {
 	case p == nil:
@@ -103,7 +103,7 @@ func (r *Reader) Text(
 		return "", status.Problemf(v1alpha1.ReasonPolicyInvalid,
 			"spec.trafficPolicy: give exactly one of inline and targetRef")
 	case p.Inline != nil:
-		return inline(p.Inline.Raw, scheme, binding, sealed)
+		return inline(p.Inline.Raw, scheme, binding, s)
 	case ConfigMapName(p) == "":
 		return "", status.Problemf(v1alpha1.ReasonPolicyInvalid,
 			"spec.trafficPolicy.targetRef %q: kind must be ConfigMap, with a name", p.TargetRef.Kind)
@@ -111,7 +111,7 @@ func (r *Reader) Text(
 		return "", status.Problemf(v1alpha1.ReasonPolicyInvalid, "spec.trafficPolicy.targetRef: ConfigMap %s is "+
 			"not read, as the exporter runs with --inline-policies; write the policy inline", ConfigMapName(p))
 	}
-	return r.fromConfigMap(ctx, cacheKey{namespace, p.TargetRef.Name, scheme, binding, sealed})
+	return r.fromConfigMap(ctx, cacheKey{namespace, p.TargetRef.Name, scheme, binding, s})
 }
 
 // fromConfigMap returns the text of a ConfigMap's policy, compiled once for each of its versions.
@@ -162,7 +162,7 @@ func compileConfigMap(m *corev1.ConfigMap, key cacheKey) (string, *status.Proble
 			"spec.trafficPolicy.targetRef: ConfigMap %s has no text under the key %s (%s); put the policy there",
 			key.name, v1alpha1.TrafficPolicyKey, has)
 	}
-	used, problems := check(text, key.scheme, key.binding, key.sealed)
+	used, problems := check(text, key.scheme, key.binding, key.sealing)
 	if len(problems) == 0 {
 		return used, nil
 	}
@@ -171,12 +171,9 @@ func compileConfigMap(m *corev1.ConfigMap, key cacheKey) (string, *status.Proble
 }
 
 // check compiles a document. used is the text that the account gets: "" for one without rules.
-func check(text, scheme, binding string, sealed bool) (used string, problems []trafficpolicy.Problem) {
-	o := trafficpolicy.Options{Scheme: scheme, Binding: binding, NoSecrets: noSecrets}
-	if sealed {
-		o.Sealing = &trafficpolicy.Sealing{}
-	}
-	p, problems := trafficpolicy.Check(text, o)
+func check(text, scheme, binding string, s *trafficpolicy.Sealing) (used string, problems []trafficpolicy.Problem) {
+	p, problems := trafficpolicy.Check(text, trafficpolicy.Options{Scheme: scheme, Binding: binding,
+		NoSecrets: noSecrets, Sealing: s})
 	if len(problems) > 0 || p.Summary().Rules == 0 {
 		return "", problems
 	}

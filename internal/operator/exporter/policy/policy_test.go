@@ -112,7 +112,7 @@ func TestText_NamesPlaceOfMistake(t *testing.T) {
 		"a Secret": {&v1alpha1.TrafficPolicy{TargetRef: &v1alpha1.TrafficPolicyRef{Kind: "Secret", Name: "x"}},
 			[]string{"PolicyInvalid", "kind must be ConfigMap"}},
 	} {
-		text, err := r.Text(t.Context(), "demo", c.policy, "http", "kubernetes", false)
+		text, err := r.Text(t.Context(), "demo", c.policy, "http", "kubernetes", nil)
 		p := status.AsProblem(err)
 		if p == nil || text != "" || p.Reason != c.want[0] {
 			t.Errorf("%s: got %q, %v", name, text, err)
@@ -157,13 +157,13 @@ func TestText_ReturnsDocument(t *testing.T) {
   ]
 }`},
 	} {
-		text, err := r.Text(t.Context(), "demo", c.policy, "http", "kubernetes", false)
+		text, err := r.Text(t.Context(), "demo", c.policy, "http", "kubernetes", nil)
 		if text != c.want || err != nil {
 			t.Errorf("%s: got %q, %v", name, text, err)
 		}
 	}
 	// A tcp endpoint has other phases: what was compiled for one scheme does not count for another.
-	if _, err := r.Text(t.Context(), "demo", ref("deny"), "tcp", "kubernetes", false); status.AsProblem(err) == nil {
+	if _, err := r.Text(t.Context(), "demo", ref("deny"), "tcp", "kubernetes", nil); status.AsProblem(err) == nil {
 		t.Errorf("a policy of http for a tcp endpoint: %v", err)
 	}
 }
@@ -175,7 +175,7 @@ func TestText_ReadsEachVersionOnce(t *testing.T) {
 	read := func(want string, reads int) {
 		t.Helper()
 		for range 3 {
-			text, err := r.Text(t.Context(), "demo", ref("deny"), "http", "kubernetes", false)
+			text, err := r.Text(t.Context(), "demo", ref("deny"), "http", "kubernetes", nil)
 			if text != want || err != nil {
 				t.Errorf("got %q, %v", text, err)
 			}
@@ -190,12 +190,12 @@ func TestText_ReadsEachVersionOnce(t *testing.T) {
 
 	maps["demo/deny"] = configMap("3", nil)
 	api.err = errors.New("the API server is away")
-	if _, err := r.Text(t.Context(), "demo", ref("deny"), "http", "kubernetes", false); err == nil ||
+	if _, err := r.Text(t.Context(), "demo", ref("deny"), "http", "kubernetes", nil); err == nil ||
 		status.AsProblem(err) != nil {
 		t.Errorf("an unreadable ConfigMap: %v, want an error to retry", err)
 	}
 	api.err = apierrors.NewForbidden(corev1.Resource("configmaps"), "deny", nil)
-	if _, err := r.Text(t.Context(), "demo", ref("deny"), "http", "kubernetes", false); status.AsProblem(err) == nil {
+	if _, err := r.Text(t.Context(), "demo", ref("deny"), "http", "kubernetes", nil); status.AsProblem(err) == nil {
 		t.Errorf("a ConfigMap that may not be read: %v, want a problem", err)
 	}
 }

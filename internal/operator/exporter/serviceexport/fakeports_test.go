@@ -10,7 +10,11 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agent"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/status"
+	"github.com/fairlead-dev/fairlead/internal/sealed"
 )
 
 // fakePorts is an agent that binds at once what it is told to.
@@ -21,12 +25,28 @@ type fakePorts struct {
 	served      map[types.NamespacedName]map[int32]agent.Endpoint
 	states      map[string]PortState // of ports that are not bound at once
 	unreachable string
+	named       []string // named are the URLs that can be sealed.
+	withheld    map[types.NamespacedName]bool
 }
 
 func (p *fakePorts) Serve(export types.NamespacedName, ports map[int32]agent.Endpoint) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.served[export] = ports
+}
+
+func (p *fakePorts) Seal(u account.EndpointURL) (*sealed.Identity, *status.Problem) {
+	if !slices.Contains(p.named, u.String()) {
+		return nil, status.Problemf(v1alpha1.ReasonSealUnavailable, "no certificate names %s", u)
+	}
+	return &sealed.Identity{}, nil
+}
+
+func (p *fakePorts) Withhold(export types.NamespacedName) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.served, export)
+	p.withheld = map[types.NamespacedName]bool{export: true}
 }
 
 func (p *fakePorts) Keep(types.NamespacedName) {}

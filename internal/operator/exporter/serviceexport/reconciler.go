@@ -25,12 +25,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agent"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/notify"
 	"github.com/fairlead-dev/fairlead/internal/operator/exporter/accountclient"
 	"github.com/fairlead-dev/fairlead/internal/operator/exporter/upstream"
 	"github.com/fairlead-dev/fairlead/internal/operator/kube/owned"
 	"github.com/fairlead-dev/fairlead/internal/operator/kube/process"
+	"github.com/fairlead-dev/fairlead/internal/operator/kube/status"
+	"github.com/fairlead-dev/fairlead/internal/sealed"
 )
 
 const (
@@ -44,9 +47,15 @@ const (
 	lastRetry = 5 * time.Minute
 	// answerWait is how long the first status of an object waits for the answers to its binds.
 	answerWait = 2 * time.Second
+	// SealRecheck is how often a sealed object is compared with the names of the certificate, which the
+	// kubelet may have replaced.
+	SealRecheck = 30 * time.Second
 	// readyFallDelay is how long a Service must have no ready endpoint before its record says so.
 	readyFallDelay = time.Second
 )
+
+// AnnotationSealed with the value "true" seals the connections of a ServiceExport.
+const AnnotationSealed = "bindings.fairlead.dev/sealed"
 
 // PortState is what came of the bind of a port.
 type PortState struct {
@@ -60,6 +69,10 @@ type PortState struct {
 type Ports interface {
 	// Serve makes the agent bind these ports of an export, and no others.
 	Serve(export types.NamespacedName, ports map[int32]agent.Endpoint)
+	// Seal returns what seals the connections of a port, or why they cannot be sealed.
+	Seal(u account.EndpointURL) (*sealed.Identity, *status.Problem)
+	// Withhold ends the ports of an export that must not serve as they did, at once.
+	Withhold(export types.NamespacedName)
 	// Keep leaves the ports of an export as they are.
 	Keep(export types.NamespacedName)
 	// Remove ends the ports of an export that is gone.
@@ -142,13 +155,13 @@ func (r *Reconciler) EnqueueAll() { r.exports.notifyAll() }
 
 // Reconcile binds the ports of an export and, while this replica leads, writes its record and
 // status.
-func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (result ctrl.Result, err error) {
 	name := req.NamespacedName
 	if !r.kind.isRead() {
 		return ctrl.Result{}, nil // all are enqueued when it is
 	}
 	var o v1beta1.ServiceExport
-	err := r.Client.Get(ctx, name, &o)
+	err = r.Client.Get(ctx, name, &o)
 	switch {
 	case apierrors.IsNotFound(err):
 		return r.missing(ctx, name)
@@ -162,18 +175,25 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err != nil {
 		return ctrl.Result{}, err
 	}
+	_, isSealed := o.Annotations[AnnotationSealed]
 	switch {
 	case found.unknown:
 		return ctrl.Result{RequeueAfter: liveRetry}, nil // or before, with the cluster's id
 	case found.keep:
 		r.Ports.Keep(name)
 		return ctrl.Result{RequeueAfter: liveRetry}, nil
+	case isSealed && found.refused != nil:
+		r.Ports.Withhold(name)
+	default:
+		r.Ports.Serve(name, found.ports)
 	}
-	r.Ports.Serve(name, found.ports)
-	if !r.Leading() || errors.Is(r.known(), errRecordsUnknown) { // all are enqueued when that changes
-		return ctrl.Result{}, nil
+	if r.Leading() && !errors.Is(r.known(), errRecordsUnknown) { // all are enqueued when that changes
+		result, err = r.report(ctx, &o, &found, r.apply(ctx, &o, &found))
 	}
-	return r.report(ctx, &o, &found, r.apply(ctx, &o, &found))
+	if isSealed && result.RequeueAfter == 0 {
+		result.RequeueAfter = SealRecheck
+	}
+	return result, err
 }
 
 // missing ends an export that the cache does not have, once the API server itself says that it is

@@ -6,6 +6,7 @@ package serviceexport
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -145,13 +146,20 @@ func (r *Reconciler) resolvePorts(
 	ctx context.Context, o *v1beta1.ServiceExport, service *corev1.Service, found *resolution,
 ) error {
 	name := client.ObjectKeyFromObject(o)
+	value, isSealed := o.Annotations[AnnotationSealed]
+	if isSealed && value != "true" {
+		found.refused = status.Problemf(v1beta1.ServiceExportReasonFailed, "the annotation %s is %q: give \"true\", or "+
+			"leave it out", AnnotationSealed, account.Shorten(value))
+		return nil
+	}
 	carried, err := r.carriedPorts(ctx, service)
 	if err != nil {
 		return err
 	}
 	found.service.Pods, found.podsLeftOut, found.dialing = carried.pods, carried.leftOut, carried.dialing
 	found.ports = map[int32]agent.Endpoint{}
-	for port, ref := range carried.refs {
+	for _, port := range slices.Sorted(maps.Keys(carried.refs)) {
+		ref := carried.refs[port]
 		addresses, why, err := r.Upstreams.Lookup(ctx, r.Client, ref)
 		switch {
 		case err != nil:
@@ -163,7 +171,7 @@ func (r *Reconciler) resolvePorts(
 		case addresses.Unused != "":
 			found.dialing = addresses.Unused
 		}
-		found.ports[port] = agent.Endpoint{
+		e := agent.Endpoint{
 			URL:     account.ExportedPortURL(name.Name, name.Namespace, found.id, int(port)),
 			Binding: account.BindingClusterset,
 			Name:    account.ObjectName(name.Namespace, name.Name),
@@ -172,6 +180,12 @@ func (r *Reconciler) resolvePorts(
 			Dial:     r.Dial,
 			Upstream: agent.Upstream{Scheme: ref.Scheme, Host: ref.Host(), Port: int(ref.Port)},
 		}
+		if isSealed {
+			if e.Seal, found.refused = r.Ports.Seal(e.URL); found.refused != nil {
+				return nil
+			}
+		}
+		found.ports[port] = e
 	}
 	return nil
 }

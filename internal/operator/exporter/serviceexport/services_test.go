@@ -6,11 +6,14 @@ package serviceexport
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 )
 
 const (
@@ -128,6 +131,35 @@ func TestReconcile_PodsThatShareAPort(t *testing.T) {
 		pods := h.account.of(ownCluster, hello)[0].ServiceExport.Pods
 		if len(pods) != 2 || pods[0].Hostname != "db-1" || pods[1].Hostname != "db-314" {
 			t.Errorf("the record has the pods %v", pods)
+		}
+	})
+}
+
+// TestReconciler_SealsAllPortsOrNone holds that an export is sealed once a certificate that was mounted
+// later names all of its ports, and that nothing of it is served before.
+func TestReconciler_SealsAllPortsOrNone(t *testing.T) {
+	run(t, func(h *harness) {
+		h.service(hello, tcp("a", 42), tcp("b", 43))
+		h.export(hello, func(o *v1beta1.ServiceExport) {
+			o.Annotations = map[string]string{AnnotationSealed: "true"}
+		})
+		for named, missing := range map[string]string{"tcp://hello.demo.a:42": "43", "tcp://hello.demo.a:43": "42"} {
+			h.ports.named = []string{named}
+			h.request(hello)
+			h.expect(hello, strings.Replace(exportedWell, "True Exported", "False SealUnavailable", 1),
+				"no certificate names tcp://hello.demo.a:"+missing)
+			if h.ports.Serves(hello) || !h.ports.withheld[hello] {
+				t.Errorf("serves %v", h.ports.urls(hello))
+			}
+		}
+		h.ports.named = []string{"tcp://hello.demo.a:42", "tcp://hello.demo.a:43"}
+		time.Sleep(SealRecheck)
+		h.settle()
+		h.expect(hello, exportedWell)
+		for port, e := range h.ports.served[hello] {
+			if e.Seal == nil || e.Upstream.Scheme != "tcp" {
+				t.Errorf("port %d: %+v", port, e)
+			}
 		}
 	})
 }

@@ -167,8 +167,9 @@ type BoundEndpointStatus struct {
 	// AllForwardersListen is true while Forwarders counts all of them.
 	AllForwardersListen bool `json:"allForwardersListen,omitempty"`
 	// Sealed is by what agents are trusted to seal connections: authority, pinned (keys), first-sight
-	// (the key that was seen first), no (nothing requires a seal), or refused (rules contradict each
-	// other or cannot be read). It lists several if ports differ.
+	// (the key that was seen first), preferred (until a connection was sealed, they may be plain), no
+	// (nothing requires a seal), or refused (rules contradict each other or cannot be read). It lists
+	// several if ports differ.
 	Sealed string `json:"sealed,omitempty"`
 	// ConflictingService is the "<namespace>/<name>" of another owner's Service in the place of one
 	// of this hostname's, while ServicesReady has reason Conflict.

@@ -190,7 +190,7 @@ var created = []specCase{
 	{"with most authorities", trust,
 		requireAPI + "authorities: [" + strings.Repeat(anAuthority+",", 8) + "]", ""},
 	{"without a mode", trust, "endpoints: [api]", ""},
-	{"of an unknown mode", trust, "endpoints: [api]\nmode: Prefer", "Unsupported value"},
+	{"of an unknown mode", trust, "endpoints: [api]\nmode: Allow", "Unsupported value"},
 	{"of no endpoint", trust, "endpoints: []\nmode: Require", "spec.endpoints"},
 	{"of a hostname", trust, "endpoints: [api.demo]\nmode: Require", "the first label of a hostname"},
 	{"of port 0", trust, requireAPI + "ports: [0]", "spec.ports[0]"},

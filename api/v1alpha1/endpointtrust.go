@@ -11,8 +11,10 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:validation:XValidation:rule="!has(self.authorities) || !has(self.keys)",message="give authorities or keys, not both"
 type EndpointTrustSpec struct {
 	EndpointSelection `json:",inline"`
-	// Mode is Require: connections are sealed, or refused.
-	// +kubebuilder:validation:Enum=Require
+	// Mode is Require: connections are sealed, or refused. Or it is Prefer: the same from the first sealed
+	// connection with a URL on; until then, they are plain while none of its agents seals. Prefer needs
+	// authorities or keys, here or in the chart, and is Require where binding.sealed is.
+	// +kubebuilder:validation:Enum=Require;Prefer
 	// +kubebuilder:default=Require
 	Mode string `json:"mode,omitempty"`
 	// Authorities are PEM certificates of the authorities, one of which must have signed the agent's
@@ -46,6 +48,7 @@ type EndpointTrustStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 	// Pins are the keys that were seen first, by URL, where nothing else is to be trusted. They stay when
 	// the endpoint goes and comes back, and none is replaced: give the agent's new key in its place.
+	// With mode Prefer they record which URLs were sealed, and no key is compared with them.
 	// +kubebuilder:validation:MaxProperties=1000
 	// +optional
 	Pins map[string]string `json:"pins,omitempty"`

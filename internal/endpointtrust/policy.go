@@ -34,8 +34,8 @@ type Policy struct {
 	UID             string
 	Generation      int64
 	Spec            Spec
-	// Pins are the keys that were seen first, by URL, where the policy and the installation give nothing
-	// to trust.
+	// Pins are the keys that were seen first, by URL: what is trusted where the policy and the installation
+	// give nothing, and a record with Mode Prefer.
 	Pins map[string]string
 	// Vanished is when the object was deleted, or got another generation; zero: it is as it was.
 	Vanished time.Time
@@ -47,6 +47,9 @@ type Spec struct {
 	Ports       []int32  // ports of URLs; empty selects all
 	Authorities []string // PEM texts
 	Keys        []string // as sealed.ParseKey reads them
+	// Mode is Require, or Prefer, which is Prefer for URLs that have no pin, unless the installation
+	// requires a seal.
+	Mode sealed.Mode
 }
 
 // Version returns which object it is of, in which generation.

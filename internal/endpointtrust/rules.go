@@ -67,7 +67,7 @@ type Rules struct {
 type rule struct {
 	policy   *Policy
 	decision Decision
-	pinned   map[account.EndpointURL]Decision // pinned has the URLs whose first key was seen; nil without first sight.
+	pinned   map[account.EndpointURL]Decision // pinned has URLs with pins, at first sight and with Mode Prefer.
 	trusts   string                           // digest of what it trusts
 }
 
@@ -137,11 +137,26 @@ func compile(p *Policy, trust sealed.TrustOptions) *rule {
 			Detail: name + ": " + err.Error()}}
 	case len(authorities)+len(keys) > 0:
 		trust.Authorities, trust.Keys = authorities, keys
+	case len(trust.Authorities) == 0 && p.Spec.Mode == sealed.Prefer:
+		return &rule{policy: p, trusts: name, decision: Decision{Refused: ReasonInvalid,
+			Detail: name + ": mode Prefer needs authorities or keys, or binding.sealAuthority of the chart"}}
 	case len(trust.Authorities) == 0:
 		return firstSight(p, trust)
 	}
+	prefer := p.Spec.Mode == sealed.Prefer && trust.Mode != sealed.Require
 	trust.Mode = sealed.Require
-	return &rule{policy: p, trusts: digest(&trust), decision: Decision{Trust: trust, Generation: generation(&trust)}}
+	required := Decision{Trust: trust, Generation: generation(&trust)}
+	r := &rule{policy: p, trusts: digest(&trust), decision: required}
+	if prefer {
+		trust.Mode = sealed.Prefer
+		r.decision, r.pinned = Decision{Trust: trust, Generation: generation(&trust)}, map[account.EndpointURL]Decision{}
+		for text := range p.Pins {
+			if u, err := account.ParseEndpointURL(text); err == nil {
+				r.pinned[u] = required
+			}
+		}
+	}
+	return r
 }
 
 // firstSight compiles a policy that trusts the keys that were seen first: those that are pinned.
@@ -192,7 +207,7 @@ func (r *Rules) Decide(u account.EndpointURL) Decision {
 		case candidate.trusts != decided.trusts || candidate.pinsAnother(u, decided):
 			return Decision{Refused: ReasonConflict, Detail: fmt.Sprintf("EndpointTrust %s and %s of namespace %s "+
 				"select it and trust different agents", decided.policy.Name, candidate.policy.Name, t.Namespace)}
-		case decided.decide(u).Refused == ReasonNotPinned:
+		case decided.decide(u).Refused == ReasonNotPinned, decided.decide(u).Trust.Mode == sealed.Prefer:
 			decided = candidate
 		}
 	}

@@ -49,6 +49,7 @@ func policy(name string, spec endpointtrust.Spec, endpoints ...string) endpointt
 var (
 	requireA = endpointtrust.Spec{Keys: []string{keyA}}
 	requireB = endpointtrust.Spec{Keys: []string{keyB}}
+	preferA  = endpointtrust.Spec{Keys: []string{keyA}, Mode: sealed.Prefer}
 	bare     = endpointtrust.Spec{} // neither authorities nor keys
 )
 
@@ -93,6 +94,12 @@ func TestRules_Decide(t *testing.T) {
 		p.Pins = map[string]string{url: key}
 		return p
 	}
+	recorded := func(name, url string, spec endpointtrust.Spec) endpointtrust.Policy {
+		p := policy(name, spec, "api")
+		p.Pins = map[string]string{url: keyB}
+		return p
+	}
+	barePrefer := endpointtrust.Spec{Mode: sealed.Prefer}
 	type policies = []endpointtrust.Policy
 	for name, tt := range map[string]struct {
 		byDefault endpointtrust.Default
@@ -134,6 +141,18 @@ func TestRules_Decide(t *testing.T) {
 		"first sight beside a key": {noRoots, policies{seen("p", "http://api.demo", keyA, "api"),
 			policy("q", requireB, "*")}, "trust_conflict"},
 		"pins beside an authority": {off, policies{seen("p", "http://api.demo", keyA, "api")}, "Require root"},
+		"preferred":                {off, policies{policy("p", preferA, "api")}, "Prefer 4"},
+		"preferred, recorded":      {off, policies{recorded("p", "http://api.demo", preferA)}, "Require 4"},
+		"preferred, another URL":   {off, policies{recorded("p", "tcp://api.demo:80", preferA)}, "Prefer 4"},
+		"preferred by a new one, too": {off,
+			policies{policy("a", preferA, "*"), recorded("p", "http://api.demo", preferA)}, "Require 4"},
+		"preferred where it is required": {require, policies{policy("p", barePrefer, "api")}, "Require root"},
+		"preferred, the installation's":  {off, policies{policy("p", barePrefer, "api")}, "Prefer root"},
+		"preferred, required":            {off, policies{policy("p", preferA, "api"), policy("q", requireA, "*")}, "Require 4"},
+		"required, preferred":            {off, policies{policy("p", requireA, "api"), policy("q", preferA, "*")}, "Require 4"},
+		"preferred, conflicting": {off, policies{policy("p", preferA, "api"), policy("q", requireB, "*")},
+			"trust_conflict"},
+		"preferred at first sight": {noRoots, policies{recorded("p", "http://api.demo", barePrefer)}, "trust_invalid"},
 		"for no account":           {noAccount, policies{policy("p", bare, "api")}, "trust_no_account"},
 		"vanished":                 {off, policies{gone(1, policy("p", requireA, "api"))}, "Require 4"},
 		"vanished last": {off,

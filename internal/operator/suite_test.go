@@ -203,8 +203,9 @@ func (listening) TrustEnforcement(string, string) forwarderstatus.Enforcement {
 func (listening) Enforcement(string, string) forwarderstatus.Enforcement {
 	return forwarderstatus.Enforcement{Known: true, Forwarders: 2, Enforcing: 2}
 }
-func (listening) Denied(string) []forwarderstatus.DeniedCalls { return nil }
-func (listening) CancelNotify(string)                         {}
+func (listening) SealedKeys(string) map[account.EndpointURL]string { return nil }
+func (listening) Denied(string) []forwarderstatus.DeniedCalls      { return nil }
+func (listening) CancelNotify(string)                              {}
 func (listening) Report(string, []int) forwarderstatus.Report {
 	return forwarderstatus.Report{Known: true, Forwarders: 2, Listening: 2, Sessions: 2, Settled: true}
 }

@@ -4,6 +4,7 @@
 package operator_test
 
 import (
+	"fmt"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -13,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/operator/controller/forwarderstatus"
 	"github.com/fairlead-dev/fairlead/internal/operator/options"
 	"github.com/fairlead-dev/fairlead/test/support/fixture"
 )
@@ -112,5 +114,47 @@ var _ = Describe("EndpointTrust objects", func() {
 			approve := client.RawPatch(types.MergePatchType, []byte(`{"status":{"pins":{"`+url+`":"`+second+`"}}}`))
 			Expect(kube.Status().Patch(ctx, t, approve)).To(Succeed())
 			shows(second, "True FirstSight")
+		})
+
+	It("record that an endpoint was sealed where a seal is preferred, which the service cannot undo",
+		func(ctx SpecContext) {
+			const key = "sha256/47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU="
+			r := newRelease(ctx)
+			s := newForwarderStatusServer(`{"pod":"f","session":{"up":true},"listeners":[]}`)
+			r.forwarder(ctx, "f-1")
+			o := r.options()
+			o.Forwarders, o.ForwarderTransport = nil, forwarderstatus.NewTransport(s.dial)
+			o.Seal, o.RemovalDelay = options.Seal{Sealed: "off", SealAccount: "ac-1"}, time.Second
+			run(o)
+			t := &v1alpha1.EndpointTrust{ObjectMeta: metav1.ObjectMeta{Namespace: r.target, Name: "all"},
+				Spec: v1alpha1.EndpointTrustSpec{Mode: "Prefer", Keys: []string{key},
+					EndpointSelection: v1alpha1.EndpointSelection{Endpoints: []string{"*"}}}}
+			Expect(kube.Create(ctx, t)).To(Succeed())
+			hostname := "db." + r.target
+			url := "tcp://" + hostname + ":5432"
+			shows := func(column string, pins map[string]string) {
+				GinkgoHelper()
+				Eventually(func(g Gomega) {
+					g.Expect(kube.Get(ctx, client.ObjectKeyFromObject(t), t)).To(Succeed())
+					g.Expect(t.Status.Pins).To(Equal(pins))
+					g.Expect(r.bep(ctx, hostname).Status.Sealed).To(Equal(column))
+				}).WithTimeout(40 * time.Second).Should(Succeed())
+			}
+			r.account.Put(endpoint("ep-1", url))
+			Eventually(service(ctx, r.target, "db")).ShouldNot(BeZero())
+			shows("preferred", nil)
+			port := r.bep(ctx, hostname).Spec.Ports[0].TargetPort
+			s.say(fmt.Sprintf(`{"listeners":[{"port":%d,"hostname":%q,"url":%q,"listening":true,"seal_key":%q}]}`,
+				port, hostname, url, key))
+			shows("pinned", map[string]string{url: key})
+			s.say(fmt.Sprintf(`{"gone":[%d]}`, port))
+			r.account.Delete("ep-1")
+			Eventually(service(ctx, r.target, "db")).Should(BeZero())
+			r.account.Put(endpoint("ep-2", url))
+			Eventually(service(ctx, r.target, "db")).ShouldNot(BeZero())
+			shows("pinned", map[string]string{url: key})
+			Eventually(func() string {
+				return fixture.StatusAndReason(r.bep(ctx, hostname).Status.Conditions, v1alpha1.ConditionSealed)
+			}).Should(Equal("False NotSealed"))
 		})
 })

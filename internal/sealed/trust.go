@@ -26,6 +26,7 @@ type Mode string
 // The modes, from the loosest to the strictest.
 const (
 	Off     Mode = "Off"
+	Prefer  Mode = "Prefer"  // or plain, while no agent seals
 	Require Mode = "Require" // or refused
 )
 

@@ -72,6 +72,7 @@ func TestRefusals(t *testing.T) {
 		"authority without certs": {set("binding.sealAccount", "ac-1").set("binding.sealAuthority", "ca.crt"),
 			"binding.sealAuthority holds no PEM certificate"},
 		"unknown mode": {set("binding.sealed", "on"), "/binding/sealed"},
+		"preferred":    {set("binding.sealed", "prefer"), "give EndpointTrust objects mode: Prefer"},
 		"caller of no account": {set("binding.sealCallerSecret", "seal-caller"),
 			"binding.sealCallerSecret has no effect without binding.sealAccount"},
 		"token of no account": {set("binding.sealCallerToken", true),

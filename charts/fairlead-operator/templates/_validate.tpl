@@ -75,6 +75,9 @@ What the schema cannot say in a sentence. Each message names the value and the r
 {{- define "fairlead-operator.validateSeal" -}}
 {{- $b := .Values.binding -}}
 {{- $sealed := include "fairlead-operator.sealed" . -}}
+{{- if eq $sealed "prefer" -}}
+{{- fail "binding.sealed=prefer has no object that records which endpoints were sealed: give EndpointTrust objects mode: Prefer, one in each namespace" -}}
+{{- end -}}
 {{- if and (ne $sealed "off") (not $b.sealAccount) -}}
 {{- fail (printf "binding.sealAccount is required with binding.sealed=%s: give the id (ac-…) of the account, which agents' certificates must name" $sealed) -}}
 {{- end -}}

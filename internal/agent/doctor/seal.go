@@ -125,6 +125,8 @@ func (c *sealCheck) check(ctx context.Context) path.Hop {
 	case len(pinned) > 0 && len(others) > 0 && (c.all || len(others) == len(announced)):
 		h = path.Brokenf(path.Remedy("BoundEndpoint", keyChanged)+c.command(keyChanged),
 			"the cluster pins %s; %s", strings.Join(pinned, ", "), said)
+	case required == preferred && condition.Status == "":
+		h = path.OKf("a seal is preferred: until the first sealed connection, they are plain while no agent seals; %s", said)
 	case condition.Status == "":
 		h = path.Unknownf("a seal is required (%s); %s", required, said)
 	case condition.Status != "True":
@@ -144,7 +146,7 @@ func (c *sealCheck) pinned(ctx context.Context) (keys, unread []string) {
 	for _, o := range objects.Items {
 		if endpointaccess.Selects(o.Spec.Endpoints, o.Spec.Ports, target) {
 			c.trusts, keys = append(c.trusts, o), append(keys, o.Spec.Keys...)
-			if pin := o.Status.Pins[c.account.url.String()]; pin != "" && len(o.Spec.Keys) == 0 {
+			if pin := o.Status.Pins[c.account.url.String()]; pin != "" && strings.Contains(c.required(), "first-sight") {
 				keys = append(keys, pin)
 			}
 		}
@@ -155,6 +157,7 @@ func (c *sealCheck) pinned(ctx context.Context) (keys, unread []string) {
 const (
 	endpointTrusts = "endpointtrusts.bindings.fairlead.dev"
 	keyChanged     = "KeyChanged" // keyChanged is a reason of the condition Sealed.
+	preferred      = "preferred"  // preferred is a value of status.sealed.
 )
 
 // command returns the command that mends what the condition's reason names, after the remedy.

@@ -78,6 +78,7 @@ func sealScenarios() []scenario {
 		{"sealed, and forwarders lag behind", "", func(f *fake) {
 			seal(f, goodKey, "pinned", "Unknown", "ForwardersBehind", "forwarder one does not report that it seals")
 		}},
+		{"seal preferred", "", func(f *fake) { seal(f, "", "preferred", "", "", "") }},
 		{"sealed, trust forbidden", "", func(f *fake) {
 			seal(f, goodKey, "pinned", "True", "Pinned", sealedBy)
 			f.forbid(askTrusts)

@@ -12,6 +12,7 @@ import (
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/endpointaccess"
 	"github.com/fairlead-dev/fairlead/internal/endpointtrust"
+	"github.com/fairlead-dev/fairlead/internal/sealed"
 )
 
 // Of returns the object's policy. It shares the object's slices and maps.
@@ -27,7 +28,7 @@ func OfTrust(o *v1alpha1.EndpointTrust) endpointtrust.Policy {
 	return endpointtrust.Policy{
 		Namespace: o.Namespace, Name: o.Name, UID: string(o.UID), Generation: o.Generation,
 		Spec: endpointtrust.Spec{Endpoints: o.Spec.Endpoints, Ports: o.Spec.Ports,
-			Authorities: o.Spec.Authorities, Keys: o.Spec.Keys},
+			Authorities: o.Spec.Authorities, Keys: o.Spec.Keys, Mode: sealed.Mode(o.Spec.Mode)},
 		Pins: o.Status.Pins,
 	}
 }

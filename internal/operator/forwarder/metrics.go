@@ -175,6 +175,8 @@ type portStats struct {
 	success           atomic.Int64 // time of the last success in Unix nanoseconds; 0: none
 	failure           atomic.Pointer[Failure]
 	seal              atomic.Pointer[SealRefusal] // seal is set since an agent's seal was refused, until one is not.
+	// firstKey is the key of the first sealed connection while the rules prefer a seal.
+	firstKey atomic.Pointer[string]
 }
 
 func (p *portStats) begin() {
@@ -214,7 +216,7 @@ func (p *portStats) recordRequestResult(code account.Code, url string) {
 // fill sets the counters of a listener's status.
 func (p *portStats) fill(st *ListenerStatus) {
 	st.Connections, st.Active, st.LastFailure = p.accepted.Load(), p.serving.Load(), p.failure.Load()
-	st.SealRefused = p.seal.Load()
+	st.SealRefused, st.stats = p.seal.Load(), p
 	if at := p.success.Load(); at != 0 {
 		t := time.Unix(0, at).UTC()
 		st.LastSuccess = &t

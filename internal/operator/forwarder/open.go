@@ -86,10 +86,15 @@ func (f *forwarder) serve(c *clientConn) *forward.Failure {
 	case trust != nil:
 		c.sealing = f.sealing
 		conn, failure := f.relay.OpenSealed(&c.Conn, trust)
+		if f.sealing.allowsPlain(c, failure) {
+			c.sealing = nil
+			return f.relay.Serve(&c.Conn)
+		}
 		f.sealing.recordRefusal(c, failure)
 		if failure != nil {
 			return failure
 		}
+		f.sealing.recordKey(c, conn)
 		defer f.sealing.watch(conn, c.URL, trust)()
 		f.relay.JoinSealed(&c.Conn, conn)
 		return nil

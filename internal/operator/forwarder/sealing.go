@@ -299,13 +299,40 @@ func (s *sealing) recordOpened(p *portStats) {
 	}
 }
 
-// dropOutdated drops refusals under a trust that is not in force any more.
-func (s *sealing) dropOutdated(all []ListenerStatus) {
+// allowsPlain reports whether a connection that failed as no agent seals may be plain: the rules prefer
+// a seal, and neither they nor this forwarder know of a sealed connection.
+func (s *sealing) allowsPlain(c *clientConn, f *forward.Failure) bool {
+	return f != nil && f.Code == account.CodeNotSealed && c.stats.firstKey.Load() == nil &&
+		s.rules.Snapshot().Decide(c.URL).Trust.Mode == sealed.Prefer
+}
+
+// recordKey has the manager record that the URL was sealed, where the rules prefer a seal.
+func (s *sealing) recordKey(c *clientConn, conn *sealed.Conn) {
+	if s.rules.Snapshot().Decide(c.URL).Trust.Mode != sealed.Prefer {
+		return
+	}
+	if key := sealed.FormatKey(conn.Peer()); c.stats.firstKey.CompareAndSwap(nil, &key) {
+		s.changed.broadcast()
+	}
+}
+
+// setSeals sets SealKey. It drops refusals under a trust that is not in force any more, and keys that the
+// manager has recorded.
+func (s *sealing) setSeals(all []ListenerStatus) {
+	if s == nil {
+		return
+	}
 	for i := range all {
 		l := &all[i]
 		u := account.EndpointURL{Scheme: l.Scheme, Host: l.Hostname, Port: l.ServicePort}
-		if r := l.SealRefused; r != nil && s.rules.Snapshot().Decide(u).Generation != r.generation {
+		d := s.rules.Snapshot().Decide(u)
+		if r := l.SealRefused; r != nil && d.Generation != r.generation {
 			l.SealRefused = nil
+		}
+		if d.Refused == "" && d.Trust.Mode != sealed.Prefer {
+			l.stats.firstKey.Store(nil)
+		} else if key := l.stats.firstKey.Load(); key != nil {
+			l.SealKey = *key
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -127,4 +128,75 @@ func TestSealing_FirstSight(t *testing.T) {
 		return s.SealRefused != nil && s.SealRefused.Reason == sealed.KeyChanged &&
 			strings.Contains(s.SealRefused.Message, sealed.FormatKey(second.Key()))
 	})
+}
+
+// TestSealing_Prefer holds that connections are plain while no agent seals and none was sealed. From the
+// first sealed one on, a service that drops the flag gets none: at once in the same forwarder, which
+// reports the URL until it is recorded, and by the record in every other.
+func TestSealing_Prefer(t *testing.T) {
+	t.Parallel()
+	owner, u := sealtest.NewOwner(t, "ac-1"), account.EndpointURL{Scheme: "tcp", Host: "db.demo", Port: 5432}
+	identity := owner.Identity(u)
+	var seals atomic.Bool
+	e := startEdge(t, func(ctx context.Context, st *tunnel.Stream) {
+		switch h := st.Header(); {
+		case h.Sealed && seals.Load():
+			serveSealed(ctx, t, st, identity)
+		case h.Sealed:
+			_ = st.Refuse(tunnel.RefusedNotSealed)
+		default:
+			_ = st.Accept()
+			_, _ = io.WriteString(st, "plain")
+			_ = st.CloseWrite()
+			_, _ = io.Copy(io.Discard, struct{ io.Reader }{st})
+			_ = st.Close()
+		}
+	})
+	policy := endpointtrust.Policy{Namespace: "demo", Name: "all", Spec: endpointtrust.Spec{Endpoints: []string{"*"},
+		Mode: sealed.Prefer}}
+	byDefault := endpointtrust.Default{Mode: sealed.Off, Account: "ac-1", Authorities: []*x509.Certificate{owner.Root}}
+	run := func() (*runningForwarder, *fakeTrust) {
+		rules := &fakeTrust{changed: make(chan struct{}, 10)}
+		rules.set(byDefault, allListed, policy)
+		r := start(t, e, shortTiming(), func(o *Options) { o.Trust = rules })
+		r.source.update(testObjects())
+		wait.Receive(t, "a session", r.edge.connectedOnce)
+		return r, rules
+	}
+	r, rules := run()
+	call := func(want string) {
+		t.Helper()
+		if got, err := io.ReadAll(r.dial(15432)); err != nil || !strings.HasPrefix(string(got), want) {
+			t.Errorf("%q, %v", got, err)
+		}
+	}
+	reported := func(want string) {
+		t.Helper()
+		wait.Until(t, "the report of "+want, func() bool {
+			return slices.ContainsFunc(r.status().Listeners, func(l ListenerStatus) bool {
+				return l.Port == 15432 && l.SealKey == want
+			})
+		})
+	}
+	call("plain")
+	reported("")
+	changed := r.statusChanged.next()
+	seals.Store(true)
+	call("sealed")
+	wait.Receive(t, "a change of the status", changed)
+	reported(sealed.FormatKey(identity.Key()))
+	seals.Store(false)
+	wantRefused(r, 15432)
+	policy.Pins = map[string]string{u.String(): sealed.FormatKey(identity.Key())}
+	rules.set(byDefault, allListed, policy)
+	reported("")
+	wantRefused(r, 15432)
+	r, rules = run()
+	wantRefused(r, 15432)
+	if s := r.listeners.byPort[15432].status().SealRefused; s == nil || s.Reason != sealed.NotSealed {
+		t.Errorf("%+v", s)
+	}
+	policy.Pins = nil // by a person
+	rules.set(byDefault, allListed, policy)
+	call("plain")
 }

@@ -59,6 +59,11 @@ type ListenerStatus struct {
 	LastFailure *Failure `json:"last_failure,omitempty"`
 	// SealRefused is why the last connection that had to be sealed was refused.
 	SealRefused *SealRefusal `json:"seal_refused,omitempty"`
+	// SealKey is the key of an agent that has opened a sealed connection, until the manager has recorded
+	// that the URL was sealed, where the rules prefer a seal until then.
+	SealKey string `json:"seal_key,omitempty"`
+
+	stats *portStats
 }
 
 // withoutCounters returns the status without what changes with every connection.
@@ -69,7 +74,7 @@ func (l ListenerStatus) withoutCounters() ListenerStatus {
 
 func (f *forwarder) status() Status {
 	all := f.listeners.status()
-	f.sealing.dropOutdated(all)
+	f.sealing.setSeals(all)
 	return Status{
 		Pod: f.options.InstanceID, Ready: f.ready.Load(), Draining: f.draining.Load(), Session: f.edge.status(),
 		Listeners: all, Access: f.access.status(), Trust: f.sealing.status(),

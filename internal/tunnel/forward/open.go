@@ -43,6 +43,7 @@ type Failure struct {
 // nil; then the caller ends the connection, by Fail. Little is on its stack while bytes are copied, so
 // that an idle connection needs little memory.
 func (r *Relay) Serve(c *Conn) *Failure {
+	c.Header.Sealed, c.Header.Tried = false, "" // OpenSealed may have failed
 	for {
 		st, failure := r.openStream(c)
 		if failure != nil {

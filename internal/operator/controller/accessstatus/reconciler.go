@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/endpointaccess"
 	"github.com/fairlead-dev/fairlead/internal/operator/accesspolicy"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/forwarderstatus"
@@ -45,6 +46,9 @@ type Forwarders interface {
 	// EndpointAccess or EndpointTrust objects have the digest.
 	Enforcement(namespace, digest string) forwarderstatus.Enforcement
 	TrustEnforcement(namespace, digest string) forwarderstatus.Enforcement
+	// SealedKeys returns keys of agents with which connections to a namespace's URLs were sealed, of URLs
+	// about which that is to be recorded.
+	SealedKeys(namespace string) map[account.EndpointURL]string
 	// Denied returns what they denied at the hostnames of a namespace, the latest first.
 	Denied(namespace string) []forwarderstatus.DeniedCalls
 }

@@ -25,6 +25,7 @@ import (
 type fakeForwarders struct {
 	enforcement forwarderstatus.Enforcement
 	denied      []forwarderstatus.DeniedCalls
+	sealed      announced
 }
 
 func (f *fakeForwarders) Enforcement(string, string) forwarderstatus.Enforcement {

@@ -69,8 +69,13 @@ func (r *TrustReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl
 	}
 	next, now, result := o.DeepCopy(), r.Clock.Now(), ctrl.Result{}
 	accepted := trustCondition(policy, decision)
-	if decision.FirstSight {
+	switch {
+	case decision.FirstSight:
 		accepted.Message += r.pin(rules, policy, next)
+	case decision.Trust.Mode == sealed.Prefer:
+		r.record(policy, next)
+		accepted.Message += fmt.Sprintf("; URLs that were never sealed are called in the clear while none of their "+
+			"agents seals; sealed so far: %d", len(next.Status.Pins))
 	}
 	conditions := []metav1.Condition{accepted}
 	e := r.Forwarders.TrustEnforcement(o.Namespace, rules.Digests[o.Namespace])
@@ -127,10 +132,7 @@ func (r *TrustReconciler) pin(rules *endpointtrust.Rules, p *endpointtrust.Polic
 		case len(keys) > 1:
 			several = append(several, url)
 		case len(o.Status.Pins) < maxPins:
-			if o.Status.Pins == nil {
-				o.Status.Pins = map[string]string{}
-			}
-			o.Status.Pins[url] = keys[0]
+			setPin(o, url, keys[0])
 		}
 	}
 	if len(several) == 0 {
@@ -139,4 +141,21 @@ func (r *TrustReconciler) pin(rules *endpointtrust.Rules, p *endpointtrust.Polic
 	slices.Sort(several)
 	return "; connections are refused, as agents announce different keys, to " +
 		strings.Join(several[:min(len(several), 10)], ", ")
+}
+
+// record pins the keys of the URLs that the policy selects and that were sealed, unless one is pinned.
+func (r *TrustReconciler) record(p *endpointtrust.Policy, o *v1alpha1.EndpointTrust) {
+	for u, key := range r.Forwarders.SealedKeys(p.Namespace) {
+		if endpointaccess.Selects(p.Spec.Endpoints, p.Spec.Ports, endpointaccess.TargetOf(u.Host, u.Port)) &&
+			o.Status.Pins[u.String()] == "" && len(o.Status.Pins) < maxPins {
+			setPin(o, u.String(), key)
+		}
+	}
+}
+
+func setPin(o *v1alpha1.EndpointTrust, url, key string) {
+	if o.Status.Pins == nil {
+		o.Status.Pins = map[string]string{}
+	}
+	o.Status.Pins[url] = key
 }

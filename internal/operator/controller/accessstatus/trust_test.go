@@ -67,6 +67,14 @@ func (f fakeTrustObjects) Snapshot() *endpointtrust.Rules {
 	return endpointtrust.Compile(policies, f.byDefault, endpointaccess.Listed{"": true})
 }
 
+func (f *fakeForwarders) SealedKeys(namespace string) map[account.EndpointURL]string {
+	keys := map[account.EndpointURL]string{}
+	for url, all := range f.sealed.SealKeysIn(namespace) {
+		keys[url] = all[0]
+	}
+	return keys
+}
+
 func (f *fakeForwarders) TrustEnforcement(string, string) forwarderstatus.Enforcement {
 	return f.enforcement
 }
@@ -224,4 +232,35 @@ func TestTrustReconciler_PinsFirstKeys(t *testing.T) {
 	delete(o.Status.Pins, url)
 	must.Succeed(t, h.Client.Status().Update(t.Context(), o))
 	check(announced{url: {keyB}}, map[string]string{url: keyB, "http://api.demo:81": keyB}, "keys else")
+}
+
+// TestTrustReconciler_RecordsSealedURLs holds that a URL is recorded once forwarders report a sealed
+// connection, whatever the service announces, and that the record outlives the report.
+func TestTrustReconciler_RecordsSealedURLs(t *testing.T) {
+	t.Parallel()
+	o := trustObject("p", "a*", keyA)
+	o.Spec.Mode = "Prefer"
+	h := newTrustHarness(t, endpointtrust.Default{Mode: sealed.Off, Account: "ac-1"},
+		forwarderstatus.Enforcement{Known: true, Forwarders: 1, Enforcing: 1}, o)
+	const url = "http://api.demo"
+	for _, tt := range []struct {
+		announced, sealed announced
+		want              map[string]string
+		message           string
+	}{
+		{announced{url: {keyB}}, announced{"http://web.demo": {keyB}}, nil, "sealed so far: 0"},
+		{announced{}, announced{url: {keyA}}, map[string]string{url: keyA}, "sealed so far: 1"},
+		{announced{}, announced{url: {keyB}}, map[string]string{url: keyA}, "sealed so far: 1"},
+		{announced{url: {""}}, announced{}, map[string]string{url: keyA}, "sealed so far: 1"},
+	} {
+		h.Announced = tt.announced
+		h.Forwarders.(*fakeForwarders).sealed = tt.sealed
+		o, _ := h.reconcile("p")
+		if diff := cmp.Diff(tt.want, o.Status.Pins); diff != "" {
+			t.Errorf("%+v: (-want +got):\n%s", tt, diff)
+		}
+		if c := o.Status.Conditions[0]; !strings.HasSuffix(c.Message, tt.message) {
+			t.Errorf("%+v: %s", tt, c.Message)
+		}
+	}
 }

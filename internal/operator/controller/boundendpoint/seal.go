@@ -34,8 +34,9 @@ type Trust interface {
 	RequestPins(namespace string)
 }
 
-// notSealed is the value of status.sealed where nothing requires a seal.
-const notSealed = "no"
+// notSealed is the value of status.sealed where nothing requires a seal, and preferred where it will be
+// required once a connection was sealed.
+const notSealed, preferred = "no", "preferred"
 
 // setSealed sets status.sealed and the condition Sealed, which is absent where nothing requires a
 // seal. Both stay while the rules are not known. It returns the condition if calls are refused.
@@ -94,6 +95,8 @@ func (w *statusWriter) sealedCondition(
 		return "refused", c
 	case d.Trust.Mode == sealed.Off:
 		return notSealed, nil
+	case d.Trust.Mode == sealed.Prefer && refused.Reason == "":
+		return preferred, nil
 	}
 	kind, reason, message := trusted(d, u)
 	e := w.trust.Enforcement(b.Spec.Namespace)

@@ -43,6 +43,7 @@ var _ = Describe("Reconciler: seals", func() {
 	byAuthority := endpointtrust.Decision{Trust: sealed.TrustOptions{Mode: sealed.Require,
 		Authorities: make([]*x509.Certificate, 2)}}
 	byKey := endpointtrust.Decision{Trust: sealed.TrustOptions{Mode: sealed.Require, Keys: make([]trust.Pin, 1)}}
+	byPreference := endpointtrust.Decision{Trust: sealed.TrustOptions{Mode: sealed.Prefer, Keys: byKey.Trust.Keys}}
 	conflict := endpointtrust.Decision{Refused: endpointtrust.ReasonConflict, Detail: "EndpointTrust a and b select it"}
 	atSight := endpointtrust.Decision{Trust: byKey.Trust, FirstSight: true, Pinned: "all"}
 	notPinned := endpointtrust.Decision{Refused: endpointtrust.ReasonNotPinned, FirstSight: true, Pinned: "all",
@@ -109,6 +110,9 @@ var _ = Describe("Reconciler: seals", func() {
 			"no,first-sight", "False NotPinned", "its agents announce different keys", "False NotPinned"),
 		Entry("at first sight, and no agent seals", nil, &notPinned, announcing(""), "no,first-sight",
 			"False NotSealed", "no agent of it seals", "False NotSealed"),
+		Entry("preferred, and no agent seals", nil, &byPreference, announcing(""), "no,preferred", "", "", "True Ready"),
+		Entry("preferred, and an agent is not trusted", nil, &byPreference, refused(25432, "KeyChanged"), "no,pinned",
+			"False KeyChanged", "forwarder fwd-1 refused the last connection", "False KeyChanged"),
 		Entry("a forwarder that lags behind", &byAuthority, nil,
 			func(h *harness) { h.trust.enforcement.Behind = "fwd-2" }, "authority,no", "Unknown ForwardersBehind",
 			"forwarder fwd-2", "True Ready"),

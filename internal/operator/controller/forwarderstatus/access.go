@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
 // accessLine is which EndpointAccess or EndpointTrust objects a forwarder enforces.
@@ -117,6 +119,22 @@ func (r *Reader) Denied(namespace string) []DeniedCalls {
 	return all
 }
 
+// SealedKeys returns keys of agents with which connections to a namespace's URLs were sealed, of URLs
+// about which that is to be recorded.
+func (r *Reader) SealedKeys(namespace string) map[account.EndpointURL]string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	keys := map[account.EndpointURL]string{}
+	for _, f := range r.byUID {
+		for _, p := range f.ports {
+			if u, err := account.ParseEndpointURL(p.sealedURL); err == nil && u.Namespace() == namespace {
+				keys[u] = p.key
+			}
+		}
+	}
+	return keys
+}
+
 // maxDenied is how many denied callers are kept of one forwarder, more than any reports.
 const maxDenied = 256
 
@@ -138,5 +156,6 @@ func (f *forwarder) applyAccess(l *line, first bool) bool {
 			f.denied[i].Hostname, f.denied[i].Caller = truncate(f.denied[i].Hostname), truncate(f.denied[i].Caller)
 		}
 	}
-	return first || l.Access != nil || l.Trust != nil || l.Denied != nil
+	sealed := slices.ContainsFunc(l.Listeners, func(l listenerLine) bool { return l.SealKey != "" })
+	return first || sealed || l.Access != nil || l.Trust != nil || l.Denied != nil
 }

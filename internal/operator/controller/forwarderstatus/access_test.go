@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
 func TestReader_Enforcement(t *testing.T) {
@@ -95,6 +97,20 @@ func TestReader_SealsRefused(t *testing.T) {
 				t.Errorf("notified of %v", later)
 			}
 			if diff := cmp.Diff(tt.want, h.Report("db.demo", []int{20000}).SealsRefused); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		}
+		u := account.EndpointURL{Scheme: "tcp", Host: "db.demo", Port: 5432}
+		for _, tt := range []struct {
+			line string
+			want map[account.EndpointURL]string
+		}{
+			{`,"url":"tcp://db.demo:5432","seal_key":"sha256/x"`, map[account.EndpointURL]string{u: "sha256/x"}},
+			{`,"url":"tcp://db.demo:5432"`, map[account.EndpointURL]string{}},
+		} {
+			a.lines <- `{"listeners":[` + listener + tt.line + `}]}`
+			synctest.Wait()
+			if diff := cmp.Diff(tt.want, h.SealedKeys("demo")); diff != "" || len(h.SealedKeys("other")) > 0 {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		}

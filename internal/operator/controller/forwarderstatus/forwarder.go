@@ -39,6 +39,8 @@ type port struct {
 	listening bool
 	err       string
 	seal      seal
+	// sealedURL was sealed by an agent with the key, which is to be recorded; both are empty else.
+	sealedURL, key string
 }
 
 // seal is why a seal was refused; its zero value = it was not.
@@ -66,6 +68,9 @@ func (f *forwarder) applyLine(l *line, first bool) []string {
 	for _, l := range l.Listeners {
 		next := port{hostname: l.Hostname, listening: l.Listening, err: truncate(l.Error),
 			seal: seal{truncate(l.SealRefused.Reason), truncate(l.SealRefused.Message)}}
+		if l.SealKey != "" {
+			next.sealedURL, next.key = truncate(l.URL), truncate(l.SealKey)
+		}
 		if last, ok := before[l.Port]; !ok || last != next {
 			concerned[last.hostname], concerned[next.hostname] = struct{}{}, struct{}{}
 		}

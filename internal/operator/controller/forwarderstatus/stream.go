@@ -38,18 +38,24 @@ type line struct {
 		} `json:"legs"`
 		WantedLegs int `json:"wanted_legs"`
 	} `json:"session"`
-	Listeners []struct {
-		Port      int    `json:"port"`
-		Hostname  string `json:"hostname"`
-		Listening bool   `json:"listening"`
-		Error     string `json:"error"`
-		// SealRefused is why the last connection that had to be sealed was refused.
-		SealRefused seal `json:"seal_refused"`
-	} `json:"listeners"`
-	Gone   []int         `json:"gone"`
-	Access *accessLine   `json:"access"`
-	Trust  *accessLine   `json:"trust"`
-	Denied []DeniedCalls `json:"denied"`
+	Listeners []listenerLine `json:"listeners"`
+	Gone      []int          `json:"gone"`
+	Access    *accessLine    `json:"access"`
+	Trust     *accessLine    `json:"trust"`
+	Denied    []DeniedCalls  `json:"denied"`
+}
+
+// listenerLine is what a line says of a listener.
+type listenerLine struct {
+	Port      int    `json:"port"`
+	Hostname  string `json:"hostname"`
+	URL       string `json:"url"`
+	Listening bool   `json:"listening"`
+	Error     string `json:"error"`
+	// SealRefused is why the last connection that had to be sealed was refused.
+	SealRefused seal `json:"seal_refused"`
+	// SealKey is the key of an agent with which a connection was sealed, until that is recorded.
+	SealKey string `json:"seal_key"`
 }
 
 // servingLegs returns how many legs of the session take connections.

@@ -73,7 +73,11 @@ func (r *Reconciler) resolve(ctx context.Context, o *v1beta1.ServiceExport) (fou
 		found.refused = status.Problemf(v1beta1.ServiceExportReasonFailed, "%s", account.FirstRule(err))
 		return found, nil
 	}
-	return found, r.resolvePorts(ctx, o, &service, &found)
+	err = r.resolvePorts(ctx, o, &service, &found)
+	if value, isSealed := o.Annotations[AnnotationSealed]; isSealed {
+		r.seal(value, &found)
+	}
+	return found, err
 }
 
 // withoutService returns what is to be done for an export without a Service. While it is exported,
@@ -146,20 +150,13 @@ func (r *Reconciler) resolvePorts(
 	ctx context.Context, o *v1beta1.ServiceExport, service *corev1.Service, found *resolution,
 ) error {
 	name := client.ObjectKeyFromObject(o)
-	value, isSealed := o.Annotations[AnnotationSealed]
-	if isSealed && value != "true" {
-		found.refused = status.Problemf(v1beta1.ServiceExportReasonFailed, "the annotation %s is %q: give \"true\", or "+
-			"leave it out", AnnotationSealed, account.Shorten(value))
-		return nil
-	}
 	carried, err := r.carriedPorts(ctx, service)
 	if err != nil {
 		return err
 	}
 	found.service.Pods, found.podsLeftOut, found.dialing = carried.pods, carried.leftOut, carried.dialing
 	found.ports = map[int32]agent.Endpoint{}
-	for _, port := range slices.Sorted(maps.Keys(carried.refs)) {
-		ref := carried.refs[port]
+	for port, ref := range carried.refs {
 		addresses, why, err := r.Upstreams.Lookup(ctx, r.Client, ref)
 		switch {
 		case err != nil:
@@ -171,7 +168,7 @@ func (r *Reconciler) resolvePorts(
 		case addresses.Unused != "":
 			found.dialing = addresses.Unused
 		}
-		e := agent.Endpoint{
+		found.ports[port] = agent.Endpoint{
 			URL:     account.ExportedPortURL(name.Name, name.Namespace, found.id, int(port)),
 			Binding: account.BindingClusterset,
 			Name:    account.ObjectName(name.Namespace, name.Name),
@@ -180,14 +177,22 @@ func (r *Reconciler) resolvePorts(
 			Dial:     r.Dial,
 			Upstream: agent.Upstream{Scheme: ref.Scheme, Host: ref.Host(), Port: int(ref.Port)},
 		}
-		if isSealed {
-			if e.Seal, found.refused = r.Ports.Seal(e.URL); found.refused != nil {
-				return nil
-			}
-		}
-		found.ports[port] = e
 	}
 	return nil
+}
+
+// seal makes the ports sealed as the value of AnnotationSealed asks, or the export refused.
+func (r *Reconciler) seal(value string, found *resolution) {
+	if value != "true" {
+		found.refused = status.Problemf(v1beta1.ServiceExportReasonFailed, "the annotation %s is %q: give \"true\", "+
+			"or leave it out", AnnotationSealed, account.Shorten(value))
+	}
+	for _, port := range slices.Sorted(maps.Keys(found.ports)) {
+		if e := found.ports[port]; found.refused == nil {
+			e.Seal, found.refused = r.Ports.Seal(e.URL)
+			found.ports[port] = e
+		}
+	}
 }
 
 // exported returns what is exported of a Service.

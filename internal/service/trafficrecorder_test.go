@@ -102,10 +102,12 @@ func TestTraffic_OfReplicas(t *testing.T) {
 		}
 		return requests
 	}
-	wait.Until(t, "the sums of both replicas", func() bool {
-		return sum(account, key) == 5 && sum(account, traffic.OfAccount) == 5
+	var recent []traffic.Request
+	var c traffic.Coverage
+	wait.Until(t, "the sums and requests of both replicas, which have a second to answer", func() bool {
+		recent, c = recorder.Recent(t.Context(), account, bound.EndpointID, false, 10)
+		return len(c.Missing) == 0 && sum(account, key) == 5 && sum(account, traffic.OfAccount) == 5
 	})
-	recent, c := recorder.Recent(t.Context(), account, bound.EndpointID, false, 10)
 	replicas := map[string]int{}
 	for _, q := range recent {
 		replicas[q.Replica]++

@@ -9,12 +9,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/operator/exporter"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
+	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
 // serviceExport returns a ServiceExport with a spec.
@@ -93,6 +95,12 @@ func TestHostile_ServiceExports(t *testing.T) {
 		w.attempt(a)
 	}
 	w.expect(w.mustApply(w.self, serviceExport("honest", "")), "fairlead.dev/Carried True Carried")
+	wait.Until(t, "the honest port, which is bound after those of e-ports", func() bool {
+		time.Sleep(pollInterval)
+		return slices.ContainsFunc(w.endpoints(w.self), func(e account.Endpoint) bool {
+			return e.Type == account.TypeAgent && e.Owner.Name == "honest"
+		})
+	})
 	w.takeDials()
 	for _, e := range w.endpoints(w.self) {
 		if !strings.HasPrefix(e.Host, e.Owner.Name+"."+w.self+".a") {

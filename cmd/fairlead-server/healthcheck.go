@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -214,9 +215,6 @@ func (h *healthcheck) address(base *url.URL) string {
 	if h.connect != "" {
 		return h.connect
 	}
-	port := base.Port()
-	if port == "" {
-		port = "443"
-	}
+	port := cmp.Or(base.Port(), "443")
 	return net.JoinHostPort(base.Hostname(), port)
 }

@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,10 +50,7 @@ func awaitServers(ctx context.Context, c console, st *store.Store, accountID str
 	case err != nil:
 		return "", fmt.Errorf("the change is made, but it is not known whether the servers have applied it: %w", err)
 	case len(applied.Missing) > 0:
-		missing := strings.TrimSpace(strings.Join(applied.Missing, ", "))
-		if missing == "" {
-			missing = "the server"
-		}
+		missing := cmp.Or(strings.TrimSpace(strings.Join(applied.Missing, ", ")), "the server")
 		_, err = fmt.Fprintf(c.err, "Warning: %s did not confirm the change. It takes effect there within a second, "+
 			"or as soon as it reaches the database.\n", missing)
 		return "not confirmed by " + missing, err

@@ -97,9 +97,7 @@ func (o *Options) setDefaults() {
 	if o.Inspect != nil {
 		o.Observer = &inspectingObserver{recorder: o.Inspect, Observer: o.Observer}
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	if o.Dial == nil {
 		o.Dial = (&net.Dialer{}).DialContext
 	}

@@ -4,6 +4,7 @@
 package edge
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -188,9 +189,7 @@ type Edge struct {
 
 // New makes an Edge; Close ends it.
 func New(o Options) *Edge {
-	if o.OpenTimeout == 0 {
-		o.OpenTimeout = 5 * time.Second
-	}
+	o.OpenTimeout = cmp.Or(o.OpenTimeout, 5*time.Second)
 	e := &Edge{meter: o.Meter, log: o.Logger, conns: framing.NewListener(), router: newRouter(&o),
 		drained: make(chan struct{}), stopping: make(chan struct{})}
 	e.upstreams = &upstreams{static: o.StaticDialer, rootCAs: o.RootCAs, meter: o.Meter, openTimeout: o.OpenTimeout,

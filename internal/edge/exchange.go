@@ -229,9 +229,7 @@ func (x *exchange) finish(completed bool) {
 			x.conn.stopReading()
 		}
 	}
-	if x.status == 0 {
-		x.status = cmp.Or(x.record.Status, statusClientGone) // the policy's answer, or none
-	}
+	x.status = cmp.Or(x.status, x.record.Status, statusClientGone) // the policy's answer, or none
 	x.record.Duration, x.record.Code = time.Since(x.record.StartedAt), x.code
 	x.record.BackendID = x.delivery.target.leaf.BackendID
 	x.record.Status = cmp.Or(x.record.Status, x.status) // those of upgrades and of clients that left are not written

@@ -5,6 +5,7 @@ package service
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -117,9 +118,7 @@ func openSecretOutput(o *Options) (*secretOutput, error) {
 		s.terminal = o.Terminal
 		return s, nil
 	}
-	if s.path == "" {
-		s.path = filepath.Join(o.DataDir, BootstrapFileName)
-	}
+	s.path = cmp.Or(s.path, filepath.Join(o.DataDir, BootstrapFileName))
 	var err error
 	if s.path, err = filepath.Abs(s.path); err != nil {
 		return nil, fmt.Errorf("opening --bootstrap-file: %w", err)

@@ -4,6 +4,7 @@
 package service
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -26,9 +27,7 @@ func compilePolicy(text, scheme, binding string) (account.PolicyFacts, error) {
 		return account.PolicyFacts{}, err
 	}
 	facts := p.Facts()
-	if facts.Digest == "" {
-		facts.Digest = emptyPolicyDigest // the store keeps the text only with a digest
-	}
+	facts.Digest = cmp.Or(facts.Digest, emptyPolicyDigest) // the store keeps the text only with a digest
 	return facts, nil
 }
 

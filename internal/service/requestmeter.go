@@ -4,6 +4,7 @@
 package service
 
 import (
+	"cmp"
 	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -139,9 +140,7 @@ func (t *trafficMetrics) Describe(to chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (t *trafficMetrics) Collect(to chan<- prometheus.Metric) {
 	t.table.Each(func(id string, of *traffic.Totals) {
-		if id == "" {
-			id = overflowLabel
-		}
+		id = cmp.Or(id, overflowLabel)
 		t.collect(to, id, of)
 	})
 }

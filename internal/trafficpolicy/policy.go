@@ -4,6 +4,7 @@
 package trafficpolicy
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -86,10 +87,7 @@ func Compile(text string, o Options) (*Policy, error) {
 	}
 	fields := make([]account.FieldError, len(problems))
 	for i, problem := range problems {
-		value := problem.Value
-		if value == "" {
-			value = account.NotShown
-		}
+		value := cmp.Or(problem.Value, account.NotShown)
 		fields[i] = account.FieldError{
 			Field: "traffic_policy", Value: value, Rule: problem.String(), Line: problem.Line, Column: problem.Column,
 		}

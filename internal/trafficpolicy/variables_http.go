@@ -4,6 +4,7 @@
 package trafficpolicy
 
 import (
+	"cmp"
 	"mime"
 	"net"
 	"net/http"
@@ -193,10 +194,7 @@ func cleanPath(p string) string {
 }
 
 func requestURI(u *url.URL) string {
-	uri := u.EscapedPath()
-	if uri == "" {
-		uri = "/"
-	}
+	uri := cmp.Or(u.EscapedPath(), "/")
 	if u.RawQuery != "" || u.ForceQuery {
 		uri += "?" + u.RawQuery
 	}

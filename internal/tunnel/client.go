@@ -4,6 +4,7 @@
 package tunnel
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -103,9 +104,7 @@ func NewClient(cfg ClientConfig) *Client {
 	if cfg.WindowBudget == nil {
 		cfg.WindowBudget = NewWindowBudget(0)
 	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	native := clientTLS(cfg)
 	return &Client{cfg: cfg, tls: native, webSocketTLS: webSocketTLS(native), changed: make(chan struct{}),
 		path: pathWatch{sourceOf: sourceAddress}, pathChanged: make(chan struct{}, 1),
@@ -158,10 +157,7 @@ func (c *Client) Run(ctx context.Context) error {
 	c.goroutines.Go(func() { c.watchPath(ctx) })
 	err := c.run(ctx)
 	cancel()
-	ended := err
-	if ended == nil {
-		ended = net.ErrClosed
-	}
+	ended := cmp.Or(err, net.ErrClosed)
 	c.setSession(nil, ended)
 	c.goroutines.Wait()
 	return err

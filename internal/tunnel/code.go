@@ -3,7 +3,10 @@
 
 package tunnel
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+)
 
 // Code is the reason why the peer refused a message or ended a session. Codes travel on the wire:
 // they are stable, and a code that a version does not know is not final.
@@ -57,10 +60,7 @@ type FieldError struct {
 
 // Error returns the message, followed by the detail where there is one.
 func (e *Error) Error() string {
-	msg := e.Msg
-	if msg == "" {
-		msg = string(e.Code)
-	}
+	msg := cmp.Or(e.Msg, string(e.Code))
 	if e.Detail != "" {
 		return fmt.Sprintf("%s (%s)", msg, e.Detail)
 	}

@@ -5,6 +5,7 @@ package webpage
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
@@ -65,9 +66,7 @@ func (s *Static) add(name string, body []byte) {
 	ext := path.Ext(name)
 	contentType := map[string]string{".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8",
 		".svg": "image/svg+xml"}[ext]
-	if contentType == "" {
-		contentType = mime.TypeByExtension(ext)
-	}
+	contentType = cmp.Or(contentType, mime.TypeByExtension(ext))
 	s.names[name] = strings.TrimSuffix(name, ext) + "." + hex.EncodeToString(sum[:6]) + ext
 	s.byName[s.names[name]] = staticFile{body, contentType}
 }

@@ -5,6 +5,7 @@ package agentconfig
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -72,9 +73,7 @@ func (f *file) set(key, value string) {
 // mapping returns the document's mapping and makes it when the file was empty or held only
 // comments.
 func (f *file) mapping() *yaml.Node {
-	if f.doc == nil {
-		f.doc = &yaml.Node{Kind: yaml.DocumentNode}
-	}
+	f.doc = cmp.Or(f.doc, &yaml.Node{Kind: yaml.DocumentNode})
 	if len(f.doc.Content) == 0 {
 		f.doc.Content = []*yaml.Node{{Kind: yaml.MappingNode, Tag: "!!map"}}
 	}

@@ -158,9 +158,7 @@ func (e *exportChecks) checkExporter(ctx context.Context) path.Hop {
 			continue
 		}
 		waiting = joinNonEmpty("; ", waiting, p.Metadata.namespacedName()+": "+p.notReadyReason())
-		if logs == "" {
-			logs = e.command("--namespace %s logs %s", p.Metadata.Namespace, p.Metadata.Name)
-		}
+		logs = cmp.Or(logs, e.command("--namespace %s logs %s", p.Metadata.Namespace, p.Metadata.Name))
 	}
 	switch cause := e.noSession(); {
 	case len(e.pods) == 0:

@@ -4,6 +4,7 @@
 package forwarder
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -176,8 +177,6 @@ func (o *Options) complete() error {
 	case o.Source == nil:
 		return errors.New("the source of what to serve is missing")
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	return nil
 }

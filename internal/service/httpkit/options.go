@@ -87,9 +87,7 @@ func (o *SharedOptions) SetDefaults() {
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}
-	if o.Draining == nil {
-		o.Draining = new(atomic.Bool)
-	}
+	o.Draining = cmp.Or(o.Draining, new(atomic.Bool))
 	if o.OnAuthenticated == nil {
 		o.OnAuthenticated = func(*http.Request) {}
 	}

@@ -4,6 +4,7 @@
 package sqldb
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -64,9 +65,7 @@ func parseDatabaseURL(raw string) (config *pgx.ConnConfig, name string, err erro
 		}
 	}
 	config.AfterConnect = setParameters(parameters)
-	if config.ConnectTimeout == 0 {
-		config.ConnectTimeout = 5 * time.Second
-	}
+	config.ConnectTimeout = cmp.Or(config.ConnectTimeout, 5*time.Second)
 	where := net.JoinHostPort(config.Host, fmt.Sprint(config.Port))
 	if strings.HasPrefix(config.Host, "/") {
 		where = config.Host

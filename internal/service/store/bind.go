@@ -174,9 +174,7 @@ func (b *Binds) urlTaken(t *tx, row *endpointRow, holder string, r account.BindR
 	if err != nil {
 		return err
 	}
-	if ip == "" {
-		ip = "an unknown address"
-	}
+	ip = cmp.Or(ip, "an unknown address")
 	since := row.onlineSince.Format(time.RFC3339)
 	return &account.Error{
 		Code: account.CodeURLTaken,

@@ -4,6 +4,7 @@
 package traffic
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -50,9 +51,7 @@ func New(o Options) *Recorder {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	if o.memory == 0 {
-		o.memory = maxMemory
-	}
+	o.memory = cmp.Or(o.memory, maxMemory)
 	r := &Recorder{opt: o, began: o.Now().UTC(), accounts: map[string]*accountHistory{}}
 	r.rings.most = o.memory / 8 * 3
 	r.memory = o.memory - r.rings.most

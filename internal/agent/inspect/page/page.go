@@ -50,9 +50,7 @@ func (o *Options) setDefaults() {
 	l := &o.Limits
 	l.UpdateInterval, l.Heartbeat = cmp.Or(l.UpdateInterval, 125*time.Millisecond), cmp.Or(l.Heartbeat, 15*time.Second)
 	l.WriteTimeout, l.Streams = cmp.Or(l.WriteTimeout, 10*time.Second), cmp.Or(l.Streams, 32)
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 }
 
 // server has what all pages need, and finds the page of a request.

@@ -4,6 +4,7 @@
 package boundendpoint
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -112,10 +113,7 @@ func listenerFailures(failures []forwarderstatus.Failure) string {
 			parts = append(parts, fmt.Sprintf("and %d more", len(failures)-maxShown))
 			break
 		}
-		reason := f.Error
-		if reason == "" {
-			reason = "it has not received this object yet"
-		}
+		reason := cmp.Or(f.Error, "it has not received this object yet")
 		parts = append(parts, fmt.Sprintf("forwarder %s does not listen on port %d: %s", f.Pod, f.Port, reason))
 	}
 	return strings.Join(parts, "; ")

@@ -4,6 +4,7 @@
 package boundendpoint
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -78,9 +79,7 @@ func (s *switcher) ensure(
 		return serviceState{services: b.Status.Services}, found
 	}
 	now, other := s.projector.ensure(ctx, b, owners, as)
-	if found == nil {
-		found = other
-	}
+	found = cmp.Or(found, other)
 	now.ignoredLabel = ignored
 	if wait > 0 {
 		now.requeueAfter = wait

@@ -4,6 +4,7 @@
 package serviceexport
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -218,10 +219,7 @@ func exported(o *v1beta1.ServiceExport, s *corev1.Service) *account.ServiceExpor
 		e.IPFamilies = append(e.IPFamilies, string(family))
 	}
 	for _, p := range s.Spec.Ports {
-		protocol := p.Protocol
-		if protocol == "" {
-			protocol = corev1.ProtocolTCP
-		}
+		protocol := cmp.Or(p.Protocol, corev1.ProtocolTCP)
 		e.Ports = append(e.Ports, account.ServiceExportPort{Name: p.Name, Protocol: string(protocol), Port: p.Port,
 			AppProtocol: ptr.Deref(p.AppProtocol, "")})
 	}

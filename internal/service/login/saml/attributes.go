@@ -94,9 +94,7 @@ func (a *assertion) identity() account.LoginIdentity {
 	if id.Email == "" && a.format == formatEmail {
 		id.Email = a.nameID
 	}
-	if id.Name == "" {
-		id.Name = strings.TrimSpace(first(firstNames) + " " + first(lastNames))
-	}
+	id.Name = cmp.Or(id.Name, strings.TrimSpace(first(firstNames)+" "+first(lastNames)))
 	id.Username = cmp.Or(id.Username, id.Email, a.nameID)
 	for _, n := range groupNames {
 		for _, g := range folded[strings.ToLower(n)] {

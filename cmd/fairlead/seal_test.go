@@ -336,6 +336,7 @@ func TestSealClusters_ForAgents(t *testing.T) {
 	if name, err := renewed.VerifyToken(eu.Token(nil)); err == nil {
 		t.Errorf("%s was left out, and is known", name)
 	}
+	o.run(0, "status") // of the roots
 	for _, c := range []struct {
 		args []string
 		want string

@@ -67,7 +67,7 @@ Exit codes: 0 when all is of use, 1 when something has ended or is of no use, 2 
 				return cli.Usagef("--output %q: must be table, wide or json", a.format)
 			}
 			if len(files) == 0 {
-				if files, _ = filepath.Glob(filepath.Join(f.dir, "*.*")); len(files) == 0 {
+				if files, _ = filepath.Glob(filepath.Join(f.dir, "*.[ckp]*")); len(files) == 0 {
 					return cli.Usagef("there are no roots in %s: run fairlead seal init, or give files", f.dir)
 				}
 			}

@@ -17,7 +17,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/fairlead-dev/fairlead/internal/trust"
 	"github.com/fairlead-dev/fairlead/internal/tunnel/connread"
 )
 
@@ -49,7 +48,6 @@ type Conn struct {
 	stream
 	tls     *tls.Conn
 	records *records
-	peer    trust.Pin
 
 	buf     *plaintext // buf holds unread, and bytes that Next has returned; nil = none.
 	unread  []byte
@@ -77,10 +75,6 @@ func (c *Conn) shake() error {
 	c.records.shaking, c.records.later = false, false
 	return err
 }
-
-// Peer returns the public key of the other end; the zero value is that of a caller without a
-// certificate.
-func (c *Conn) Peer() trust.Pin { return c.peer }
 
 // Read reads what the peer sent. io.EOF means that the peer called CloseWrite; every other end,
 // also one that the service or the network caused, is another error.

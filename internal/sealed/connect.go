@@ -66,10 +66,7 @@ func (t *Trust) Connect(ctx context.Context, below Below, h Header) (*Conn, erro
 func (c *Conn) handshake() error {
 	err := c.shake()
 	var untrusted *UntrustedError
-	switch {
-	case err == nil:
-		c.peer = keyOf(c.tls.ConnectionState().PeerCertificates[0])
-	case !errors.As(err, &untrusted) && !c.records.broken.Load():
+	if err != nil && !errors.As(err, &untrusted) && !c.records.broken.Load() {
 		return &UntrustedError{Reason: NotSealed, Err: err}
 	}
 	return err

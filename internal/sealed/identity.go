@@ -208,7 +208,6 @@ func (in *Incoming) verifyCaller(chain []*x509.Certificate, token string, o Iden
 		return errors.New("it has no certificate")
 	}
 	leaf := chain[0]
-	in.conn.peer = keyOf(leaf)
 	name := callerOf(leaf.URIs, o.Account)
 	switch {
 	case !slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageClientAuth):

@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -19,6 +20,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/sealed"
 	"github.com/fairlead-dev/fairlead/internal/sealed/authority"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/sealtest"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
@@ -78,6 +80,61 @@ func TestSealing_ProvesCaller(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestSealing_ProvesCallerByToken holds that an agent learns who calls from a token, and that none goes to
+// an agent that is not trusted, nor one that is not for agents.
+func TestSealing_ProvesCallerByToken(t *testing.T) {
+	t.Parallel()
+	owner, file := sealtest.NewOwner(t, ownerAccount), filepath.Join(t.TempDir(), "token")
+	cluster, other := owner.NewCluster("cluster-1"), sealtest.NewOwner(t, ownerAccount)
+	db := account.EndpointURL{Scheme: "tcp", Host: "db.demo", Port: 5432}
+	callers := owner.WriteCallers(t.TempDir(), owner.SignClusters(0, cluster))
+	for name, c := range map[string]struct {
+		agent                  *sealtest.Owner
+		token, caller, problem string
+	}{
+		"proven":             {owner, cluster.Token(nil), "cluster-1", ""},
+		"for the Kubernetes": {owner, cluster.Token(sealtest.Claims{"aud": []string{"k"}}), "", "is not for fairlead-seal:"},
+		"an untrusted agent": {other, cluster.Token(nil), "not asked", ""},
+	} {
+		asked, got := make(chan string, 10), make(chan string, 10)
+		identity := c.agent.Identity(db, func(o *sealed.IdentityOptions) { o.Callers = recording{callers, asked} })
+		e := startEdge(t, func(ctx context.Context, st *tunnel.Stream) {
+			_ = st.Accept()
+			_, _ = st.Write(sealed.Hint("ep-1"))
+			in, err := identity.Accept(ctx, st)
+			if err != nil {
+				got <- "not asked"
+				return
+			}
+			got <- in.Caller
+			_ = in.Refuse("UPSTREAM", "it is down")
+		})
+		must.Succeed(t, os.WriteFile(file, []byte(c.token), 0o600))
+		r := sealedForwarder(t, e, owner, func(o *Options) { o.CallerToken = authority.FollowToken(file, ownerAccount) })
+		wantRefused(r, 15432)
+		if caller := wait.Receive(t, "a call", got); caller != c.caller {
+			t.Errorf("%s: the agent takes the caller for %q, want %q", name, caller, c.caller)
+		}
+		if (len(asked) > 0) != (c.caller == "cluster-1") {
+			t.Errorf("%s: %d tokens reached the agent", name, len(asked))
+		}
+		if s := r.status().Trust; !strings.Contains(s.CallerProblem, c.problem) || (c.problem == "") != (s.CallerProblem == "") {
+			t.Errorf("%s: %+v, want the problem %q", name, s, c.problem)
+		}
+	}
+}
+
+// recording records the tokens that an agent verifies.
+type recording struct {
+	sealed.Callers
+	asked chan string
+}
+
+func (r recording) VerifyToken(token string) (string, error) {
+	r.asked <- token
+	return r.Callers.VerifyToken(token)
 }
 
 // logged receives the messages of a log.

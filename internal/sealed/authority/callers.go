@@ -96,10 +96,10 @@ func (c *Callers) VerifyToken(raw string) (caller string, err error) {
 		err = checkClaims(last.Claims, clustersFor+c.Account) // it may have ended since
 	}
 	if err == nil && !slices.ContainsFunc(c.authorities(), last.signer.Equal) {
-		err = errors.New("is signed by an authority that is not trusted any more")
+		err = errors.New("it is signed by an authority that is not trusted any more")
 	}
 	if err != nil {
-		return "", fmt.Errorf("its token cannot be verified: the agent's file of clusters %w", err)
+		return "", fmt.Errorf("its token cannot be verified: the agent's file of clusters: %w", err)
 	}
 	token, err := parseToken(raw)
 	if err != nil {
@@ -111,7 +111,7 @@ func (c *Callers) VerifyToken(raw string) (caller string, err error) {
 			continue
 		}
 		if err := checkClaims(claims, tokenFor+c.Account); err != nil {
-			return "", fmt.Errorf("its token %w", err)
+			return "", fmt.Errorf("its token: %w", err)
 		}
 		return by.Name, nil
 	}
@@ -121,7 +121,7 @@ func (c *Callers) VerifyToken(raw string) (caller string, err error) {
 func parseToken(raw string) (*jwt.JSONWebToken, error) {
 	token, err := jwt.ParseSigned(raw, []jose.SignatureAlgorithm{jose.RS256, jose.ES256})
 	if err != nil || len(raw) > maxToken {
-		return nil, fmt.Errorf("its token is no JSON Web Token of at most %d bytes with RS256 or ES256", maxToken)
+		return nil, fmt.Errorf("the token is no JSON Web Token of at most %d bytes with RS256 or ES256", maxToken)
 	}
 	return token, nil
 }
@@ -130,67 +130,49 @@ func parseToken(raw string) (*jwt.JSONWebToken, error) {
 func checkClaims(c jwt.Claims, audience string) error {
 	switch {
 	case !slices.Equal(c.Audience, jwt.Audience{audience}):
-		return fmt.Errorf("is not for %s alone", audience)
+		return fmt.Errorf("it is not for %s alone", audience)
 	case c.IssuedAt == nil || c.Expiry == nil:
-		return errors.New("has no iat or no exp")
+		return errors.New("it has no iat or no exp")
 	case strings.HasPrefix(audience, tokenFor) && *c.Expiry-*c.IssuedAt > jwt.NumericDate(account.MaxTokenLife.Seconds()):
-		return errors.New("lives for more than an hour")
+		return errors.New("it lives for more than an hour")
 	case c.ValidateWithLeeway(jwt.Expected{}, backdate) != nil:
-		return fmt.Errorf("is in force from %s to %s, which is not now", formatDate(c.IssuedAt), formatDate(c.Expiry))
+		return fmt.Errorf("it is in force from %s to %s, which is not now", formatDate(c.IssuedAt), formatDate(c.Expiry))
 	}
 	return nil
 }
 
 func formatDate(d *jwt.NumericDate) string { return d.Time().UTC().Format(time.RFC3339) }
 
-func (c *Callers) loadClusters() (*clusters, error) {
-	text, err := ReadFile(c.Clusters)
-	if err != nil {
-		return nil, err
-	}
-	signed, err := jwt.ParseSigned(strings.TrimSpace(string(text)), []jose.SignatureAlgorithm{jose.ES256})
-	if err != nil {
-		return nil, fmt.Errorf("%s: it is not what fairlead seal clusters makes", c.Clusters)
-	}
-	err = errors.New("is signed by none of the authorities")
-	for _, root := range c.authorities() {
-		read := &clusters{signer: root}
-		if CheckDates(root, time.Now()) != nil || signed.Claims(root.PublicKey, read) != nil {
-			continue
-		}
-		err = checkClaims(read.Claims, clustersFor+c.Account)
-		if last := c.clusters.last; err == nil && last != nil && *read.IssuedAt < *last.IssuedAt {
-			err = fmt.Errorf("is of %s, older than what was here", formatDate(read.IssuedAt))
-		}
-		if err == nil {
-			return read, nil
-		}
-	}
-	return nil, fmt.Errorf("%s: it %w", c.Clusters, err)
-}
+func (c *Callers) load() (*[]*x509.Certificate, error) { return parseFile(c.File, ParseAuthorities) }
 
-func (c *Callers) load() (*[]*x509.Certificate, error) {
-	text, err := ReadFile(c.File)
+func (c *Callers) loadClusters() (*clusters, error) { return parseFile(c.Clusters, c.parseClusters) }
+
+func (c *Callers) parseClusters(text string) (read clusters, err error) {
+	signed, err := jwt.ParseSigned(strings.TrimSpace(text), []jose.SignatureAlgorithm{jose.ES256})
 	if err != nil {
-		return nil, err
+		return read, errors.New("it is not what fairlead seal clusters makes")
 	}
-	all, err := ParseAuthorities(string(text))
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", c.File, err)
+	roots := c.authorities()
+	signer := slices.IndexFunc(roots, func(root *x509.Certificate) bool {
+		return CheckDates(root, time.Now()) == nil && signed.Claims(root.PublicKey, &read) == nil
+	})
+	if signer < 0 {
+		return read, errors.New("it is signed by none of the authorities")
 	}
-	return &all, nil
+	read.signer, err = roots[signer], checkClaims(read.Claims, clustersFor+c.Account)
+	if last := c.clusters.last; err == nil && last != nil && *read.IssuedAt < *last.IssuedAt {
+		err = fmt.Errorf("it is of %s, older than what was here", formatDate(read.IssuedAt))
+	}
+	return read, err
 }
 
 // FollowToken returns a source of the token in a file, which is read again when it changes: at most every
 // 10 seconds. A token that is not for agents of the account, such as for the Kubernetes API, is not sent.
 func FollowToken(file, accountID string) sealed.TokenSource {
 	var read followed[string]
-	load := func() (*string, error) {
-		text, err := ReadFile(file)
-		raw, claims := strings.TrimSpace(string(text)), jwt.Claims{}
-		if err != nil {
-			return nil, err
-		}
+	parse := func(text string) (string, error) {
+		var claims jwt.Claims
+		raw := strings.TrimSpace(text)
 		token, err := parseToken(raw)
 		if err == nil {
 			err = token.UnsafeClaimsWithoutVerification(&claims)
@@ -198,11 +180,9 @@ func FollowToken(file, accountID string) sealed.TokenSource {
 		if err == nil {
 			err = checkClaims(claims, tokenFor+accountID)
 		}
-		if err != nil {
-			return nil, fmt.Errorf("%s: the token cannot be used: %w", file, err)
-		}
-		return &raw, nil
+		return raw, err
 	}
+	load := func() (*string, error) { return parseFile(file, parse) }
 	return func() (string, error) {
 		last, err := read.get(load, file)
 		if last == nil {

@@ -62,6 +62,19 @@ func (f File) Write() (err error) {
 	return os.Rename(tmp.Name(), f.Name)
 }
 
+// parseFile returns what a file has; errors name it.
+func parseFile[T any](name string, parse func(text string) (T, error)) (*T, error) {
+	text, err := ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	read, err := parse(string(text))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return &read, nil
+}
+
 // ReadFile reads a file of at most 64 KiB.
 func ReadFile(name string) ([]byte, error) {
 	f, err := os.Open(name)

@@ -91,7 +91,7 @@ func TestSealedAgent_RefusesWhatAgentsCannotDo(t *testing.T) {
 	}{
 		"an action of the service": {policy: "on_http_request: [{actions: [{type: forward-internal, " +
 			"config: {url: 'http://x.internal'}}]}]", url: "http://api.demo",
-			want: "forward-internal takes the service"},
+			want: "forward-internal needs the service"},
 		"a location": {policy: "on_tcp_connect: [{expressions: [conn.geo.city == 'x'], actions: [{type: deny}]}]",
 			url: "tcp://db.demo:5432", want: "has no data about locations"},
 		"callers unknown": {policy: "on_tcp_connect: [{expressions: [conn.cluster == 'x'], actions: [{type: deny}]}]",

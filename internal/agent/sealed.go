@@ -116,17 +116,20 @@ func (v *streamServer) serveSealedHTTP(
 	ctx context.Context, e *endpoint, s *spec, st *tunnel.Stream, in *sealed.Incoming,
 ) {
 	to := SealedUpstream{v, e, s}
+	c, start := newConnection(s, sealedCaller{in}.header()), time.Now()
+	c.Caller = in.Caller
 	if v.upstreams.isDown(e) { // another member of the pool may serve the caller, which has not sent anything
 		limit, cancel := context.WithTimeout(ctx, time.Second) // which leaves the forwarder time for that one
 		conn, err := to.dial(limit)
 		cancel()
 		if err != nil {
-			_ = in.Refuse(codeUpstream, s.upstreamCause(err))
+			c.Ended, c.Refused, c.Duration, c.Cause = true, true, time.Since(start), s.upstreamCause(err)
+			_ = in.Refuse(codeUpstream, c.Cause)
+			v.opt.Observer.Observe(c)
 			return
 		}
 		_ = conn.Close()
 	}
-	c, start := newConnection(s, sealedCaller{in}.header()), time.Now()
 	v.opt.Observer.Observe(c)
 	draining, drain := context.WithCancel(s.SealedServer.Draining())
 	defer drain()

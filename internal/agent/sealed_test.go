@@ -18,6 +18,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/agent"
 	"github.com/fairlead-dev/fairlead/internal/sealed"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/closedport"
 	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/sealtest"
 )
@@ -106,6 +107,33 @@ func TestServe_SealedCallersMustProve(t *testing.T) {
 	must.Succeed(t, err)
 	defer func() { _ = conn.Abort() }()
 	if c := next[agent.Connection](r); c.Caller != "cluster-1" || c.Client != "10.0.0.5:4242" {
+		t.Errorf("%+v", c)
+	}
+}
+
+// unreachedServer is the server of an endpoint that no call reaches.
+type unreachedServer struct{ agent.SealedServer }
+
+func (unreachedServer) Drain() {}
+
+// TestServe_SealedHTTPRefusalIsReported holds that a caller who is refused, as the upstream is down, is
+// reported as at a tcp endpoint.
+func TestServe_SealedHTTPRefusalIsReported(t *testing.T) {
+	t.Parallel()
+	u, owner := account.EndpointURL{Scheme: "http", Host: "hello.demo", Port: 80}, sealtest.NewOwner(t, "ac-1")
+	svc := newService(t).start()
+	r := run(t, svc, closedport.Reserve(t), func(o *agent.Options) {
+		o.Endpoints[0].Seal, o.Endpoints[0].SealedServer = owner.Identity(u), unreachedServer{}
+	})
+	s, h := receive(t, svc.bound, "bind"), header()
+	next[agent.UpstreamDown](r)
+	h.Sealed = true
+	_, err := owner.Trust().Connect(t.Context(), open(t, s, h), sealed.Header{URL: u, ClientAddr: "10.0.0.5:4242"})
+	var refused *sealed.RefusedError
+	if !errors.As(err, &refused) || refused.Code != "UPSTREAM" {
+		t.Errorf("%v", err)
+	}
+	if c := next[agent.Connection](r); !c.Ended || !c.Refused || c.Client != "10.0.0.5:4242" || c.Cause != refused.Text {
 		t.Errorf("%+v", c)
 	}
 }

@@ -30,6 +30,8 @@ func (t *endpointSet) watchSeals(ctx context.Context) {
 // checkSeal reports a change of the problem of a sealed endpoint's certificate, and binds the endpoint
 // again if the certificate has another key.
 func (t *endpointSet) checkSeal(e *endpoint) {
+	t.checkingSeal.Lock() // so that what was read last is reported last
+	defer t.checkingSeal.Unlock()
 	t.mu.Lock()
 	s := e.spec
 	t.mu.Unlock()

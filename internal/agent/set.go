@@ -68,6 +68,7 @@ type endpointSet struct {
 	stopping context.Context // stopping ends with shutDown, with mu held: nothing is bound any more.
 	stop     context.CancelFunc
 
+	checkingSeal   sync.Mutex // checkingSeal serializes checkSeal; mu is taken after it.
 	mu             sync.Mutex
 	bindsBySession map[*tunnel.Session]*sessionBinds
 	current        *sessionBinds // current has the latest session's binds.

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"net/netip"
 	"strings"
 	"time"
 	"unicode"
@@ -71,6 +72,10 @@ func (f headerFrame) parse() (Header, error) {
 	}
 	if err == nil && strings.ContainsFunc(texts, unicode.IsControl) {
 		err = errors.New("a text has a control character")
+	}
+	if _, invalid := netip.ParseAddrPort(h.ClientAddr); err == nil && h.ClientAddr != "" &&
+		(invalid != nil || strings.Contains(h.ClientAddr, ",")) { // a zone may have one; it would be a list in headers
+		err = errors.New("client_addr is no address with a port")
 	}
 	return h, err
 }

@@ -85,11 +85,15 @@ func TestIdentity_RefusesHeaders(t *testing.T) {
 		"the wildcard":      {frame(`{"url":"tcp://*.demo:5432"}`), sealed.CodeHeader, ""},
 		"no URL":            {frame(`{}`), sealed.CodeHeader, ""},
 		"control character": {frame(`{"url":"tcp://db.demo:5432","pod":{"name":"a\nb"}}`), sealed.CodeHeader, ""},
-		"no JSON":           {frame(`url`), "", ""},
-		"oversized":         {frame(`{"url":"tcp://db.demo:5432"}` + strings.Repeat(" ", 16<<10)), "", ""},
-		"another protocol":  {frame(`{"url":"tcp://db.demo:5432"}`), "", "h2"},
-		"no TLS":            {"GET / HTTP/1.1\r\nHost: db.demo\r\n\r\n", "", "plain"},
-		"no protocol":       {frame(`{"url":"tcp://db.demo:5432"}`), "", "none"},
+		"a list of addresses": {frame(`{"url":"tcp://db.demo:5432","client_addr":"1.1.1.1, 2.2.2.2:80"}`),
+			sealed.CodeHeader, ""},
+		"a list as a zone": {frame(`{"url":"tcp://db.demo:5432","client_addr":"[fe80::1%a, 2.2.2.2]:80"}`),
+			sealed.CodeHeader, ""},
+		"no JSON":          {frame(`url`), "", ""},
+		"oversized":        {frame(`{"url":"tcp://db.demo:5432"}` + strings.Repeat(" ", 16<<10)), "", ""},
+		"another protocol": {frame(`{"url":"tcp://db.demo:5432"}`), "", "h2"},
+		"no TLS":           {"GET / HTTP/1.1\r\nHost: db.demo\r\n\r\n", "", "plain"},
+		"no protocol":      {frame(`{"url":"tcp://db.demo:5432"}`), "", "none"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

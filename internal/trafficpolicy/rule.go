@@ -118,7 +118,7 @@ func (c *compiler) compileAction(n *yaml.Node) (ruleAction, bool) {
 		return ruleAction{}, false
 	}
 	if c.policy.options.Sealing != nil && slices.Contains(serviceActions, name) {
-		c.problem(typ, name, "%s takes the service, which reads nothing of a sealed endpoint: leave it out, or serve "+
+		c.problem(typ, name, "%s needs the service, which reads nothing of a sealed endpoint: leave it out, or serve "+
 			"the endpoint without a seal", name)
 		return ruleAction{}, false
 	}

@@ -22,11 +22,11 @@ func TestSealing_RefusesWhatTakesTheService(t *testing.T) {
 		want   string // "" = nothing is refused
 	}{
 		"login": {rule + "oauth\n    config: {provider: github, client_id: x, client_secret: y}", true,
-			"line 3, column 11: oauth takes the service, "},
+			"line 3, column 11: oauth needs the service, "},
 		"internal endpoint": {rule + "forward-internal\n    config: {url: 'http://x.internal'}", true,
-			"line 3, column 11: forward-internal takes the service, "},
+			"line 3, column 11: forward-internal needs the service, "},
 		"backend": {rule + "forward-backend\n    config: {backend_id: bkdfo-06f0l2rj1qg4o3b5e6s7t8u9v0}", true,
-			"line 3, column 11: forward-backend takes the service, "},
+			"line 3, column 11: forward-backend needs the service, "},
 		"location":       {reads("conn.geo.city == 'x'"), true, "line 2, column 26: conn.geo.city is never known"},
 		"has a location": {reads("has(conn.geo.city)"), true, "line 2, column 21: conn.geo.city is never known"},
 		"annotations":    {reads("conn.pod.annotations['a'] == 'b'"), true, "annotations of pods are not sent"},

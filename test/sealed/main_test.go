@@ -153,8 +153,11 @@ func (r *rig) callLed(u, to account.EndpointURL, endpointID string, trust *seale
 		if trust != nil {
 			serve = func() *forward.Failure {
 				to, failure := r.relay.OpenSealed(conn, trust)
-				if failure == nil {
+				switch {
+				case failure == nil:
 					r.relay.JoinSealed(conn, to)
+				case failure.Code == account.CodeNotSealed && trust.Mode() == sealed.Prefer: // nothing was sealed yet
+					return r.relay.Serve(conn)
 				}
 				return failure
 			}

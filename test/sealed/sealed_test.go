@@ -6,6 +6,7 @@ package sealed_test
 import (
 	"bytes"
 	"context"
+	"crypto/x509"
 	"io"
 	"net"
 	"strings"
@@ -14,6 +15,8 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/endpointaccess"
+	"github.com/fairlead-dev/fairlead/internal/endpointtrust"
 	"github.com/fairlead-dev/fairlead/internal/sealed"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/test/support/closedport"
@@ -149,6 +152,43 @@ func TestSealed_Refusals(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestSealed_Prefer holds that a call is plain while no agent seals and none was sealed, sealed as soon as
+// one does, and refused when the service says again that none does after that was recorded.
+func TestSealed_Prefer(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	rules := func(pins map[string]string) *sealed.Trust {
+		d := endpointtrust.Compile([]endpointtrust.Policy{{Namespace: "demo", Name: "all", Pins: pins,
+			Spec: endpointtrust.Spec{Endpoints: []string{"*"}, Mode: sealed.Prefer}}},
+			endpointtrust.Default{Mode: sealed.Off, Account: r.owner.Account,
+				Authorities: []*x509.Certificate{r.owner.Root}}, endpointaccess.Listed{"": true}).Decide(databaseURL)
+		trust, err := sealed.NewTrust(d.Trust)
+		must.Succeed(t, err)
+		return trust
+	}
+	answer := func(id string, trust *sealed.Trust, want string) {
+		t.Helper()
+		c := r.call(id, trust)
+		_ = c.CloseWrite()
+		if got, err := io.ReadAll(c); err != nil || string(got) != want {
+			t.Errorf("%q, %v, %+v", got, err, <-c.failure)
+		}
+	}
+	id := r.serve("in-a", r.endpoint(upstream(t, digest("plain")), nil))
+	answer(id, rules(nil), "plain")
+	r.serve("in-b", r.endpoint(upstream(t, digest("sealed")), r.owner.Identity(databaseURL)))
+	answer(id, rules(nil), "sealed")
+	other := newRig(t) // of which the service says that no agent seals
+	other.owner = r.owner
+	id = other.serve("in-a", other.endpoint(upstream(t, digest("plain")), nil))
+	r = other
+	recorded := rules(map[string]string{databaseURL.String(): "sha256/x"})
+	if f := servicetest.Receive(t, r.call(id, recorded).failure, "failure"); f == nil || f.Code != account.CodeNotSealed {
+		t.Errorf("%+v", f)
+	}
+	answer(id, rules(nil), "plain")
 }
 
 // TestSealed_TriesOtherMembers holds that a member of the pool whose upstream is down, or that the

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -258,7 +259,16 @@ type SealRefusal struct {
 	Reason  sealed.Reason `json:"reason"`
 	Message string        `json:"message"` // the sentence of Failure
 
-	generation string // generation is that of the trust in force.
+	generation string       // generation is that of the trust in force.
+	repeated   atomic.Int64 // repeated is when it was last repeated, in Unix nanoseconds.
+}
+
+// outdatedRefusal is how long a refusal is reported after it was last repeated: only a call that passes
+// the same forwarder would show that the agent was mended.
+const outdatedRefusal = 10 * time.Minute
+
+func (r *SealRefusal) isOutdated() bool {
+	return time.Since(time.Unix(0, r.repeated.Load())) > outdatedRefusal
 }
 
 // repeatedRefusal is how long a refusal with another message, such as one that names another key, is
@@ -279,9 +289,11 @@ func (s *sealing) recordRefusal(c *clientConn, f *forward.Failure) {
 		return
 	}
 	c.stats.countSeal(r.Reason)
+	r.repeated.Store(r.At.UnixNano())
 	last := c.stats.seal.Load()
-	if last != nil && last.Reason == r.Reason && last.generation == r.generation &&
+	if last != nil && last.Reason == r.Reason && last.generation == r.generation && !last.isOutdated() &&
 		(last.Message == r.Message || r.At.Sub(last.At) < repeatedRefusal) {
+		last.repeated.Store(r.At.UnixNano())
 		return
 	}
 	c.stats.seal.Store(r)
@@ -316,8 +328,8 @@ func (s *sealing) recordKey(c *clientConn, conn *sealed.Conn) {
 	}
 }
 
-// setSeals sets SealKey. It drops refusals under a trust that is not in force any more, and keys that the
-// manager has recorded.
+// setSeals sets SealKey. It drops outdated refusals, those under a trust that is not in force any more, and
+// keys that the manager has recorded.
 func (s *sealing) setSeals(all []ListenerStatus) {
 	if s == nil {
 		return
@@ -326,7 +338,7 @@ func (s *sealing) setSeals(all []ListenerStatus) {
 		l := &all[i]
 		u := account.EndpointURL{Scheme: l.Scheme, Host: l.Hostname, Port: l.ServicePort}
 		d := s.rules.Snapshot().Decide(u)
-		if r := l.SealRefused; r != nil && d.Generation != r.generation {
+		if r := l.SealRefused; r != nil && (d.Generation != r.generation || r.isOutdated()) {
 			l.SealRefused = nil
 		}
 		if d.Refused == "" && d.Trust.Mode != sealed.Prefer {

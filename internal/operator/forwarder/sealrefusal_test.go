@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
@@ -74,13 +75,17 @@ func TestSealing_ReportsRefusals(t *testing.T) {
 	if d, different := before.delta(Status{Listeners: before.Listeners}); len(d.Listeners) > 0 {
 		t.Errorf("a refusal is a change for ever: %+v, %t", d, different)
 	}
+	r.listeners.byPort[15432].stats.seal.Load().repeated.Store(time.Now().Add(-outdatedRefusal).UnixNano())
+	reported("") // after its agent was mended, maybe
+	call(other)
+	reported(sealed.KeyUnknown)
 	call(owner)
 	reported("")
 	call(other)
 	reported(sealed.KeyUnknown)
 	trust(other)
 	reported("")
-	for outcome, want := range map[string]float64{"opened": 1, "KeyUnknown": 2} {
+	for outcome, want := range map[string]float64{"opened": 1, "KeyUnknown": 3} {
 		if got := testutil.ToFloat64(r.metrics.sealed.WithLabelValues("db.demo", outcome)); got != want {
 			t.Errorf("%g connections %s, want %g", got, outcome, want)
 		}

@@ -69,8 +69,8 @@ func (s *server) handlers() map[string]handler {
 		"getTunnel":            tunnels.kind().getHandler(inAccount(store.LabelledTunnel)),
 		"listTunnelSessions":   sessions.kind().listHandler(pageInAccount(sessions.store.ListTunnelSessions)),
 		"getTunnelSession":     sessions.kind().getHandler(inAccount(store.TunnelSession)),
-		"stopTunnelSession":    actionHandler(sessions.ender.StopSession),
-		"restartTunnelSession": actionHandler(sessions.ender.RestartSession),
+		"stopTunnelSession":    sessions.stop,
+		"restartTunnelSession": sessions.restart,
 
 		"listOperators":       operators.kind().listHandler(operators.list),
 		"registerOperator":    operators.upsert,

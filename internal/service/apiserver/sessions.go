@@ -23,6 +23,10 @@ func (h *sessionHandlers) kind() kind[account.TunnelSession] {
 		})
 }
 
+func (h *sessionHandlers) stop(c *call) error { return actionHandler(h.ender.StopSession)(c) }
+
+func (h *sessionHandlers) restart(c *call) error { return actionHandler(h.ender.RestartSession)(c) }
+
 // tunnelHandlers serve the labelled tunnels that are online.
 type tunnelHandlers struct {
 	store account.LabelledTunnels

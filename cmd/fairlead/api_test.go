@@ -362,5 +362,9 @@ func checkPolicy(text, scheme, binding string) (account.PolicyFacts, error) {
 	if !strings.HasPrefix(text, "on_") {
 		return account.PolicyFacts{Digest: text}, nil
 	}
-	return trafficpolicy.FactsOf(text, scheme, binding)
+	p, err := trafficpolicy.Compile(text, trafficpolicy.Options{Scheme: scheme, Binding: binding})
+	if err != nil {
+		return account.PolicyFacts{}, err
+	}
+	return p.Facts(), nil
 }

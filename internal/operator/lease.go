@@ -120,7 +120,7 @@ func (l *leaseClient) Update(
 // prepare completes a Lease before it is written. A released one keeps its duration.
 func (l *leaseClient) prepare(lease *coordinationv1.Lease) {
 	if ptr.Deref(lease.Spec.HolderIdentity, "") == l.identity {
-		lease.Spec.LeaseDurationSeconds = ptr.To(leaseSeconds(l.lastDuration))
+		lease.Spec.LeaseDurationSeconds = new(leaseSeconds(l.lastDuration))
 	}
 	if owners, known := l.anchors.Known(); known { // otherwise a later renewal sets the owner
 		lease.OwnerReferences = owners.Local

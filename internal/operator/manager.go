@@ -16,7 +16,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
-	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -124,9 +123,9 @@ func newManager(
 		LeaderElection:                      o.LeaderElect,
 		LeaderElectionResourceLockInterface: lock,
 		LeaderElectionReleaseOnCancel:       true,
-		LeaseDuration:                       ptr.To(maxLeaseDuration),
-		RenewDeadline:                       ptr.To(renewDeadline),
-		RetryPeriod:                         ptr.To(leaseRetry),
+		LeaseDuration:                       new(maxLeaseDuration),
+		RenewDeadline:                       new(renewDeadline),
+		RetryPeriod:                         new(leaseRetry),
 	})
 }
 

@@ -69,7 +69,7 @@ func runOnce(ctx context.Context, set settings) error {
 func newService(set *settings) *service {
 	log := set.Logger
 	s := &service{set: set, log: log, observability: newObservability(set), replicas: &replicas{set: set, log: log},
-		data: &data{set: set, log: log}, tasks: newGroup()}
+		data: &data{set: set, log: log}, tasks: &group{failed: make(chan error, 6)}}
 	s.control = &controlServer{set: set, log: log, replicas: s.replicas}
 	s.edge = &edgeServer{public: &publicEdge{set: set, log: log}}
 	s.people = &people{set: set, log: log, meter: s.observability.meter.sessions}
@@ -164,8 +164,6 @@ type group struct {
 	sync.WaitGroup
 	failed chan error // why the service cannot go on; it has room for an error of each that may fail
 }
-
-func newGroup() *group { return &group{failed: make(chan error, 6)} }
 
 // run starts functions that run until ctx is done.
 func (g *group) run(ctx context.Context, loops ...func(context.Context)) {

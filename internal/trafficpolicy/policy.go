@@ -95,18 +95,6 @@ func Compile(text string, o Options) (*Policy, error) {
 	return nil, account.InvalidAll(fields)
 }
 
-// FactsOf compiles a document and returns the facts that the store keeps. It is an
-// account.PolicyChecker.
-func FactsOf(text, scheme, binding string) (account.PolicyFacts, error) {
-	p, err := Compile(text, Options{Scheme: scheme, Binding: binding})
-	if err != nil {
-		return account.PolicyFacts{}, err
-	}
-	return p.Facts(), nil
-}
-
-var _ account.PolicyChecker = FactsOf
-
 // Check is Compile for callers that show mistakes in their own form: it returns them in the order
 // of the document.
 func Check(text string, o Options) (*Policy, []Problem) {

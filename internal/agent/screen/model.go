@@ -37,7 +37,6 @@ type model struct {
 type row struct {
 	agent.EndpointInfo
 
-	id           string
 	alsoAt       string // another URL
 	command      string // what calls the endpoint although DNS does not lead there
 	state, color string
@@ -109,7 +108,7 @@ func (m *model) applyToRow(e agent.Event) {
 	switch e := e.(type) {
 	case agent.Online:
 		if r := m.row(e.EndpointInfo); r != nil {
-			r.id, r.alsoAt, r.state, r.color = e.EndpointID, e.AlsoAt(), "online", green
+			r.alsoAt, r.state, r.color = e.AlsoAt(), "online", green
 			r.SealKey = e.SealKey
 			if !r.upstreamDown {
 				r.cause = ""

@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -105,7 +104,7 @@ func stripService(o any) (any, error) {
 	}
 	if c := s.Spec.SessionAffinityConfig; c != nil && c.ClientIP != nil && c.ClientIP.TimeoutSeconds != nil {
 		kept.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{
-			ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: ptr.To(*c.ClientIP.TimeoutSeconds)}}
+			ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: new(*c.ClientIP.TimeoutSeconds)}}
 	}
 	if p := s.Spec.InternalTrafficPolicy; p != nil {
 		kept.Spec.InternalTrafficPolicy = sharedPointer(*p)
@@ -146,10 +145,10 @@ func stripSlice(o any) (any, error) {
 	for _, p := range s.Ports {
 		port := discoveryv1.EndpointPort{Port: p.Port}
 		if p.Name != nil {
-			port.Name = ptr.To(shared(*p.Name))
+			port.Name = new(shared(*p.Name))
 		}
 		if p.Protocol != nil {
-			port.Protocol = ptr.To(corev1.Protocol(shared(string(*p.Protocol))))
+			port.Protocol = new(corev1.Protocol(shared(string(*p.Protocol))))
 		}
 		kept.Ports = append(kept.Ports, port)
 	}

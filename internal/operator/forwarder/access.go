@@ -6,7 +6,6 @@ package forwarder
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"maps"
 	"net/netip"
 	"slices"
@@ -65,7 +64,6 @@ type accessControl struct {
 	// namespaces.
 	problems atomic.Pointer[map[string]string]
 	timing   timing
-	log      *slog.Logger
 	denials  denials
 	live     liveConns
 	updated  broadcaster  // updated is woken when the rules have changed.
@@ -77,7 +75,7 @@ func newAccessControl(o *Options, t timing, changed *broadcaster) *accessControl
 	if o.Access == nil {
 		return nil
 	}
-	return &accessControl{rules: o.Access, pods: o.Pods, network: o.NetworkPolicies, timing: t, log: o.Logger,
+	return &accessControl{rules: o.Access, pods: o.Pods, network: o.NetworkPolicies, timing: t,
 		changed: changed, denials: newDenials(o.Logger)}
 }
 

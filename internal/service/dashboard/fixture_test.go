@@ -263,7 +263,7 @@ func (f *fake) RedactionMark(_, secret string) string {
 func dashboardOf(t *testing.T, f *fake, change func(*Options)) *httptest.Server {
 	t.Helper()
 	opt := Options{Store: f, Traffic: f, Version: "0.5.0", Limits: Limits{SignInBurst: 1000},
-		CheckPolicy: trafficpolicy.FactsOf, Sealer: testSealer{}}
+		CheckPolicy: checkPolicy, Sealer: testSealer{}}
 	opt.SharedOptions = httpkit.SharedOptions{SessionEnder: f, Revoker: f, Backends: f,
 		Redactor: f, BaseURL: "https://fairlead.example.com:8443",
 		Logger: slog.New(slog.DiscardHandler),
@@ -367,3 +367,11 @@ func newSignedIn(t *testing.T, secret string) (*fake, *browser) {
 
 // testTime is when the tests take place.
 func testTime() time.Time { return time.Date(2026, 11, 20, 9, 41, 0, 0, time.UTC) }
+
+func checkPolicy(text, scheme, binding string) (account.PolicyFacts, error) {
+	p, err := trafficpolicy.Compile(text, trafficpolicy.Options{Scheme: scheme, Binding: binding})
+	if err != nil {
+		return account.PolicyFacts{}, err
+	}
+	return p.Facts(), nil
+}

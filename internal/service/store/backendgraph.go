@@ -46,16 +46,12 @@ func (bs *Backends) graph(t *tx, accountID string) (*backendGraph, error) {
 // put gives a backend these children.
 func (g *backendGraph) put(b account.Backend) {
 	for _, child := range g.children[b.ID] {
-		g.parents[child] = removeID(g.parents[child], b.ID)
+		g.parents[child] = slices.DeleteFunc(g.parents[child], func(id string) bool { return id == b.ID })
 	}
 	g.kinds[b.ID], g.children[b.ID] = b.Kind, childrenOf(b)
 	for _, child := range g.children[b.ID] {
 		g.parents[child] = append(g.parents[child], b.ID)
 	}
-}
-
-func removeID(ids []string, id string) []string {
-	return slices.DeleteFunc(ids, func(one string) bool { return one == id })
 }
 
 // reachable returns id and everything that the edges lead to from there.

@@ -17,7 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/utils/ptr"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
@@ -63,8 +62,8 @@ func (l Layout) upstreamService(b *v1alpha1.BoundEndpoint, owners []metav1.Owner
 		Selector:              l.PodLabels(),
 		Ports:                 servicePorts(b, func(p v1alpha1.BoundPort) int32 { return p.TargetPort }),
 		SessionAffinity:       corev1.ServiceAffinityNone,
-		InternalTrafficPolicy: ptr.To(corev1.ServiceInternalTrafficPolicyCluster),
-		IPFamilyPolicy:        ptr.To(corev1.IPFamilyPolicyPreferDualStack),
+		InternalTrafficPolicy: new(corev1.ServiceInternalTrafficPolicyCluster),
+		IPFamilyPolicy:        new(corev1.IPFamilyPolicyPreferDualStack),
 	}
 	if recordedProjection(b) == v1alpha1.ProjectionExternalName {
 		s.Spec.ClusterIP, s.Spec.ClusterIPs = b.Status.ClusterIP, slices.Clone(b.Status.ClusterIPs)
@@ -135,7 +134,7 @@ func servicePorts(b *v1alpha1.BoundEndpoint, targetPort func(v1alpha1.BoundPort)
 		ports = append(ports, corev1.ServicePort{
 			Name:        fmt.Sprintf("%s-%d", kind, p.Port), // as Istio reads it
 			Protocol:    corev1.ProtocolTCP,
-			AppProtocol: ptr.To(cmp.Or(p.AppProtocol, p.Scheme)),
+			AppProtocol: new(cmp.Or(p.AppProtocol, p.Scheme)),
 			Port:        p.Port,
 			TargetPort:  intstr.FromInt32(targetPort(p)),
 		})
@@ -166,8 +165,8 @@ func (l Layout) slicedService(b *v1alpha1.BoundEndpoint, owners []metav1.OwnerRe
 		Type:                  corev1.ServiceTypeClusterIP,
 		Ports:                 servicePorts(b, func(p v1alpha1.BoundPort) int32 { return p.TargetPort }),
 		SessionAffinity:       corev1.ServiceAffinityNone,
-		InternalTrafficPolicy: ptr.To(corev1.ServiceInternalTrafficPolicyCluster),
-		IPFamilyPolicy:        ptr.To(corev1.IPFamilyPolicyPreferDualStack),
+		InternalTrafficPolicy: new(corev1.ServiceInternalTrafficPolicyCluster),
+		IPFamilyPolicy:        new(corev1.IPFamilyPolicyPreferDualStack),
 	}
 	if recordedProjection(b) == v1alpha1.ProjectionEndpointSlice {
 		s.Spec.ClusterIP, s.Spec.ClusterIPs = b.Status.ClusterIP, slices.Clone(b.Status.ClusterIPs)
@@ -189,7 +188,7 @@ func (l Layout) endpointSlice(
 				discoveryv1.LabelManagedBy: installation.SliceManager},
 			Annotations: map[string]string{installation.AnnotationHostname: b.Name},
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Service", Name: target.Name,
-				UID: target.UID, BlockOwnerDeletion: ptr.To(false)}},
+				UID: target.UID, BlockOwnerDeletion: new(false)}},
 		},
 		AddressType: family,
 		Endpoints:   endpoints,
@@ -197,8 +196,8 @@ func (l Layout) endpointSlice(
 	ports := servicePorts(b, func(p v1alpha1.BoundPort) int32 { return p.TargetPort })
 	keepPortNames(ports, target.Spec.Ports)
 	for _, p := range ports {
-		s.Ports = append(s.Ports, discoveryv1.EndpointPort{Name: ptr.To(p.Name), Protocol: ptr.To(p.Protocol),
-			Port: ptr.To(p.TargetPort.IntVal), AppProtocol: p.AppProtocol})
+		s.Ports = append(s.Ports, discoveryv1.EndpointPort{Name: new(p.Name), Protocol: new(p.Protocol),
+			Port: new(p.TargetPort.IntVal), AppProtocol: p.AppProtocol})
 	}
 	l.Installation.Mark(s)
 	return s

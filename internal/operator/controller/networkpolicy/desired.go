@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/utils/ptr"
 
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
 )
@@ -110,7 +109,7 @@ func (l Layout) newPolicy(
 }
 
 func policyPort(port int32) networkingv1.NetworkPolicyPort {
-	return networkingv1.NetworkPolicyPort{Protocol: ptr.To(corev1.ProtocolTCP), Port: ptr.To(intstr.FromInt32(port))}
+	return networkingv1.NetworkPolicyPort{Protocol: new(corev1.ProtocolTCP), Port: new(intstr.FromInt32(port))}
 }
 
 // openRanges returns the ports from first to last that are not restricted, as few ranges.
@@ -122,7 +121,7 @@ func openRanges(first, last int32, restricted []restrictedPort) []networkingv1.N
 		}
 		p := policyPort(from)
 		if to > from {
-			p.EndPort = ptr.To(to)
+			p.EndPort = new(to)
 		}
 		open = append(open, p)
 	}

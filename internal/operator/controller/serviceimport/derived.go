@@ -115,8 +115,8 @@ func derivedService(
 		Spec: corev1.ServiceSpec{
 			Type:                  corev1.ServiceTypeClusterIP,
 			SessionAffinity:       corev1.ServiceAffinity(i.Spec.SessionAffinity),
-			InternalTrafficPolicy: ptr.To(corev1.ServiceInternalTrafficPolicyCluster),
-			IPFamilyPolicy:        ptr.To(corev1.IPFamilyPolicyPreferDualStack),
+			InternalTrafficPolicy: new(corev1.ServiceInternalTrafficPolicyCluster),
+			IPFamilyPolicy:        new(corev1.IPFamilyPolicyPreferDualStack),
 		},
 	}
 	if s.Spec.SessionAffinity == corev1.ServiceAffinityClientIP {
@@ -135,14 +135,14 @@ func servicePort(p account.ServiceExportPort) corev1.ServicePort {
 	port := corev1.ServicePort{Name: p.Name, Protocol: corev1.Protocol(p.Protocol), Port: p.Port,
 		TargetPort: intstr.FromInt32(p.Port)}
 	if len(validation.IsQualifiedName(p.AppProtocol)) == 0 {
-		port.AppProtocol = ptr.To(p.AppProtocol)
+		port.AppProtocol = new(p.AppProtocol)
 	}
 	return port
 }
 
 func importReference(s *mcsv1beta1.ServiceImport) metav1.OwnerReference {
 	return metav1.OwnerReference{APIVersion: mcsv1beta1.GroupVersion.String(), Kind: mcsv1beta1.ServiceImportKindName,
-		Name: s.Name, UID: s.UID, BlockOwnerDeletion: ptr.To(false)}
+		Name: s.Name, UID: s.UID, BlockOwnerDeletion: new(false)}
 }
 
 // leavingPorts returns the ports of live that are not desired, but can stay beside those until the

@@ -18,7 +18,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -206,7 +205,7 @@ func newImport(
 			Protocol: corev1.Protocol(p.Protocol), AppProtocol: orNil(p.AppProtocol)})
 	}
 	if i.Spec.InternalTrafficPolicy != "" {
-		s.Spec.InternalTrafficPolicy = ptr.To(corev1.ServiceInternalTrafficPolicy(i.Spec.InternalTrafficPolicy))
+		s.Spec.InternalTrafficPolicy = new(corev1.ServiceInternalTrafficPolicy(i.Spec.InternalTrafficPolicy))
 	}
 	s.Spec.TrafficDistribution = orNil(i.Spec.TrafficDistribution)
 	if i.Spec.Type == account.ExportClusterSetIP {
@@ -244,7 +243,7 @@ func affinityConfig(seconds *int32) *corev1.SessionAffinityConfig {
 	if seconds == nil {
 		return nil
 	}
-	return &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: ptr.To(*seconds)}}
+	return &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: new(*seconds)}}
 }
 
 func orNil(s string) *string {

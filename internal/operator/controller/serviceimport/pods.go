@@ -15,7 +15,6 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -228,8 +227,8 @@ func (r *Reconciler) listingSlices(
 	var ports []discoveryv1.EndpointPort
 	for _, p := range i.Ports(e.ClusterID) {
 		if p.Protocol == string(corev1.ProtocolTCP) {
-			ports = append(ports, discoveryv1.EndpointPort{Name: ptr.To(p.Name), Port: ptr.To(p.Port),
-				Protocol: ptr.To(corev1.ProtocolTCP), AppProtocol: orNil(p.AppProtocol)})
+			ports = append(ports, discoveryv1.EndpointPort{Name: new(p.Name), Port: new(p.Port),
+				Protocol: new(corev1.ProtocolTCP), AppProtocol: orNil(p.AppProtocol)})
 		}
 	}
 	prefix := DerivedName(client.ObjectKeyFromObject(owner)) + "-pods-" + e.ClusterID + "-"
@@ -247,9 +246,9 @@ func (r *Reconciler) listingSlices(
 			}
 			s.Labels[labelPodsName+pod.service.Name] = ""
 			ready := pod.Ready && pod.online && len(pod.ports) > 0
-			s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Hostname: ptr.To(pod.Hostname),
+			s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Hostname: new(pod.Hostname),
 				Addresses:  pod.service.Spec.ClusterIPs[at : at+1],
-				Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(ready)},
+				Conditions: discoveryv1.EndpointConditions{Ready: new(ready)},
 				TargetRef: &corev1.ObjectReference{Kind: "Service", Namespace: owner.Namespace,
 					Name: pod.service.Name}})
 		}
@@ -322,8 +321,8 @@ func podServiceOf(
 			mcsv1beta1.LabelSourceCluster: pod.cluster},
 		OwnerReferences: []metav1.OwnerReference{importReference(owner)}},
 		Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP, SessionAffinity: corev1.ServiceAffinityNone,
-			InternalTrafficPolicy: ptr.To(corev1.ServiceInternalTrafficPolicyCluster),
-			IPFamilyPolicy:        ptr.To(corev1.IPFamilyPolicyPreferDualStack)}}
+			InternalTrafficPolicy: new(corev1.ServiceInternalTrafficPolicyCluster),
+			IPFamilyPolicy:        new(corev1.IPFamilyPolicyPreferDualStack)}}
 	for _, p := range ports {
 		s.Spec.Ports = append(s.Spec.Ports, servicePort(p))
 	}

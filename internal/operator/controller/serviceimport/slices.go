@@ -209,8 +209,8 @@ func endpointPorts(
 		if p.Protocol != string(corev1.ProtocolTCP) || i < 0 || b.Spec.State == v1alpha1.StateReleased {
 			continue
 		}
-		port := discoveryv1.EndpointPort{Name: ptr.To(p.Name), Protocol: ptr.To(corev1.ProtocolTCP),
-			Port: ptr.To(b.Spec.Ports[i].TargetPort), AppProtocol: orNil(p.AppProtocol)}
+		port := discoveryv1.EndpointPort{Name: new(p.Name), Protocol: new(corev1.ProtocolTCP),
+			Port: new(b.Spec.Ports[i].TargetPort), AppProtocol: orNil(p.AppProtocol)}
 		listed := slices.ContainsFunc(live, func(q discoveryv1.EndpointPort) bool {
 			return ptr.Deref(q.Name, "") == p.Name && ptr.Deref(q.Port, 0) == *port.Port
 		})
@@ -253,7 +253,7 @@ func endpointSlice(
 				discoveryv1.LabelManagedBy:  installation.SliceManager,
 				mcsv1beta1.LabelServiceName: name, mcsv1beta1.LabelSourceCluster: from.cluster},
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Service", Name: derived.Name,
-				UID: derived.UID, BlockOwnerDeletion: ptr.To(false)}},
+				UID: derived.UID, BlockOwnerDeletion: new(false)}},
 		},
 		AddressType: family, Endpoints: endpoints(addresses, from.standby), Ports: from.ports,
 	}
@@ -270,7 +270,7 @@ func endpoints(addresses []discoveryv1.Endpoint, standby bool) []discoveryv1.End
 	all := slices.Clone(addresses)
 	for i := range all {
 		if standby {
-			all[i].Conditions.Ready, all[i].Conditions.Serving = ptr.To(false), ptr.To(false)
+			all[i].Conditions.Ready, all[i].Conditions.Serving = new(false), new(false)
 		}
 	}
 	return all

@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
-	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -228,7 +227,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Named("cloudendpoint").
 		For(&v1alpha1.CloudEndpoint{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WatchesRawSource(r.changes).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers, NeedLeaderElection: ptr.To(false)})
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers, NeedLeaderElection: new(false)})
 	if r.Policies.ReadsConfigMaps() {
 		build = build.WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(r.referringTo))
 	}

@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -280,7 +279,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&corev1.Service{}, ofService).
 		Watches(&discoveryv1.EndpointSlice{}, ofSlice).
 		WatchesRawSource(r.exports.changes).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers, NeedLeaderElection: ptr.To(false)}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers, NeedLeaderElection: new(false)}).
 		Complete(r)
 	if err := errors.Join(err, mgr.Add(r)); err != nil {
 		return fmt.Errorf("adding the controller of ServiceExports: %w", err)

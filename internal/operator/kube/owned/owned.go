@@ -26,7 +26,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	utilnet "k8s.io/utils/net"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
@@ -281,7 +280,7 @@ func RepairedService(live, desired *corev1.Service) (*corev1.Service, bool) {
 // allocated for a minute, to no Service, when the other is not free.
 func requestOneAddress(spec *corev1.ServiceSpec) {
 	if len(spec.ClusterIPs) > 1 {
-		spec.ClusterIPs, spec.IPFamilyPolicy = spec.ClusterIPs[:1], ptr.To(corev1.IPFamilyPolicySingleStack)
+		spec.ClusterIPs, spec.IPFamilyPolicy = spec.ClusterIPs[:1], new(corev1.IPFamilyPolicySingleStack)
 	}
 }
 

@@ -24,7 +24,6 @@ import (
 	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
-	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
@@ -89,8 +88,8 @@ func NewManager(c *rest.Config, k Kinds, metricsAddr, healthAddr string, o ctrl.
 	o.MapperProvider = func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return k.Mapper(), nil }
 	o.Metrics = metricsserver.Options{BindAddress: cmp.Or(metricsAddr, "0")}
 	o.HealthProbeBindAddress = cmp.Or(healthAddr, "0")
-	o.GracefulShutdownTimeout = ptr.To(10 * time.Second)
-	o.Controller = config.Controller{SkipNameValidation: ptr.To(true), CacheSyncTimeout: time.Hour}
+	o.GracefulShutdownTimeout = new(10 * time.Second)
+	o.Controller = config.Controller{SkipNameValidation: new(true), CacheSyncTimeout: time.Hour}
 	mgr, err := ctrl.NewManager(c, o)
 	if err != nil {
 		return nil, fmt.Errorf("preparing the manager: %w", err)

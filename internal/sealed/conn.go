@@ -17,6 +17,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/fairlead-dev/fairlead/internal/trust"
 	"github.com/fairlead-dev/fairlead/internal/tunnel/connread"
 )
 
@@ -75,6 +76,9 @@ func (c *Conn) shake() error {
 	c.records.shaking, c.records.later = false, false
 	return err
 }
+
+// Peer returns the public key of the agent, on the caller's side.
+func (c *Conn) Peer() trust.Pin { return keyOf(c.tls.ConnectionState().PeerCertificates[0]) }
 
 // Read reads what the peer sent. io.EOF means that the peer called CloseWrite; every other end,
 // also one that the service or the network caused, is another error.

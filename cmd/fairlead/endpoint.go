@@ -151,8 +151,8 @@ func (e *endpointCommand) addEndpointFlags(cmd *cobra.Command) {
 	flags.StringVar(&s.SealCallers, "seal-callers", "",
 		"PEM `FILE` of the authorities that have signed the certificates of clusters: callers without one are refused")
 	flags.StringVar(&s.SealClusters, "seal-clusters", "",
-		"`FILE` of fairlead seal clusters, signed by one of these authorities: it admits callers by their ServiceAccounts' "+
-			"tokens, too")
+		"`FILE` of fairlead seal clusters, signed by one of these authorities: it admits callers by their "+
+			"ServiceAccounts' tokens, too")
 }
 
 func addMetadata(cmd *cobra.Command, to *string) {

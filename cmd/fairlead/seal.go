@@ -35,7 +35,8 @@ the account has signed. These commands are the owner's part. They connect to not
   fairlead seal request --out seal                         # at the agent, once
   fairlead seal sign --url 'tcp://*.demo:5432' tls.csr     # the owner, again before the certificate ends`,
 	}
-	cmd.AddCommand(newSealInit(c), newSealRequest(c), newSealSign(c), newSealClusters(c), newSealStatus(c), newSealLog(c))
+	cmd.AddCommand(newSealInit(c), newSealRequest(c), newSealSign(c), newSealClusters(c), newSealStatus(c),
+		newSealLog(c))
 	return cmd
 }
 
@@ -279,7 +280,7 @@ func sealClusters(c console, f sealFlags, lifeText string, args []string) error 
 		name, of, _ := strings.Cut(name, ":")
 		of = cmp.Or(of, "fairlead/fairlead-operator-forwarder")
 		if !account.ValidClusterID(name) || strings.Count(of, "/") != 1 || file == "" {
-			return cli.Usagef("%q: must be NAME=FILE or NAME:NAMESPACE/SERVICEACCOUNT=FILE; NAME is a DNS label", arg)
+			return cli.Usagef("%q: must be NAME=FILE or NAME:NAMESPACE/SERVICEACCOUNT=FILE, NAME a DNS label", arg)
 		}
 		fields, in := map[string]any{}, fieldFlags{console: c}
 		if err := in.readJWKS(fields, "jwks", name, file); err != nil {

@@ -19,7 +19,7 @@ func sealOf(s *agentconfig.EndpointSpec, u account.EndpointURL, broken *fieldErr
 		broken.add(agentconfig.FieldSealCallers, s.SealCallers, "is for a sealed endpoint: give --sealed (sealed), too")
 		return nil
 	case s.SealClusters != "" && s.SealCallers == "":
-		broken.add(agentconfig.FieldSealClusters, s.SealClusters, "is for --seal-callers (seal_callers): give that, too")
+		broken.add(agentconfig.FieldSealClusters, s.SealClusters, "is for --seal-callers (seal_callers): give it, too")
 		return nil
 	case s.Sealed == "":
 		return nil

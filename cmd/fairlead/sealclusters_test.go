@@ -67,7 +67,8 @@ func TestSealClusters_ForAgents(t *testing.T) {
 	if want := `clusters.jws" has 2 clusters, for agents with --seal-clusters`; !strings.Contains(r.out, want) {
 		t.Errorf("%s, want %s", r.out, want)
 	}
-	callers := &authority.Callers{File: o.file("authorities.pem"), Clusters: o.file("clusters.jws"), Account: sealAccount}
+	callers := &authority.Callers{File: o.file("authorities.pem"), Clusters: o.file("clusters.jws"),
+		Account: sealAccount}
 	must.Succeed(t, callers.Problem())
 	for _, c := range []*sealtest.Cluster{eu, us} {
 		name, err := callers.VerifyToken(c.Token(nil))
@@ -89,7 +90,7 @@ func TestSealClusters_ForAgents(t *testing.T) {
 		{nil, "name the clusters"},
 		{[]string{"eu"}, "must be NAME=FILE"},
 		{[]string{"eu:forwarder=" + euFile}, "must be NAME=FILE"},
-		{[]string{"e.u=" + euFile}, "NAME is a DNS label"},
+		{[]string{"e.u=" + euFile}, "NAME a DNS label"},
 		{[]string{"eu=" + o.file("root.key")}, "is PEM"},
 		{[]string{"eu=" + o.file("none")}, "no such file"},
 		{[]string{"--for", "31d", "eu=" + euFile}, "must be from 24h to 30d"},

@@ -39,7 +39,8 @@ func TestSealed_TokensProveCallers(t *testing.T) {
 		r.owner.Identity(databaseURL, func(o *sealed.IdentityOptions) { o.Callers, o.RequireCaller = callers, true })))
 	at := func(d time.Duration) int64 { return time.Now().Add(d).Unix() }
 	by := func(algorithm jose.SignatureAlgorithm, key any) string {
-		return c.TokenBy(jose.SigningKey{Algorithm: algorithm, Key: jose.JSONWebKey{Key: key, KeyID: "cluster-1-key"}}, nil)
+		return c.TokenBy(jose.SigningKey{Algorithm: algorithm,
+			Key: jose.JSONWebKey{Key: key, KeyID: "cluster-1-key"}}, nil)
 	}
 	public, err := x509.MarshalPKIXPublicKey(c.Key.Public())
 	must.Succeed(t, err)
@@ -59,9 +60,12 @@ func TestSealed_TokensProveCallers(t *testing.T) {
 		"no issuer":          {c.Token(sealtest.Claims{"iss": nil}), "of no issuer, key and ServiceAccount"},
 		"another subject": {c.Token(sealtest.Claims{"sub": "system:serviceaccount:fairlead:default"}),
 			"of no issuer, key and ServiceAccount"},
-		"for another account":     {c.Token(sealtest.Claims{"aud": []string{"fairlead-seal:ac-1"}}), "its token: it is not for fairlead-seal:"},
-		"for the Kubernetes API":  {c.Token(sealtest.Claims{"aud": []string{c.Issuer}}), "its token: it is not for fairlead-seal:"},
-		"for others, too":         {c.Token(sealtest.Claims{"aud": []string{"fairlead-seal:" + c.Account, "x"}}), "is not for"},
+		"for another account": {c.Token(sealtest.Claims{"aud": []string{"fairlead-seal:ac-1"}}),
+			"its token: it is not for fairlead-seal:"},
+		"for the Kubernetes API": {c.Token(sealtest.Claims{"aud": []string{c.Issuer}}),
+			"its token: it is not for fairlead-seal:"},
+		"for others, too": {c.Token(sealtest.Claims{"aud": []string{"fairlead-seal:" + c.Account, "x"}}),
+			"is not for"},
 		"for none":                {c.Token(sealtest.Claims{"aud": nil}), "its token: it is not for fairlead-seal:"},
 		"another key":             {other.Token(nil), "of no issuer, key and ServiceAccount"},
 		"a key that is not there": {r.owner.NewCluster("x").Token(nil), "of no issuer, key and ServiceAccount"},
@@ -74,7 +78,8 @@ func TestSealed_TokensProveCallers(t *testing.T) {
 			"the token is no JSON Web Token"},
 		"changed": {parts[0] + "." + strings.Split(c.Token(sealtest.Claims{"x": 1}), ".")[1] + "." + parts[2],
 			"of no issuer, key and ServiceAccount"},
-		"ended":               {c.Token(sealtest.Claims{"iat": at(-time.Hour), "exp": at(-6 * time.Minute)}), "in force from"},
+		"ended": {c.Token(sealtest.Claims{"iat": at(-time.Hour), "exp": at(-6 * time.Minute)}),
+			"in force from"},
 		"far in the future":   {c.Token(sealtest.Claims{"nbf": at(10 * time.Minute)}), "in force from"},
 		"issued far ahead":    {c.Token(sealtest.Claims{"iat": at(10 * time.Minute)}), "in force from"},
 		"for a day":           {c.Token(sealtest.Claims{"exp": at(24 * time.Hour)}), "more than an hour"},

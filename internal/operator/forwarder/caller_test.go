@@ -95,7 +95,7 @@ func TestSealing_ProvesCallerByToken(t *testing.T) {
 		token, caller, problem string
 	}{
 		"proven":             {owner, cluster.Token(nil), "cluster-1", ""},
-		"for the Kubernetes": {owner, cluster.Token(sealtest.Claims{"aud": []string{"k"}}), "", "is not for fairlead-seal:"},
+		"for the Kubernetes": {owner, cluster.Token(sealtest.Claims{"aud": []string{"k"}}), "", "not for fairlead-"},
 		"an untrusted agent": {other, cluster.Token(nil), "not asked", ""},
 	} {
 		asked, got := make(chan string, 10), make(chan string, 10)
@@ -112,7 +112,9 @@ func TestSealing_ProvesCallerByToken(t *testing.T) {
 			_ = in.Refuse("UPSTREAM", "it is down")
 		})
 		must.Succeed(t, os.WriteFile(file, []byte(c.token), 0o600))
-		r := sealedForwarder(t, e, owner, func(o *Options) { o.CallerToken = authority.FollowToken(file, ownerAccount) })
+		r := sealedForwarder(t, e, owner, func(o *Options) {
+			o.CallerToken = authority.FollowToken(file, ownerAccount)
+		})
 		wantRefused(r, 15432)
 		if caller := wait.Receive(t, "a call", got); caller != c.caller {
 			t.Errorf("%s: the agent takes the caller for %q, want %q", name, caller, c.caller)
@@ -120,7 +122,8 @@ func TestSealing_ProvesCallerByToken(t *testing.T) {
 		if (len(asked) > 0) != (c.caller == "cluster-1") {
 			t.Errorf("%s: %d tokens reached the agent", name, len(asked))
 		}
-		if s := r.status().Trust; !strings.Contains(s.CallerProblem, c.problem) || (c.problem == "") != (s.CallerProblem == "") {
+		s := r.status().Trust
+		if !strings.Contains(s.CallerProblem, c.problem) || (c.problem == "") != (s.CallerProblem == "") {
 			t.Errorf("%s: %+v, want the problem %q", name, s, c.problem)
 		}
 	}

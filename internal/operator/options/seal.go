@@ -46,7 +46,7 @@ func (o *Seal) AddCallerFlag(f *pflag.FlagSet) {
 		"`FOLDER` with tls.crt and tls.key, as fairlead seal sign --caller and cert-manager make them, which prove to "+
 			"agents who calls; read again when they change")
 	f.StringVar(&o.SealCallerTokenFile, "seal-caller-token-file", "",
-		"`FILE` with a token of the forwarders' ServiceAccount for the audience fairlead-seal:ACCOUNT, which proves it, too")
+		"`FILE` with the ServiceAccount's token for the audience fairlead-seal:ACCOUNT, which proves it, too")
 }
 
 // Caller returns the certificate by which forwarders prove themselves; nil without one.

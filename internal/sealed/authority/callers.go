@@ -133,10 +133,10 @@ func checkClaims(c jwt.Claims, audience string) error {
 		return fmt.Errorf("it is not for %s alone", audience)
 	case c.IssuedAt == nil || c.Expiry == nil:
 		return errors.New("it has no iat or no exp")
-	case strings.HasPrefix(audience, tokenFor) && *c.Expiry-*c.IssuedAt > jwt.NumericDate(account.MaxTokenLife.Seconds()):
+	case strings.HasPrefix(audience, tokenFor) && int64(*c.Expiry-*c.IssuedAt) > int64(account.MaxTokenLife.Seconds()):
 		return errors.New("it lives for more than an hour")
 	case c.ValidateWithLeeway(jwt.Expected{}, backdate) != nil:
-		return fmt.Errorf("it is in force from %s to %s, which is not now", formatDate(c.IssuedAt), formatDate(c.Expiry))
+		return fmt.Errorf("it is in force from %s to %s, not now", formatDate(c.IssuedAt), formatDate(c.Expiry))
 	}
 	return nil
 }

@@ -253,10 +253,10 @@ func newSealClusters(c console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "clusters NAME[:NAMESPACE/SERVICEACCOUNT]=FILE...",
 		Short: "Sign by which keys agents verify clusters' tokens",
-		Long: `Sign by which keys agents verify the tokens of clusters' forwarders (binding.sealCallerToken): clusters.jws,
-for --seal-clusters. Name all clusters, again before it ends: those left out are not known any more. NAME is the
-caller's; FILE has discovery document and keys, - is standard input. A token counts if it is the forwarders', by
-default fairlead/fairlead-operator-forwarder's: every pod can get one of its own.`,
+		Long: `Sign by which keys agents verify the tokens of clusters' forwarders (binding.sealCallerToken):
+clusters.jws, for --seal-clusters. Name all clusters, again before it ends: those left out are not known any
+more. NAME is the caller's; FILE has discovery document and keys, - is standard input. A token counts if it is
+the forwarders', by default fairlead/fairlead-operator-forwarder's: every pod can get one of its own.`,
 		Example: `  { kubectl get --raw /.well-known/openid-configuration; kubectl get --raw /openid/v1/jwks; } >eu.json
   fairlead seal clusters --for 14d eu=eu.json us:ops/fairlead-forwarder=us.json`,
 		RunE: func(_ *cobra.Command, args []string) error { return sealClusters(c, f, life, args) },

@@ -133,7 +133,8 @@ func TestServe_SealedHTTPRefusalIsReported(t *testing.T) {
 	if !errors.As(err, &refused) || refused.Code != "UPSTREAM" {
 		t.Errorf("%v", err)
 	}
-	if c := next[agent.Connection](r); !c.Ended || !c.Refused || c.Client != "10.0.0.5:4242" || c.Cause != refused.Text {
+	c := next[agent.Connection](r)
+	if !c.Ended || !c.Refused || c.Client != "10.0.0.5:4242" || c.Cause != refused.Text {
 		t.Errorf("%+v", c)
 	}
 }

@@ -149,7 +149,8 @@ func compile(p *Policy, trust sealed.TrustOptions) *rule {
 	r := &rule{policy: p, trusts: digest(&trust), decision: required}
 	if prefer {
 		trust.Mode = sealed.Prefer
-		r.decision, r.pinned = Decision{Trust: trust, Generation: generation(&trust)}, map[account.EndpointURL]Decision{}
+		r.decision = Decision{Trust: trust, Generation: generation(&trust)}
+		r.pinned = map[account.EndpointURL]Decision{}
 		for text := range p.Pins {
 			if u, err := account.ParseEndpointURL(text); err == nil {
 				r.pinned[u] = required

@@ -185,7 +185,8 @@ func TestSealed_Prefer(t *testing.T) {
 	id = other.serve("in-a", other.endpoint(upstream(t, digest("plain")), nil))
 	r = other
 	recorded := rules(map[string]string{databaseURL.String(): "sha256/x"})
-	if f := servicetest.Receive(t, r.call(id, recorded).failure, "failure"); f == nil || f.Code != account.CodeNotSealed {
+	f := servicetest.Receive(t, r.call(id, recorded).failure, "failure")
+	if f == nil || f.Code != account.CodeNotSealed {
 		t.Errorf("%+v", f)
 	}
 	answer(id, rules(nil), "plain")

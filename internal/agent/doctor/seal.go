@@ -126,7 +126,8 @@ func (c *sealCheck) check(ctx context.Context) path.Hop {
 		h = path.Brokenf(path.Remedy("BoundEndpoint", keyChanged)+c.command(keyChanged),
 			"the cluster pins %s; %s", strings.Join(pinned, ", "), said)
 	case required == preferred && condition.Status == "":
-		h = path.OKf("a seal is preferred: until the first sealed connection, they are plain while no agent seals; %s", said)
+		h = path.OKf("a seal is preferred: until the first sealed connection, they are plain while no agent seals; %s",
+			said)
 	case condition.Status == "":
 		h = path.Unknownf("a seal is required (%s); %s", required, said)
 	case condition.Status != "True":
@@ -146,7 +147,8 @@ func (c *sealCheck) pinned(ctx context.Context) (keys, unread []string) {
 	for _, o := range objects.Items {
 		if endpointaccess.Selects(o.Spec.Endpoints, o.Spec.Ports, target) {
 			c.trusts, keys = append(c.trusts, o), append(keys, o.Spec.Keys...)
-			if pin := o.Status.Pins[c.account.url.String()]; pin != "" && strings.Contains(c.required(), "first-sight") {
+			pin := o.Status.Pins[c.account.url.String()]
+			if pin != "" && strings.Contains(c.required(), "first-sight") {
 				keys = append(keys, pin)
 			}
 		}

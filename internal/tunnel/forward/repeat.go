@@ -43,7 +43,8 @@ func (t *attempt) isReplicaLost(err error) bool {
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return t.givenUp
-	case errors.As(err, new(*tunnel.RefusedError)), errors.As(err, new(*tunnel.ResetError)), errors.Is(err, errClientGone):
+	case errors.As(err, new(*tunnel.RefusedError)), errors.As(err, new(*tunnel.ResetError)),
+		errors.Is(err, errClientGone):
 		return false
 	}
 	return err != nil

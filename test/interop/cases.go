@@ -96,10 +96,12 @@ func cancelAfterBegin(c caller, _ *grpc.ClientConn) {
 type openWhenCancelled struct{ grpc.ClientStream }
 
 func (s openWhenCancelled) CloseSend() error {
-	if s.Context().Err() != nil {
+	select {
+	case <-s.Context().Done():
 		return nil
+	default:
+		return s.ClientStream.CloseSend()
 	}
-	return s.ClientStream.CloseSend()
 }
 
 // soak runs large calls with the sizes of gRPC's own client. How long one takes is not what is

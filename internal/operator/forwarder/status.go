@@ -68,7 +68,7 @@ type ListenerStatus struct {
 
 // withoutCounters returns the status without what changes with every connection.
 func (l ListenerStatus) withoutCounters() ListenerStatus {
-	l.Connections, l.Active, l.LastSuccess, l.LastFailure = 0, 0, nil, nil
+	l.Connections, l.Active, l.LastSuccess, l.LastFailure, l.stats = 0, 0, nil, nil, nil
 	return l
 }
 

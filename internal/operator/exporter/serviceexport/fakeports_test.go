@@ -36,10 +36,26 @@ func (p *fakePorts) Serve(export types.NamespacedName, ports map[int32]agent.End
 }
 
 func (p *fakePorts) Seal(u account.EndpointURL) (*sealed.Identity, *status.Problem) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if !slices.Contains(p.named, u.String()) {
 		return nil, status.Problemf(v1alpha1.ReasonSealUnavailable, "no certificate names %s", u)
 	}
 	return &sealed.Identity{}, nil
+}
+
+// name makes the URLs those that can be sealed.
+func (p *fakePorts) name(urls ...string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.named = urls
+}
+
+// isWithheld reports whether an export was withheld last.
+func (p *fakePorts) isWithheld(export types.NamespacedName) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.withheld[export]
 }
 
 func (p *fakePorts) Withhold(export types.NamespacedName) {

@@ -144,15 +144,15 @@ func TestReconciler_SealsAllPortsOrNone(t *testing.T) {
 			o.Annotations = map[string]string{AnnotationSealed: "true"}
 		})
 		for named, missing := range map[string]string{"tcp://hello.demo.a:42": "43", "tcp://hello.demo.a:43": "42"} {
-			h.ports.named = []string{named}
+			h.ports.name(named)
 			h.request(hello)
 			h.expect(hello, strings.Replace(exportedWell, "True Exported", "False SealUnavailable", 1),
 				"no certificate names tcp://hello.demo.a:"+missing)
-			if h.ports.Serves(hello) || !h.ports.withheld[hello] {
+			if h.ports.Serves(hello) || !h.ports.isWithheld(hello) {
 				t.Errorf("serves %v", h.ports.urls(hello))
 			}
 		}
-		h.ports.named = []string{"tcp://hello.demo.a:42", "tcp://hello.demo.a:43"}
+		h.ports.name("tcp://hello.demo.a:42", "tcp://hello.demo.a:43")
 		time.Sleep(SealRecheck)
 		h.settle()
 		h.expect(hello, exportedWell)

@@ -152,7 +152,7 @@ func compile(p *Policy, trust sealed.TrustOptions) *rule {
 		r.decision = Decision{Trust: trust, Generation: generation(&trust)}
 		r.pinned = map[account.EndpointURL]Decision{}
 		for text := range p.Pins {
-			if u, err := account.ParseEndpointURL(text); err == nil {
+			if u, err := account.ParseForwardedURL(text); err == nil {
 				r.pinned[u] = required
 			}
 		}

@@ -45,6 +45,8 @@ type Decision struct {
 	Trust sealed.TrustOptions
 	// Generation identifies Trust: it is the same for the same options, and another one for others.
 	Generation string
+	// ByInstallation reports that all that is trusted are authorities of the Default.
+	ByInstallation bool
 	// FirstSight reports that the key is trusted that was seen first: pinned by the object Pinned.
 	FirstSight bool
 	Pinned     string // name of the object, without its namespace
@@ -91,7 +93,7 @@ func (r *rule) pinsAnother(u account.EndpointURL, o *rule) bool {
 func Compile(policies []Policy, byDefault Default, listed endpointaccess.Listed) *Rules {
 	trust := sealed.TrustOptions{Mode: byDefault.Mode, Account: byDefault.Account, Authorities: byDefault.Authorities}
 	r := &Rules{Digests: map[string]string{}, namespaces: map[string][]*rule{}, listed: listed,
-		byDefault: Decision{Trust: trust, Generation: generation(&trust)}}
+		byDefault: Decision{Trust: trust, Generation: generation(&trust), ByInstallation: true}}
 	if trust.Mode == sealed.Off {
 		r.byDefault = Decision{Trust: sealed.TrustOptions{Mode: sealed.Off}}
 	}
@@ -127,6 +129,8 @@ func (r *rule) held() int64 {
 // compile compiles a policy; trust is the installation's.
 func compile(p *Policy, trust sealed.TrustOptions) *rule {
 	name := "EndpointTrust " + p.Namespace + "/" + p.Name
+	installation := trust.Authorities
+	ofNamespace := func(c *x509.Certificate) bool { return !slices.ContainsFunc(installation, c.Equal) }
 	authorities, keys, err := p.Spec.parse()
 	switch {
 	case trust.Account == "":
@@ -145,14 +149,15 @@ func compile(p *Policy, trust sealed.TrustOptions) *rule {
 	}
 	prefer := p.Spec.Mode == sealed.Prefer && trust.Mode != sealed.Require
 	trust.Mode = sealed.Require
-	required := Decision{Trust: trust, Generation: generation(&trust)}
+	required := Decision{Trust: trust, Generation: generation(&trust),
+		ByInstallation: len(trust.Keys) == 0 && !slices.ContainsFunc(trust.Authorities, ofNamespace)}
 	r := &rule{policy: p, trusts: digest(&trust), decision: required}
 	if prefer {
 		trust.Mode = sealed.Prefer
-		r.decision = Decision{Trust: trust, Generation: generation(&trust)}
+		r.decision.Trust, r.decision.Generation = trust, generation(&trust)
 		r.pinned = map[account.EndpointURL]Decision{}
 		for text := range p.Pins {
-			if u, err := account.ParseEndpointURL(text); err == nil {
+			if u, err := account.ParseForwardedURL(text); err == nil {
 				r.pinned[u] = required
 			}
 		}

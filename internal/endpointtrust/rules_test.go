@@ -185,8 +185,14 @@ func TestRules_SelectImportedServices(t *testing.T) {
 	p.Pins = map[string]string{"tcp://db.demo.a:5432": keyA}
 	rules := endpointtrust.Compile([]endpointtrust.Policy{p}, endpointtrust.Default{Mode: sealed.Off, Account: "ac-1"},
 		endpointaccess.Listed{"": true})
-	for cluster, want := range map[string]string{"a": "Require 4", "b": "trust_not_pinned"} {
-		if got := show(rules.Decide(account.ExportedPortURL("db", "demo", cluster, 5432))); got != want {
+	p.Spec.Keys, p.Spec.Mode = []string{keyA}, sealed.Prefer
+	preferred := endpointtrust.Compile([]endpointtrust.Policy{p}, endpointtrust.Default{Mode: sealed.Off, Account: "ac-1"},
+		endpointaccess.Listed{"": true})
+	for cluster, want := range map[string][2]string{
+		"a": {"Require 4", "Require 4"}, "b": {"trust_not_pinned", "Prefer 4"},
+	} {
+		u := account.ExportedPortURL("db", "demo", cluster, 5432)
+		if got := [2]string{show(rules.Decide(u)), show(preferred.Decide(u))}; got != want {
 			t.Errorf("of %s: %s, want %s", cluster, got, want)
 		}
 	}

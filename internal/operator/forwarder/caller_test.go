@@ -83,7 +83,7 @@ func TestSealing_ProvesCaller(t *testing.T) {
 }
 
 // TestSealing_ProvesCallerByToken holds that an agent learns who calls from a token, and that none goes to
-// an agent that is not trusted, nor one that is not for agents.
+// an agent that is not trusted, or by a namespace alone, nor one that is not for agents.
 func TestSealing_ProvesCallerByToken(t *testing.T) {
 	t.Parallel()
 	owner, file := sealtest.NewOwner(t, ownerAccount), filepath.Join(t.TempDir(), "token")
@@ -93,10 +93,21 @@ func TestSealing_ProvesCallerByToken(t *testing.T) {
 	for name, c := range map[string]struct {
 		agent                  *sealtest.Owner
 		token, caller, problem string
+		trusted                func(agent *sealed.Identity) endpointtrust.Spec // trusted is the namespace's object.
 	}{
-		"proven":             {owner, cluster.Token(nil), "cluster-1", ""},
-		"for the Kubernetes": {owner, cluster.Token(sealtest.Claims{"aud": []string{"k"}}), "", "not for fairlead-"},
-		"an untrusted agent": {other, cluster.Token(nil), "not asked", ""},
+		"proven":             {owner, cluster.Token(nil), "cluster-1", "", nil},
+		"for the Kubernetes": {owner, cluster.Token(sealtest.Claims{"aud": []string{"k"}}), "", "not for fairlead-", nil},
+		"an untrusted agent": {other, cluster.Token(nil), "not asked", "", nil},
+		"a namespace's key": {other, cluster.Token(nil), "", "", func(agent *sealed.Identity) endpointtrust.Spec {
+			return endpointtrust.Spec{Keys: []string{sealed.FormatKey(agent.Key())}}
+		}},
+		"a namespace's authority": {other, cluster.Token(nil), "", "", func(*sealed.Identity) endpointtrust.Spec {
+			return endpointtrust.Spec{Authorities: []string{other.PEM(), owner.PEM()}}
+		}},
+		"the owner's, by the namespace": {owner, cluster.Token(nil), "cluster-1", "",
+			func(*sealed.Identity) endpointtrust.Spec {
+				return endpointtrust.Spec{Authorities: []string{owner.PEM()}}
+			}},
 	} {
 		asked, got := make(chan string, 10), make(chan string, 10)
 		identity := c.agent.Identity(db, func(o *sealed.IdentityOptions) { o.Callers = recording{callers, asked} })
@@ -115,6 +126,13 @@ func TestSealing_ProvesCallerByToken(t *testing.T) {
 		r := sealedForwarder(t, e, owner, func(o *Options) {
 			o.CallerToken = authority.FollowToken(file, ownerAccount)
 		})
+		if c.trusted != nil {
+			spec := c.trusted(identity)
+			spec.Endpoints = []string{"*"}
+			r.options.Trust.(*fakeTrust).set(endpointtrust.Default{Mode: sealed.Off, Account: ownerAccount,
+				Authorities: []*x509.Certificate{sealtest.NewOwner(t, ownerAccount).Root, owner.Root}}, allListed,
+				endpointtrust.Policy{Namespace: "demo", Name: "p", Spec: spec})
+		}
 		wantRefused(r, 15432)
 		if caller := wait.Receive(t, "a call", got); caller != c.caller {
 			t.Errorf("%s: the agent takes the caller for %q, want %q", name, caller, c.caller)

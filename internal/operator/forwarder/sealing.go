@@ -157,7 +157,9 @@ func (s *sealing) trust(d *endpointtrust.Decision) (*sealed.Trust, error) {
 	if s.caller != nil {
 		d.Trust.Proof = s.caller.Certificate
 	}
-	d.Trust.Token = s.token
+	if d.ByInstallation { // else a namespace's agent could present the token to others
+		d.Trust.Token = s.token
+	}
 	t, err := sealed.NewTrust(d.Trust)
 	if err != nil {
 		return nil, err

@@ -104,13 +104,17 @@ func (o *Owner) signClusters(accountID string, ago time.Duration, clusters []*Cl
 		"exp": at.Add(24 * time.Hour).Unix(), "aud": []string{"fairlead-seal-clusters:" + accountID}, "clusters": all}))
 }
 
+// PEM returns the root's certificate.
+func (o *Owner) PEM() string {
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: o.Root.Raw}))
+}
+
 // WriteCallers writes the owner's root and clusters into a folder, for agents.
 func (o *Owner) WriteCallers(dir string, clusters []byte) *authority.Callers {
 	o.t.Helper()
 	c := &authority.Callers{File: filepath.Join(dir, "authorities.pem"), Clusters: filepath.Join(dir, "clusters.jws"),
 		Account: o.Account}
-	root := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: o.Root.Raw})
-	must.Succeed(o.t, os.WriteFile(c.File, root, 0o600))
+	must.Succeed(o.t, os.WriteFile(c.File, []byte(o.PEM()), 0o600))
 	must.Succeed(o.t, os.WriteFile(c.Clusters, clusters, 0o600))
 	return c
 }

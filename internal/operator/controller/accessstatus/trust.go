@@ -69,11 +69,13 @@ func (r *TrustReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl
 	}
 	next, now, result := o.DeepCopy(), r.Clock.Now(), ctrl.Result{}
 	accepted := trustCondition(policy, decision)
+	if policy.Spec.Mode == sealed.Prefer { // also while another object contradicts it, for other URLs
+		r.record(policy, next)
+	}
 	switch {
 	case decision.FirstSight:
 		accepted.Message += r.pin(rules, policy, next)
 	case decision.Trust.Mode == sealed.Prefer:
-		r.record(policy, next)
 		accepted.Message += fmt.Sprintf("; URLs that were never sealed are called in the clear while none of their "+
 			"agents seals; sealed so far: %d", len(next.Status.Pins))
 	}

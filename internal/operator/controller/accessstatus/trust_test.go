@@ -263,4 +263,9 @@ func TestTrustReconciler_RecordsSealedURLs(t *testing.T) {
 			t.Errorf("%+v: %s", tt, c.Message)
 		}
 	}
+	must.Succeed(t, h.Client.Create(t.Context(), trustObject("q", "all", keyB))) // which refuses that one alone
+	h.Forwarders.(*fakeForwarders).sealed = announced{"http://any.demo": {keyA}}
+	if o, _ := h.reconcile("p"); o.Status.Pins["http://any.demo"] != keyA {
+		t.Errorf("%v beside an object that contradicts for another URL", o.Status.Pins)
+	}
 }

@@ -127,7 +127,7 @@ func (r *Reader) SealedKeys(namespace string) map[account.EndpointURL]string {
 	keys := map[account.EndpointURL]string{}
 	for _, f := range r.byUID {
 		for _, p := range f.ports {
-			if u, err := account.ParseEndpointURL(p.sealedURL); err == nil && u.Namespace() == namespace {
+			if u, err := account.ParseForwardedURL(p.sealedURL); err == nil && u.Namespace() == namespace {
 				keys[u] = p.key
 			}
 		}

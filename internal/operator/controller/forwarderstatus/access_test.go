@@ -106,6 +106,8 @@ func TestReader_SealsRefused(t *testing.T) {
 			want map[account.EndpointURL]string
 		}{
 			{`,"url":"tcp://db.demo:5432","seal_key":"sha256/x"`, map[account.EndpointURL]string{u: "sha256/x"}},
+			{`,"url":"tcp://db.demo.b:5432","seal_key":"sha256/x"`,
+				map[account.EndpointURL]string{account.ExportedPortURL("db", "demo", "b", 5432): "sha256/x"}},
 			{`,"url":"tcp://db.demo:5432"`, map[account.EndpointURL]string{}},
 		} {
 			a.lines <- `{"listeners":[` + listener + tt.line + `}]}`

@@ -43,6 +43,7 @@ const (
 	AuditClusterUpdated    AuditType = "cluster.updated"
 	AuditClusterDeleted    AuditType = "cluster.deleted"
 	AuditTokenRefused      AuditType = "cluster.token_refused" // for the account; at most a few a minute
+	AuditSealRefused       AuditType = "cluster.seal_refused"  // the agent of a sealed endpoint; once an hour
 )
 
 // AuditTypes lists the types.
@@ -58,6 +59,7 @@ func AuditTypes() []AuditType {
 		AuditAppSessionCreated, AuditAppSessionRevoked, AuditAppDeviceChanged, AuditAppUserRevoked,
 		AuditAppSessionCut,
 		AuditClusterCreated, AuditClusterUpdated, AuditClusterDeleted, AuditTokenRefused,
+		AuditSealRefused,
 	}
 }
 

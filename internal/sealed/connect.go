@@ -42,11 +42,16 @@ func shorten(text string) string {
 }
 
 // Connect runs the handshake and the first flight on a stream that is open. An error is an
-// *UntrustedError, a *RefusedError, ctx's cause, or one of the network; the stream is aborted then.
+// *UntrustedError, a *RefusedError, ctx's cause, or one of the network; the stream is aborted then,
+// by its method Distrust, if it has one, when the agent is not trusted.
 func (t *Trust) Connect(ctx context.Context, below Below, h Header) (*Conn, error) {
 	c := newConn(below, tls.Client, t.config(h.URL))
 	err := run(ctx, below, func() error {
 		if err := c.handshake(); err != nil {
+			stream, ok := below.(interface{ Distrust() error })
+			if ok && errors.As(err, new(*UntrustedError)) {
+				_ = stream.Distrust()
+			}
 			return err
 		}
 		frame := h.frame()

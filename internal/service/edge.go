@@ -27,12 +27,14 @@ type edgeServer struct {
 	targets   *targets
 	isolation *isolation // nil for a service that is alone
 	geo       *geo.Databases
+	refusals  sealRefusals
 }
 
 func (e *edgeServer) wire(
 	set *settings, d *data, sessions *tunnelserver.Server, r *replicas, p *people, meter *requestMeter,
 ) {
 	e.isolation, e.geo = r.isolation, p.geo
+	e.refusals = sealRefusals{store: d.store.AuditLog, log: set.Logger, recorded: map[sealRefusal]time.Time{}}
 	e.targets = &targets{store: d.store, sessions: sessions, replicas: r}
 	e.backends = newBackends(set, e.targets)
 	o := edge.Options{
@@ -75,6 +77,9 @@ func (e *edgeServer) ServeStream(ctx context.Context, in tunnelserver.Incoming) 
 		Draining: in.Draining, Forwarder: in.Forwarder, Locator: (*locator)(e.geo),
 		AppendForwarded: in.TrustsForwarding, Sealed: h.Sealed, Tried: h.Tried,
 	})
+	if h.Sealed {
+		e.refusals.report(ctx, in)
+	}
 }
 
 // expire makes what the edge serves of the account next ask the store.

@@ -85,6 +85,7 @@ const (
 	RefusedUnresponsive                      // the agent of another replica does not respond
 	RefusedSealed                            // the endpoint takes sealed connections only
 	RefusedNotSealed                         // the endpoint takes plain connections only
+	ResetUntrusted                           // the opener does not trust the agent at the end of a sealed stream
 )
 
 var refuseCodeTexts = [...]string{
@@ -100,6 +101,7 @@ var refuseCodeTexts = [...]string{
 	RefusedUnresponsive:    "the agent does not respond",
 	RefusedSealed:          "the endpoint is sealed",
 	RefusedNotSealed:       "the endpoint is not sealed",
+	ResetUntrusted:         "the agent is not trusted",
 }
 
 // String returns the code in a few words.

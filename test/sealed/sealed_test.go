@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"io"
 	"net"
+	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -156,6 +157,33 @@ func TestSealed_Refusals(t *testing.T) {
 
 // TestSealed_Prefer holds that a call is plain while no agent seals and none was sealed, sealed as soon as
 // one does, and refused when the service says again that none does after that was recorded.
+// TestSealed_RefusalsAreEvents holds that the account learns from its audit log, once an hour, that a
+// cluster refuses an agent.
+func TestSealed_RefusalsAreEvents(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	other := sealtest.NewOwner(t, r.owner.Account)
+	id := r.serve("in-a", r.endpoint(upstream(t, digest("")), other.Identity(databaseURL)))
+	refused := func() []account.AuditEvent {
+		var page struct{ Events []account.AuditEvent }
+		r.CallAPI(http.MethodGet, "/events?type="+string(account.AuditSealRefused), nil, &page)
+		return page.Events
+	}
+	for range 2 {
+		servicetest.Receive(t, r.call(id, r.owner.Trust()).failure, "failure")
+		servicetest.Eventually(t, "an event", func() bool { return len(refused()) > 0 })
+	}
+	c := r.call(id, other.Trust()) // until it has ended, the second refusal has been recorded, too
+	must.Succeed(t, c.CloseWrite())
+	_, _ = io.Copy(io.Discard, c)
+	servicetest.Receive(t, c.failure, "end")
+	events := refused()
+	if len(events) != 1 || events[0].Object.ID != id || events[0].Details["url"] != databaseURL.String() ||
+		events[0].Details["operator"] == "" {
+		t.Errorf("%+v", events)
+	}
+}
+
 func TestSealed_Prefer(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -140,7 +140,8 @@ func (al *AuditLog) SubscribeAudit(accountID string) (wake <-chan struct{}, canc
 // administrators did.
 const (
 	activityEvent = `(type IN ('tunnel_session.started', 'tunnel_session.ended', 'application_session.created',
-		'application_session.device_changed', 'backend.switched', 'cluster.token_refused')
+		'application_session.device_changed', 'backend.switched', 'cluster.token_refused',
+		'cluster.seal_refused')
 		OR type IN ('endpoint.created', 'endpoint.updated', 'endpoint.deleted', 'endpoint.seal_changed',
 			'kubernetes_operator.created', 'kubernetes_operator.updated', 'kubernetes_operator.deleted')
 			AND principal_id NOT LIKE 'ak-%'

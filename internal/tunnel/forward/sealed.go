@@ -162,6 +162,9 @@ func (s *sealedStream) connect(ctx context.Context, by *sealed.Trust, h sealed.H
 	return by.Connect(ctx, s, h)
 }
 
+// Distrust aborts the stream since the agent is not trusted, which the service tells the account.
+func (s *sealedStream) Distrust() error { return s.Reset(tunnel.ResetUntrusted) }
+
 // isLost reports whether the error of connect is the loss of the replica.
 func (s *sealedStream) isLost(err error) bool {
 	var untrusted *sealed.UntrustedError

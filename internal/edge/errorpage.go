@@ -30,6 +30,9 @@ func (x *exchange) fail(_ http.ResponseWriter, r *http.Request, err error) {
 	if class.Code == account.CodeUpstreamBroken {
 		x.edge.log.Debug("an upstream broke off", "endpoint", x.endpoint.ID, "err", err)
 	}
+	if class.Code == account.CodeEndpointSealed { // the client's next connection may be sealed
+		x.w.Header().Set("Connection", "close")
+	}
 	x.writeError(class.Code, class.Page(x.endpoint))
 }
 

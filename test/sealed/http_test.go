@@ -282,7 +282,7 @@ func TestSealedHTTP_FailuresAreAnswered(t *testing.T) {
 			e.Upstream, _ = agent.ParseUpstream("http", closedport.Reserve(r.t))
 		}, nil, 502, account.CodeUpstreamUnreachable, true},
 		"not sealed":   {func(_ *rig, e *agent.Endpoint) { e.Seal = nil }, nil, 503, account.CodeNotSealed, false},
-		"a plain call": {nil, func(*rig) *sealed.Trust { return nil }, 503, account.CodeEndpointSealed, true},
+		"a plain call": {nil, func(*rig) *sealed.Trust { return nil }, 503, account.CodeEndpointSealed, false},
 		"another authority": {nil, func(r *rig) *sealed.Trust {
 			return sealtest.NewOwner(r.t, r.owner.Account).Trust()
 		}, 503, account.CodeSealUntrusted, false},

@@ -200,6 +200,10 @@ func isReset(c net.Conn) (reset bool) {
 		if err == nil && protocol == unix.IPPROTO_TCP {
 			info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
 			reset = err == nil && info.State == unix.BPF_TCP_CLOSE
+			if reset { // EPIPE, if no write has got it: the peer had ended its output before
+				pending, _ := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_ERROR)
+				reset = pending != int(unix.EPIPE)
+			}
 		}
 	})
 	return reset

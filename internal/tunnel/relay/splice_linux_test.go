@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"net"
 	"os"
 	"runtime"
 	"strconv"
@@ -175,4 +176,44 @@ func TestSplice_DoesNotAllocate(t *testing.T) {
 	}); n != 0 {
 		t.Errorf("%v allocations a step", n)
 	}
+}
+
+// state returns the state of a TCP connection.
+func state(t *testing.T, c *net.TCPConn) (state uint8) {
+	t.Helper()
+	raw, err := c.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = raw.Control(func(fd uintptr) {
+		if info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
+			state = info.State
+		}
+	})
+	return state
+}
+
+// TestJoin_EndBeforeResetIsEnd holds that all bytes and their end reach a slow upstream from a client that
+// has ended and closed its connection, although that is reset by what the upstream sends.
+func TestJoin_EndBeforeResetIsEnd(t *testing.T) {
+	client, a := tcpPair(t)
+	b, upstream := tcpPair(t)
+	_ = a.SetReadBuffer(1 << 20)
+	_ = b.SetWriteBuffer(32 << 10)
+	_ = upstream.SetReadBuffer(32 << 10)
+	const size = 400 << 10
+	r := start(t, client, a, b, upstream, Options{})
+	sent, err := sendSum(client, 1, size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = client.Close()
+	await(t, "the client's end", func() bool { return state(t, a) == unix.BPF_TCP_CLOSE_WAIT })
+	send(t, upstream, "progress")
+	await(t, "the reset", func() bool { return state(t, a) == unix.BPF_TCP_CLOSE })
+	if sum, err := receiveSum(upstream, size); err != nil || !bytes.Equal(sum, sent) {
+		t.Errorf("received other bytes than were sent, or %v", err)
+	}
+	_ = upstream.Close()
+	<-r.result
 }

@@ -18,7 +18,7 @@ import (
 
 const (
 	sealRefusalInterval = time.Hour // between two events of one cluster about one URL
-	maxSealRefusals     = 10_000    // of the last interval, of all accounts; there are no events of further ones
+	maxSealRefusals     = 10_000    // in an interval, in all accounts; further ones have no event
 	sealRefusalTimeout  = 2 * time.Second
 )
 

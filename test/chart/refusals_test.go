@@ -77,6 +77,8 @@ func TestRefusals(t *testing.T) {
 			"binding.sealCallerSecret has no effect without binding.sealAccount"},
 		"token of no account": {set("binding.sealCallerToken", true),
 			"binding.sealCallerToken has no effect without binding.sealAccount"},
+		"token for no agent": {set("binding.sealCallerToken", true).set("binding.sealAccount", "ac-1"),
+			"binding.sealCallerToken has no effect without binding.sealAuthority"},
 		"no name of a Secret": {set("binding.sealCallerSecret", "a/b"), "/binding/sealCallerSecret"},
 	})
 }

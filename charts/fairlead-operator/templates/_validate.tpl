@@ -95,6 +95,9 @@ What the schema cannot say in a sentence. Each message names the value and the r
 {{- fail (printf "binding.%s has no effect without binding.sealAccount: give the id (ac-…) of the account, too" .) -}}
 {{- end -}}
 {{- end -}}
+{{- if and $b.sealCallerToken (not $b.sealAuthority) -}}
+{{- fail "binding.sealCallerToken has no effect without binding.sealAuthority: forwarders send the token to agents of these authorities alone" -}}
+{{- end -}}
 {{- include "fairlead-operator.validateCertificates" (list "binding.sealAuthority" $b.sealAuthority) -}}
 {{- end -}}
 

@@ -6,6 +6,8 @@ package authority_test
 import (
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -73,6 +75,18 @@ func TestCallers_FollowsClusters(t *testing.T) {
 		_, err := callers.VerifyToken(b.Token(nil))
 		check(t, "its authority is gone", err, "by an authority that is not trusted any more")
 	})
+}
+
+// TestRoot_SignsClustersThatAgentsRead holds that a file which agents could not read is not made.
+func TestRoot_SignsClustersThatAgentsRead(t *testing.T) {
+	t.Parallel()
+	root, _ := makeRoot(t)
+	cluster := sealtest.NewOwner(t, accountID).NewCluster("a")
+	for n, want := range map[int]string{100: "", 400: "more than the 64 KiB that agents read"} {
+		all := slices.Repeat([]authority.Cluster{{Name: "a", JWKS: cluster.KeySet()}}, n)
+		_, err := root.SignClusters(all, time.Hour, time.Now())
+		check(t, strconv.Itoa(n), err, want)
+	}
 }
 
 func check(t *testing.T, name string, err error, want string) {

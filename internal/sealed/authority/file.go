@@ -75,6 +75,8 @@ func parseFile[T any](name string, parse func(text string) (T, error)) (*T, erro
 	return &read, nil
 }
 
+const maxFile = 64 << 10
+
 // ReadFile reads a file of at most 64 KiB.
 func ReadFile(name string) ([]byte, error) {
 	f, err := os.Open(name)
@@ -82,8 +84,8 @@ func ReadFile(name string) ([]byte, error) {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }()
-	text, err := io.ReadAll(io.LimitReader(f, 64<<10+1))
-	if err == nil && len(text) > 64<<10 {
+	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err == nil && len(text) > maxFile {
 		err = fmt.Errorf("%s: it has more than 64 KiB", name)
 	}
 	return text, err

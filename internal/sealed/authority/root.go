@@ -121,6 +121,9 @@ func (r *Root) SignClusters(all []Cluster, life time.Duration, now time.Time) ([
 	}
 	text, err := jwt.Signed(signer).Claims(clusters{Clusters: all, Claims: jwt.Claims{IssuedAt: jwt.NewNumericDate(now),
 		Expiry: jwt.NewNumericDate(now.Add(life)), Audience: jwt.Audience{clustersFor + r.Account}}}).Serialize()
+	if err == nil && len(text) >= maxFile {
+		err = fmt.Errorf("the file of %d clusters would have more than the 64 KiB that agents read", len(all))
+	}
 	return []byte(text + "\n"), err
 }
 

@@ -53,7 +53,8 @@ func (r *sealRefusals) report(ctx context.Context, in tunnelserver.Incoming) {
 	defer cancel()
 	by := account.Caller{AccountID: ep.AccountID, PrincipalID: in.CredentialID}
 	if err := r.store.RecordAudit(ctx, by, account.AuditSealRefused, ep.ID, details); err != nil {
-		r.log.Warn("that a cluster refused an agent could not be written to the audit log", "endpoint", ep.ID, "err", err)
+		r.log.Warn("that a cluster refused an agent could not be written to the audit log", "endpoint", ep.ID,
+			"err", err)
 	}
 }
 

@@ -20,7 +20,8 @@ func TestReplicas_PinnedClientsUseAddresses(t *testing.T) {
 	for _, s := range r.replicas {
 		wait.Until(t, "agent and forwarder to be connected with "+s.name, func() bool {
 			return s.metric("fairlead_server_sessions", `role="agent"`) == 1 &&
-				s.metric("fairlead_server_sessions", `role="forwarder"`) == 1
+				s.metric("fairlead_server_sessions", `role="forwarder"`) == 1 &&
+				s.metric("fairlead_server_endpoints") == r.replicas[0].metric("fairlead_server_endpoints") // a moment later
 		})
 	}
 	for i := 1; i < 3; i++ {

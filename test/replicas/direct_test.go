@@ -21,7 +21,7 @@ func TestReplicas_PinnedClientsUseAddresses(t *testing.T) {
 		wait.Until(t, "agent and forwarder to be connected with "+s.name, func() bool {
 			return s.metric("fairlead_server_sessions", `role="agent"`) == 1 &&
 				s.metric("fairlead_server_sessions", `role="forwarder"`) == 1 &&
-				s.metric("fairlead_server_endpoints") == r.replicas[0].metric("fairlead_server_endpoints") // a moment later
+				s.metric("fairlead_server_endpoints") == r.replicas[0].metric("fairlead_server_endpoints")
 		})
 	}
 	for i := 1; i < 3; i++ {

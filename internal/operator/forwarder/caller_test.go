@@ -95,7 +95,7 @@ func TestSealing_ProvesCallerByToken(t *testing.T) {
 		token, caller, problem string
 		trusted                func(agent *sealed.Identity) endpointtrust.Spec // trusted is the namespace's object.
 	}{
-		"proven":             {owner, cluster.Token(nil), "cluster-1", "", nil},
+		"proven": {owner, cluster.Token(nil), "cluster-1", "", nil},
 		"for the Kubernetes": {owner, cluster.Token(sealtest.Claims{"aud": []string{"k"}}), "",
 			"not for fairlead-", nil},
 		"an untrusted agent": {other, cluster.Token(nil), "not asked", "", nil},

@@ -186,8 +186,8 @@ func TestRules_SelectImportedServices(t *testing.T) {
 	rules := endpointtrust.Compile([]endpointtrust.Policy{p}, endpointtrust.Default{Mode: sealed.Off, Account: "ac-1"},
 		endpointaccess.Listed{"": true})
 	p.Spec.Keys, p.Spec.Mode = []string{keyA}, sealed.Prefer
-	preferred := endpointtrust.Compile([]endpointtrust.Policy{p}, endpointtrust.Default{Mode: sealed.Off, Account: "ac-1"},
-		endpointaccess.Listed{"": true})
+	preferred := endpointtrust.Compile([]endpointtrust.Policy{p},
+		endpointtrust.Default{Mode: sealed.Off, Account: "ac-1"}, endpointaccess.Listed{"": true})
 	for cluster, want := range map[string][2]string{
 		"a": {"Require 4", "Require 4"}, "b": {"trust_not_pinned", "Prefer 4"},
 	} {

@@ -95,9 +95,8 @@ func TestSealing_ProvesCallerByToken(t *testing.T) {
 		token, caller, problem string
 		trusted                func(agent *sealed.Identity) endpointtrust.Spec // trusted is the namespace's object.
 	}{
-		"proven": {owner, cluster.Token(nil), "cluster-1", "", nil},
-		"for the Kubernetes": {owner, cluster.Token(sealtest.Claims{"aud": []string{"k"}}), "",
-			"not for fairlead-", nil},
+		"proven":             {owner, cluster.Token(nil), "cluster-1", "", nil},
+		"for the Kubernetes": {owner, cluster.Token(sealtest.Claims{"aud": []string{"k"}}), "", "not for", nil},
 		"an untrusted agent": {other, cluster.Token(nil), "not asked", "", nil},
 		"a namespace's key": {other, cluster.Token(nil), "", "", func(agent *sealed.Identity) endpointtrust.Spec {
 			return endpointtrust.Spec{Keys: []string{sealed.FormatKey(agent.Key())}}

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"path/filepath"
 	"strconv"
@@ -293,14 +294,19 @@ func sealClusters(c console, f sealFlags, lifeText string, args []string) error 
 			return err
 		}
 	}
-	made := authority.File{Name: filepath.Join(f.dir, "clusters.jws"), Mode: authority.Public}
-	if made.Data, err = root.SignClusters(all, life, time.Now()); err == nil {
+	made, now := authority.File{Name: filepath.Join(f.dir, "clusters.jws"), Mode: authority.Public}, time.Now()
+	if made.Data, err = root.SignClusters(all, life, now); err == nil {
 		err = made.Write()
 	}
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(c.out, "%q has %d clusters, for agents with --seal-clusters\n", made.Name, len(all))
+	text := fmt.Sprintf("%q is good until %s, for agents with --seal-clusters. A caller is\n", made.Name,
+		now.Add(life).UTC().Format(time.RFC3339))
+	for _, one := range all {
+		text += fmt.Sprintf("  %s, by a token of %s from %s\n", one.Name, one.Subject, one.Issuer)
+	}
+	_, err = io.WriteString(c.out, text)
 	return err
 }
 

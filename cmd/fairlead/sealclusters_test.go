@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/sealed/authority"
 	"github.com/fairlead-dev/fairlead/test/support/must"
@@ -64,8 +65,18 @@ func TestSealClusters_ForAgents(t *testing.T) {
 	euFile := publish(eu, `{"issuer": "`+eu.Issuer+`", "jwks_uri": "https://x/openid/v1/jwks"}`)
 	usFile := publish(us, "")
 	r := o.run(0, "clusters", "eu:fairlead/forwarder="+euFile, "us="+usFile)
-	if want := `clusters.jws" has 2 clusters, for agents with --seal-clusters`; !strings.Contains(r.out, want) {
-		t.Errorf("%s, want %s", r.out, want)
+	_, until, _ := strings.Cut(r.out, `clusters.jws" is good until `)
+	until, _, _ = strings.Cut(until, ",")
+	if end, err := time.Parse(time.RFC3339, until); err != nil || time.Until(end).Round(time.Hour) != 30*24*time.Hour {
+		t.Errorf("%s: until %v, %v", r.out, end, err)
+	}
+	for _, want := range []string{
+		"  eu, by a token of system:serviceaccount:fairlead:forwarder from https://oidc.example.com/eu\n",
+		"  us, by a token of " + us.Subject + " from ",
+	} {
+		if !strings.Contains(r.out, want) {
+			t.Errorf("%s, want %s", r.out, want)
+		}
 	}
 	callers := &authority.Callers{File: o.file("authorities.pem"), Clusters: o.file("clusters.jws"),
 		Account: sealAccount}

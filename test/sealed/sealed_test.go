@@ -208,7 +208,7 @@ func TestSealed_Prefer(t *testing.T) {
 	answer(id, rules(nil), "plain")
 	r.serve("in-b", r.endpoint(upstream(t, digest("sealed")), r.owner.Identity(databaseURL)))
 	answer(id, rules(nil), "sealed")
-	other := newRig(t) // of which the service says that no agent seals
+	other := newRig(t) // its service says that no agent seals
 	other.owner = r.owner
 	id = other.serve("in-a", other.endpoint(upstream(t, digest("plain")), nil))
 	r = other

@@ -43,6 +43,23 @@ func (w *world) owner() *sealtest.Owner {
 	return sealtest.NewOwner(w.T, session.Welcome().AccountID)
 }
 
+// requireSealed requires that an endpoint whose upstream answers "hello" refuses plain calls and serves
+// sealed ones.
+func (w *world) requireSealed(b tunnel.Bound, owner *sealtest.Owner) {
+	w.Helper()
+	if code := w.forwarder.OpenRefused(servicetest.OpenHeader(w.T, b)); code != tunnel.RefusedSealed {
+		w.Errorf("a plain call: %v", code)
+	}
+	c, err := w.forwarder.OpenSealed(b, owner.Trust())
+	if err != nil {
+		w.Fatal(err)
+	}
+	_, _ = io.WriteString(c, "GET / HTTP/1.0\r\n\r\n")
+	if got := servicetest.ReadAll(w.T, c); !strings.HasSuffix(got, "\r\n\r\nhello") {
+		w.Errorf("got %q", got)
+	}
+}
+
 // TestExporter_SealsByWildcard also holds that an object which asks for what the certificate cannot do
 // is not served in the clear, and is served once it can.
 func TestExporter_SealsByWildcard(t *testing.T) {
@@ -78,17 +95,7 @@ func TestExporter_SealsByWildcard(t *testing.T) {
 		}
 	}
 	b := tunnel.Bound{EndpointID: o.Status.ID, URL: o.Spec.URL}
-	if code := w.forwarder.OpenRefused(servicetest.OpenHeader(t, b)); code != tunnel.RefusedSealed {
-		t.Errorf("a plain call: %v", code)
-	}
-	c, err := w.forwarder.OpenSealed(b, owner.Trust())
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, _ = io.WriteString(c, "GET / HTTP/1.0\r\n\r\n")
-	if got := servicetest.ReadAll(t, c); !strings.HasSuffix(got, "\r\n\r\nhello") {
-		t.Errorf("got %q", got)
-	}
+	w.requireSealed(b, owner)
 }
 
 // TestExporter_ServesSealedHTTP also holds that a connection which is kept ends with its next answer once
@@ -189,17 +196,7 @@ func TestExporter_SealsServiceExports(t *testing.T) {
 		return strings.Contains(all, "Ready=True Exported") && len(w.rows(row.URL)) > 0
 	})
 	b.EndpointID = w.rows(row.URL)[0].ID
-	if code := w.forwarder.OpenRefused(servicetest.OpenHeader(t, b)); code != tunnel.RefusedSealed {
-		t.Errorf("a plain call: %v", code)
-	}
-	c, err := w.forwarder.OpenSealed(b, owner.Trust())
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, _ = io.WriteString(c, "GET / HTTP/1.0\r\n\r\n")
-	if got := servicetest.ReadAll(t, c); !strings.HasSuffix(got, "\r\n\r\nhello") {
-		t.Errorf("got %q", got)
-	}
+	w.requireSealed(b, owner)
 }
 
 // TestExporter_RequiresProofOfCallers also holds that policies may read who calls then.

@@ -5,7 +5,6 @@ package dashboard
 
 import (
 	"net/http"
-	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
@@ -130,14 +129,6 @@ func sessionName(one *account.AppSession) string {
 		return browserName(a)
 	}
 	return browserName(a) + " on " + systemName(a)
-}
-
-// notFoundPage is what the error page of an object that does not exist shows instead of the error's
-// message.
-type notFoundPage struct {
-	Title, Text string
-	At          time.Time // time of the deletion; zero = not known
-	Back        link
 }
 
 // missingIdentity returns the page of an identity that does not exist: whether it was revoked, and

@@ -84,6 +84,14 @@ type errorPage struct {
 	NotFound  *notFoundPage
 }
 
+// notFoundPage is what the error page of an object that does not exist shows instead of the error's
+// message.
+type notFoundPage struct {
+	Title, Text string
+	At          time.Time // time of the deletion; zero = not known
+	Back        link
+}
+
 // explainNotFound makes the error page of err show explain's page, if err is CodeNotFound. It
 // returns err.
 func (c *call) explainNotFound(err error, explain func(*call) *notFoundPage) error {

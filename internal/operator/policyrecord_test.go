@@ -54,6 +54,8 @@ var _ = Describe("the record of NetworkPolicies", func() {
 		// any write of the status publishes the condition, the record's among them
 		Eventually(func() *v1alpha1.WrittenNetworkPolicies { return r.object(ctx).Status.NetworkPolicies }).
 			Should(And(Not(BeNil()), HaveField("DefaultAccess", "allow")))
+		// the record is of EndpointAccess objects: it can be ahead of a port that is not bound yet
+		Eventually(service(ctx, r.target, "api")).ShouldNot(BeNil())
 		access := r.restrict(ctx)
 		Eventually(r.written(ctx)).Should(Equal(digestOf(access)))
 		Expect(r.policy(ctx, portPolicy)()).To(Equal(shopOnly))

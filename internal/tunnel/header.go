@@ -37,6 +37,9 @@ type OpenHeader struct {
 	// Tried are ids of endpoints whose agents were tried for the same connection, with commas between,
 	// at most 512 bytes: none of them serves it. It is left out if it does not fit.
 	Tried string
+	// PairID is the number of the parked connection that carries the bytes of a sealed stream; 0 = the
+	// multiplexer does. Open sets it.
+	PairID uint64
 
 	// BytesFollow is not sent. It makes Open expect that the caller writes at once: the header is
 	// sent together with those bytes, or within 5 ms.
@@ -89,6 +92,7 @@ const (
 	tagPodAnnotations
 	tagRelayID
 	tagTried
+	tagPairID
 	tagEnd // one past the last that this version knows
 )
 
@@ -181,10 +185,8 @@ func (h OpenHeader) encode() ([]byte, error) {
 		b = append(b, tagDeadline, 0, 4)
 		b = binary.BigEndian.AppendUint32(b, uint32(ms))
 	}
-	if h.RelayID != 0 {
-		b = append(b, tagRelayID, 0, 8)
-		b = binary.BigEndian.AppendUint64(b, h.RelayID)
-	}
+	b = appendNumber(b, tagRelayID, h.RelayID)
+	b = appendNumber(b, tagPairID, h.PairID)
 	if len(b) > headerLimit && h.Tried != "" {
 		h.Tried = ""
 		return h.encode()
@@ -192,6 +194,14 @@ func (h OpenHeader) encode() ([]byte, error) {
 	b[0], b[1] = headerVersion, flags
 	binary.BigEndian.PutUint16(b[2:], uint16(len(b)-headerPrefix))
 	return b, nil
+}
+
+// appendNumber appends a field of 8 bytes, unless it is 0.
+func appendNumber(b []byte, tag byte, number uint64) []byte {
+	if number == 0 {
+		return b
+	}
+	return binary.BigEndian.AppendUint64(append(b, tag, 0, 8), number)
 }
 
 // namesEndpoint reports whether the header has an endpoint's id, or a whole URL.
@@ -305,6 +315,9 @@ func (h *OpenHeader) setField(tag byte, value []byte) error {
 		return nil
 	case tag == tagRelayID && len(value) == 8:
 		h.RelayID = binary.BigEndian.Uint64(value)
+		return nil
+	case tag == tagPairID && len(value) == 8:
+		h.PairID = binary.BigEndian.Uint64(value)
 		return nil
 	case tag == tagPodAnnotations:
 		all, err := parseAnnotations(value)

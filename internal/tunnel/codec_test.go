@@ -47,6 +47,7 @@ func TestHeader_RoundTrip(t *testing.T) {
 		"of a trusted proxy":      {EndpointID: "e", TrustsForwarding: true},
 		"of a relayed stream":     {EndpointID: "e", RelayID: 1<<63 + 1},
 		"sealed":                  {EndpointID: "e", Sealed: true, Tried: "ep_1,ep_2"},
+		"with a pair":             {EndpointID: "e", Sealed: true, PairID: 1<<63 + 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -291,6 +292,9 @@ func FuzzHeader(f *testing.F) {
 	noted := fullHeader()
 	noted.Pod.Annotations = map[string]string{"team": "a"}
 	if b, err := noted.encode(); err == nil {
+		f.Add(b)
+	}
+	if b, err := (OpenHeader{EndpointID: "e", Sealed: true, PairID: 7}).encode(); err == nil {
 		f.Add(b)
 	}
 	f.Add([]byte("\x01\x00\x00\x04\x01\x00\x01e"))

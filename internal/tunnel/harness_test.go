@@ -248,11 +248,12 @@ func newTestServer(t *testing.T, transport string, handler *testHandler) *testSe
 func (h *testServer) serve(ctx context.Context, raw net.Conn) {
 	h.mu.Lock()
 	h.raw = append(h.raw, raw)
+	server := h.server
 	h.mu.Unlock()
 	h.serving.Go(func() {
 		c := tls.Server(TuneConn(raw), h.tls)
-		if h.server.PresentsTicket(ctx, c.NetConn()) {
-			_ = h.server.ServeTicket(c.NetConn())
+		if server.PresentsTicket(ctx, c.NetConn()) {
+			_ = server.ServeTicket(c.NetConn())
 			return
 		}
 		if err := c.HandshakeContext(ctx); err != nil {
@@ -262,7 +263,7 @@ func (h *testServer) serve(ctx context.Context, raw net.Conn) {
 		h.mu.Lock()
 		h.resumed = append(h.resumed, c.ConnectionState().DidResume)
 		h.mu.Unlock()
-		err := h.server.ServeConn(ctx, c)
+		err := server.ServeConn(ctx, c)
 		h.mu.Lock()
 		h.errs = append(h.errs, err)
 		h.mu.Unlock()

@@ -53,8 +53,9 @@ func digest(prefix string) func(*net.TCPConn) {
 	}
 }
 
-func TestSealed_HalfCloseBothWays(t *testing.T) {
-	t.Parallel()
+func TestSealed_HalfCloseBothWays(t *testing.T) { overBothPaths(t, testSealed_HalfCloseBothWays) }
+
+func testSealed_HalfCloseBothWays(t *testing.T) {
 	r := newRig(t)
 	id := r.serve("in-a", r.endpoint(upstream(t, digest("got ")), r.owner.Identity(databaseURL)))
 	trust := r.owner.Trust()
@@ -74,8 +75,9 @@ func TestSealed_HalfCloseBothWays(t *testing.T) {
 	}
 }
 
-func TestSealed_AbortIsNoEnd(t *testing.T) {
-	t.Parallel()
+func TestSealed_AbortIsNoEnd(t *testing.T) { overBothPaths(t, testSealed_AbortIsNoEnd) }
+
+func testSealed_AbortIsNoEnd(t *testing.T) {
 	r := newRig(t)
 	result := make(chan error, 1)
 	abort := upstream(t, func(c *net.TCPConn) {
@@ -108,8 +110,9 @@ func TestSealed_AbortIsNoEnd(t *testing.T) {
 
 // TestSealed_Refusals holds that a call which may not be served ends with its code, and reaches no
 // upstream.
-func TestSealed_Refusals(t *testing.T) {
-	t.Parallel()
+func TestSealed_Refusals(t *testing.T) { overBothPaths(t, testSealed_Refusals) }
+
+func testSealed_Refusals(t *testing.T) {
 	reached := func(t *testing.T) string {
 		return upstream(t, func(*net.TCPConn) { t.Error("the upstream was reached") })
 	}
@@ -153,8 +156,9 @@ func TestSealed_Refusals(t *testing.T) {
 
 // TestSealed_TriesOtherMembers holds that a member of the pool whose upstream is down, or that the
 // cluster does not trust, is passed over.
-func TestSealed_TriesOtherMembers(t *testing.T) {
-	t.Parallel()
+func TestSealed_TriesOtherMembers(t *testing.T) { overBothPaths(t, testSealed_TriesOtherMembers) }
+
+func testSealed_TriesOtherMembers(t *testing.T) {
 	r := newRig(t)
 	id := r.serve("in-a", r.endpoint(closedport.Reserve(t), r.owner.Identity(databaseURL)))
 	r.serve("in-b", r.endpoint(upstream(t, digest("b ")), r.owner.Identity(databaseURL)))
@@ -172,8 +176,9 @@ func TestSealed_TriesOtherMembers(t *testing.T) {
 
 // TestSealed_PassesOverImpostors holds that members of the pool which claim to be others, as one with a
 // stolen authtoken and no certificate can, keep no call from the one that seals.
-func TestSealed_PassesOverImpostors(t *testing.T) {
-	t.Parallel()
+func TestSealed_PassesOverImpostors(t *testing.T) { overBothPaths(t, testSealed_PassesOverImpostors) }
+
+func testSealed_PassesOverImpostors(t *testing.T) {
 	r := newRig(t)
 	id := r.serve("in-a", r.endpoint(upstream(t, digest("a ")), r.owner.Identity(databaseURL)))
 	var met atomic.Int32
@@ -202,8 +207,9 @@ func TestSealed_PassesOverImpostors(t *testing.T) {
 }
 
 // TestSealed_OutlivesOpenTimeout holds that the time for opening a connection does not bound it.
-func TestSealed_OutlivesOpenTimeout(t *testing.T) {
-	t.Parallel()
+func TestSealed_OutlivesOpenTimeout(t *testing.T) { overBothPaths(t, testSealed_OutlivesOpenTimeout) }
+
+func testSealed_OutlivesOpenTimeout(t *testing.T) {
 	r := newRig(t)
 	id := r.serve("in-a", r.endpoint(upstream(t, digest("got ")), r.owner.Identity(databaseURL)))
 	r.relay.Timing.OpenTimeout = 500 * time.Millisecond

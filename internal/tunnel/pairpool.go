@@ -185,14 +185,44 @@ func (p *pairPool) count(since time.Time) (n int) {
 	return n
 }
 
+// dropOthers closes the connections that come from elsewhere than a new one of the session: its client
+// has moved to another network, and may not be able to tell.
+func (p *pairPool) dropOthers(from net.Addr) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.parked {
+		if c.conn != nil && hostOf(c.conn.RemoteAddr()) != hostOf(from) {
+			p.removeLocked(c)
+			_ = c.conn.Close()
+		}
+	}
+}
+
+func hostOf(a net.Addr) string {
+	host, _, _ := net.SplitHostPort(a.String())
+	return host
+}
+
+// drop closes all connections.
+func (p *pairPool) drop() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.dropLocked()
+}
+
+func (p *pairPool) dropLocked() {
+	for _, c := range p.parked {
+		if c.conn != nil { // else park or fail ends it
+			p.removeLocked(c)
+			_ = c.conn.Close()
+		}
+	}
+}
+
 // close closes all connections. The pool takes no more.
 func (p *pairPool) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.closed = true
-	for _, c := range p.parked {
-		if p.removeLocked(c); c.conn != nil {
-			_ = c.conn.Close()
-		}
-	}
+	p.dropLocked()
 }

@@ -290,9 +290,6 @@ func (s *agentStream) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// CountSpliced counts bytes that the kernel has moved between sockets.
-func (s *agentStream) CountSpliced(read, written int) { s.upstreams.meter.CountBytes(written, read) }
-
 // closeIdle ends a stream between two requests, so that the agent's upstream sees an ordinary end
 // of connection and no abort. It does not block: while a transport closes an idle stream, its other
 // requests wait.

@@ -185,8 +185,12 @@ func (h OpenHeader) encode() ([]byte, error) {
 		b = append(b, tagDeadline, 0, 4)
 		b = binary.BigEndian.AppendUint32(b, uint32(ms))
 	}
-	b = appendNumber(b, tagRelayID, h.RelayID)
-	b = appendNumber(b, tagPairID, h.PairID)
+	if h.RelayID != 0 {
+		b = binary.BigEndian.AppendUint64(append(b, tagRelayID, 0, 8), h.RelayID)
+	}
+	if h.PairID != 0 {
+		b = binary.BigEndian.AppendUint64(append(b, tagPairID, 0, 8), h.PairID)
+	}
 	if len(b) > headerLimit && h.Tried != "" {
 		h.Tried = ""
 		return h.encode()
@@ -194,14 +198,6 @@ func (h OpenHeader) encode() ([]byte, error) {
 	b[0], b[1] = headerVersion, flags
 	binary.BigEndian.PutUint16(b[2:], uint16(len(b)-headerPrefix))
 	return b, nil
-}
-
-// appendNumber appends a field of 8 bytes, unless it is 0.
-func appendNumber(b []byte, tag byte, number uint64) []byte {
-	if number == 0 {
-		return b
-	}
-	return binary.BigEndian.AppendUint64(append(b, tag, 0, 8), number)
 }
 
 // namesEndpoint reports whether the header has an endpoint's id, or a whole URL.

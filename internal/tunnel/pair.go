@@ -30,7 +30,7 @@ type pair struct {
 	unread atomic.Int64 // unread counts bytes that were read ahead.
 
 	ended     atomic.Pointer[error] // ended is why the pair has ended; nil while it lives.
-	unlinked  func() bool           // unlinked stops the watch of the link.
+	unlink    context.CancelFunc    // unlink ends the watch of the link.
 	isCutting atomic.Bool           // isCutting is set when the raw connection will be closed soon.
 }
 
@@ -39,7 +39,9 @@ type pair struct {
 func newPair(l *link, st *mux.Stream, conn *tunedConn) *pair {
 	p := &pair{conn: conn, tcp: conn.Conn.(*net.TCPConn), st: st}
 	_ = p.tcp.SetLinger(0)
-	p.unlinked = context.AfterFunc(l.ctx, func() {
+	ctx, unlink := context.WithCancel(l.ctx)
+	p.unlink = unlink
+	context.AfterFunc(ctx, func() {
 		//nolint:errorlint // a broken connection is not the end of a stream
 		p.end(fmt.Errorf("the connection broke: %v", context.Cause(l.ctx)))
 		_ = conn.Close()
@@ -132,14 +134,14 @@ func (p *pair) cutLater() {
 
 // cut closes the raw connection with a reset.
 func (p *pair) cut() {
-	p.unlinked()
+	p.unlink()
 	_ = p.conn.Close()
 }
 
 // close closes the raw connection, both of whose directions have ended. The kernel sends what is left.
 func (p *pair) close() {
 	if p.end(net.ErrClosed) {
-		p.unlinked()
+		p.unlink()
 		_ = p.tcp.SetLinger(-1)
 		_ = p.conn.Close()
 	}

@@ -18,7 +18,7 @@ const (
 	parkedUsable = 50 * time.Second
 	clientParked = 60 * time.Second
 	serverParked = 75 * time.Second
-	maxParked    = 16 // of a session at a server, with those for which there are tickets
+	maxParked    = 16 // connections and tickets of a session at a server
 )
 
 // pairPool has the parked connections of a session, on the client's side with one replica, by the
@@ -185,13 +185,13 @@ func (p *pairPool) count(since time.Time) (n int) {
 	return n
 }
 
-// dropOthers closes the connections that come from elsewhere than a new one of the session: its client
-// has moved to another network, and may not be able to tell.
-func (p *pairPool) dropOthers(from net.Addr) {
+// drop closes the connections that come from elsewhere than a new one of the session, as its client has
+// moved to another network and may not be able to tell; all of them if from is nil.
+func (p *pairPool) drop(from net.Addr) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, c := range p.parked {
-		if c.conn != nil && hostOf(c.conn.RemoteAddr()) != hostOf(from) {
+		if c.conn != nil && (from == nil || hostOf(from) != hostOf(c.conn.RemoteAddr())) {
 			p.removeLocked(c)
 			_ = c.conn.Close()
 		}
@@ -203,26 +203,10 @@ func hostOf(a net.Addr) string {
 	return host
 }
 
-// drop closes all connections.
-func (p *pairPool) drop() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.dropLocked()
-}
-
-func (p *pairPool) dropLocked() {
-	for _, c := range p.parked {
-		if c.conn != nil { // else park or fail ends it
-			p.removeLocked(c)
-			_ = c.conn.Close()
-		}
-	}
-}
-
-// close closes all connections. The pool takes no more.
+// close closes all connections. The pool takes no more: park and fail end those that are being made.
 func (p *pairPool) close() {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	p.closed = true
-	p.dropLocked()
+	p.mu.Unlock()
+	p.drop(nil)
 }

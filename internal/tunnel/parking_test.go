@@ -214,11 +214,11 @@ func TestPairPool_DropsWhatComesFromElsewhere(t *testing.T) {
 	if err := p.expect(1).park(TuneConn(near).(*tunedConn), func() error { return nil }); err != nil {
 		t.Fatal(err)
 	}
-	p.dropOthers(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1})
+	p.drop(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1})
 	if isClosed(near) {
 		t.Error("a connection from the same address was dropped")
 	}
-	p.dropOthers(&net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1})
+	p.drop(&net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1})
 	if !isClosed(near) || p.takeUsable() != nil {
 		t.Error("a connection from another address was kept")
 	}

@@ -103,6 +103,7 @@ func (k *parking) start() {
 
 // run parks connections until there was no sealed stream for parkingEnds.
 func (k *parking) run() {
+	log := k.client.cfg.Logger.With("session", k.session.ID())
 	pause, roundEnds := minParkPause, time.Now().Add(parkAgain)
 	for {
 		wanted := k.update(&roundEnds)
@@ -110,8 +111,8 @@ func (k *parking) run() {
 		case wanted == 0:
 			return
 		case k.pool.dropCut() && k.isConnected():
-			k.client.cfg.Logger.Info("sealed connections share those of the session for a while: something on the way "+
-				"cuts idle connections", "session", k.session.ID(), "pause", cutPause)
+			log.Info("sealed connections share those of the session for a while: something on the way cuts idle ones",
+				"pause", cutPause)
 			timer.Sleep(k.ctx, cutPause)
 		case k.pool.count(time.Now().Add(-parkAgain)) >= wanted:
 			look := time.NewTimer(parkCheck)
@@ -123,7 +124,7 @@ func (k *parking) run() {
 			look.Stop()
 		default:
 			if err := k.park(); err != nil {
-				k.client.cfg.Logger.Debug("parking a connection", "session", k.session.ID(), "error", err, "retry_in", pause)
+				log.Debug("parking a connection", "error", err, "retry_in", pause)
 				timer.Sleep(k.ctx, pause)
 				pause = min(2*pause, maxParkPause)
 			} else {

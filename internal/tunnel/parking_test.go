@@ -131,7 +131,7 @@ func TestParking_StopsWhereIdleConnectionsAreCut(t *testing.T) {
 	if b, err := io.ReadAll(st); err != nil || string(b) != "hello" || st.pair != nil {
 		t.Errorf("%q, %v, %v", b, err, st.pair)
 	}
-	wait.Until(t, "a line in the log", func() bool { return strings.Contains(log.String(), "cuts idle connections") })
+	wait.Until(t, "a line in the log", func() bool { return strings.Contains(log.String(), "cuts idle ones") })
 	if n := usable(s); n > 0 {
 		t.Errorf("%d connections are parked", n)
 	}
@@ -193,7 +193,7 @@ func TestParking_DialsTheReplicaItself(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			client := NewClient(ClientConfig{Address: testAddress, TLS: clientTrust()})
-			s := client.newSession(agentHello(), Welcome{SessionID: "ts_1", ReplicaID: "rp_1", Replicas: c.replicas}, nil)
+			s := client.newSession(agentHello(), Welcome{ReplicaID: "rp_1", Replicas: c.replicas}, nil)
 			l := &link{conn: &muxConn{}, server: serverSupport{features: serverFeatures()}, replicaID: "rp_1",
 				addresses: c.addresses, ctx: t.Context()}
 			l.parking = s.legs.parkingLocked(l)

@@ -72,8 +72,8 @@ func (r *rig) serve(instance string, e agent.Endpoint) string {
 	agents := &dials{}
 	id := servicetest.Receive(r.t, r.startOver(agents.dial, instance, e), "bind").EndpointID
 	if r.inPairs && e.Seal != nil {
-		r.awaitParked(agents, tunnel.OpenHeader{EndpointID: id, Scheme: e.URL.Scheme, Host: e.URL.Host, Port: e.URL.Port,
-			Sealed: true})
+		r.awaitParked(agents, tunnel.OpenHeader{EndpointID: id, Sealed: true, Scheme: e.URL.Scheme, Host: e.URL.Host,
+			Port: e.URL.Port})
 	}
 	return id
 }

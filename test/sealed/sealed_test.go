@@ -53,9 +53,9 @@ func digest(prefix string) func(*net.TCPConn) {
 	}
 }
 
-func TestSealed_HalfCloseBothWays(t *testing.T) { overBothPaths(t, testSealed_HalfCloseBothWays) }
+func TestSealed_HalfCloseBothWays(t *testing.T) { overBothPaths(t, testSealedHalfCloseBothWays) }
 
-func testSealed_HalfCloseBothWays(t *testing.T) {
+func testSealedHalfCloseBothWays(t *testing.T) {
 	r := newRig(t)
 	id := r.serve("in-a", r.endpoint(upstream(t, digest("got ")), r.owner.Identity(databaseURL)))
 	trust := r.owner.Trust()
@@ -75,9 +75,9 @@ func testSealed_HalfCloseBothWays(t *testing.T) {
 	}
 }
 
-func TestSealed_AbortIsNoEnd(t *testing.T) { overBothPaths(t, testSealed_AbortIsNoEnd) }
+func TestSealed_AbortIsNoEnd(t *testing.T) { overBothPaths(t, testSealedAbortIsNoEnd) }
 
-func testSealed_AbortIsNoEnd(t *testing.T) {
+func testSealedAbortIsNoEnd(t *testing.T) {
 	r := newRig(t)
 	result := make(chan error, 1)
 	abort := upstream(t, func(c *net.TCPConn) {
@@ -110,9 +110,9 @@ func testSealed_AbortIsNoEnd(t *testing.T) {
 
 // TestSealed_Refusals holds that a call which may not be served ends with its code, and reaches no
 // upstream.
-func TestSealed_Refusals(t *testing.T) { overBothPaths(t, testSealed_Refusals) }
+func TestSealed_Refusals(t *testing.T) { overBothPaths(t, testSealedRefusals) }
 
-func testSealed_Refusals(t *testing.T) {
+func testSealedRefusals(t *testing.T) {
 	reached := func(t *testing.T) string {
 		return upstream(t, func(*net.TCPConn) { t.Error("the upstream was reached") })
 	}
@@ -156,9 +156,9 @@ func testSealed_Refusals(t *testing.T) {
 
 // TestSealed_TriesOtherMembers holds that a member of the pool whose upstream is down, or that the
 // cluster does not trust, is passed over.
-func TestSealed_TriesOtherMembers(t *testing.T) { overBothPaths(t, testSealed_TriesOtherMembers) }
+func TestSealed_TriesOtherMembers(t *testing.T) { overBothPaths(t, testSealedTriesOtherMembers) }
 
-func testSealed_TriesOtherMembers(t *testing.T) {
+func testSealedTriesOtherMembers(t *testing.T) {
 	r := newRig(t)
 	id := r.serve("in-a", r.endpoint(closedport.Reserve(t), r.owner.Identity(databaseURL)))
 	r.serve("in-b", r.endpoint(upstream(t, digest("b ")), r.owner.Identity(databaseURL)))
@@ -176,9 +176,9 @@ func testSealed_TriesOtherMembers(t *testing.T) {
 
 // TestSealed_PassesOverImpostors holds that members of the pool which claim to be others, as one with a
 // stolen authtoken and no certificate can, keep no call from the one that seals.
-func TestSealed_PassesOverImpostors(t *testing.T) { overBothPaths(t, testSealed_PassesOverImpostors) }
+func TestSealed_PassesOverImpostors(t *testing.T) { overBothPaths(t, testSealedPassesOverImpostors) }
 
-func testSealed_PassesOverImpostors(t *testing.T) {
+func testSealedPassesOverImpostors(t *testing.T) {
 	r := newRig(t)
 	id := r.serve("in-a", r.endpoint(upstream(t, digest("a ")), r.owner.Identity(databaseURL)))
 	var met atomic.Int32
@@ -207,9 +207,9 @@ func testSealed_PassesOverImpostors(t *testing.T) {
 }
 
 // TestSealed_OutlivesOpenTimeout holds that the time for opening a connection does not bound it.
-func TestSealed_OutlivesOpenTimeout(t *testing.T) { overBothPaths(t, testSealed_OutlivesOpenTimeout) }
+func TestSealed_OutlivesOpenTimeout(t *testing.T) { overBothPaths(t, testSealedOutlivesOpenTimeout) }
 
-func testSealed_OutlivesOpenTimeout(t *testing.T) {
+func testSealedOutlivesOpenTimeout(t *testing.T) {
 	r := newRig(t)
 	id := r.serve("in-a", r.endpoint(upstream(t, digest("got ")), r.owner.Identity(databaseURL)))
 	r.relay.Timing.OpenTimeout = 500 * time.Millisecond

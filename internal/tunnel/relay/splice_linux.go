@@ -157,8 +157,9 @@ func (s *splicer) drainPipe(fd uintptr) (ready bool) {
 		n, err := unix.Splice(s.pipe.out, nil, int(fd), nil, s.held, spliceFlags)
 		switch {
 		case n > 0:
-			s.held -= int(n)
-			s.moved.Add(int64(n))
+			moved := int(n)
+			s.held -= moved
+			s.moved.Add(int64(moved))
 		case err == nil:
 			s.err = io.ErrShortWrite
 			return true

@@ -11,7 +11,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -35,21 +34,7 @@ func TestBenchmarkPeer(t *testing.T) {
 		conns[i] = c.(*net.TCPConn)
 	}
 	go func() {
-		size, _ := strconv.Atoi(os.Getenv("RELAY_CHUNK"))
-		if size == 0 {
-			size = 16 << 10
-		}
-		if name := os.Getenv("RELAY_FILE"); name != "" {
-			for {
-				f, _ := os.Open(name)
-				if _, err := conns[0].ReadFrom(f); err != nil {
-					return
-				}
-				f.Close()
-			}
-		}
-		record := make([]byte, size)
-		for {
+		for record := make([]byte, 16<<10); ; {
 			if _, err := conns[0].Write(record); err != nil {
 				return
 			}
@@ -66,9 +51,10 @@ func processorTime(b *testing.B) time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// relayCPU relays size bytes between two connections of another process, and returns this process'
-// user and system time per GB.
-func relayCPU(b *testing.B, carrier func(*net.TCPConn) HalfCloser, size int64) float64 {
+// processorTimePerGB relays between two connections of another process for a second, and returns this
+// process' user and system time in seconds per GB.
+func processorTimePerGB(b *testing.B, carrier func(*net.TCPConn) HalfCloser) float64 {
+	b.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		b.Fatal(err)
@@ -88,26 +74,21 @@ func relayCPU(b *testing.B, carrier func(*net.TCPConn) HalfCloser, size int64) f
 		}
 		ends[i] = carrier(c.(*net.TCPConn))
 	}
-	ctx, cancel := context.WithCancel(b.Context())
+	ctx, cancel := context.WithTimeout(b.Context(), time.Second)
+	defer cancel()
 	before := processorTime(b)
-	done := make(chan Result)
-	go func() {
-		res, _ := Join(ctx, ends[0], ends[1], Options{})
-		done <- res
-	}()
-	for end := time.Now().Add(time.Duration(size)); time.Now().Before(end); {
-		time.Sleep(time.Millisecond * 20)
-	}
-	cancel()
-	res := <-done
-	b.Logf("%d MB", res.AToB>>20)
-	return (processorTime(b) - before).Seconds() / float64(res.AToB) * 1e9
+	moved, _ := Join(ctx, ends[0], ends[1], Options{})
+	return (processorTime(b) - before).Seconds() / float64(moved.AToB) * 1e9
 }
 
+// BenchmarkJoin_SpliceAgainstCopy prints the processor time of both, and their ratio.
 func BenchmarkJoin_SpliceAgainstCopy(b *testing.B) {
+	var copied, spliced float64
 	for b.Loop() {
-		for _, name := range []string{"opaque", "TCP", "opaque", "TCP"} {
-			b.Logf("%s %.3f s/GB", name, relayCPU(b, carriers[name], int64(2*time.Second)))
-		}
+		copied += processorTimePerGB(b, carriers["opaque"])
+		spliced += processorTimePerGB(b, carriers["TCP"])
 	}
+	b.ReportMetric(copied/float64(b.N), "copy-s/GB")
+	b.ReportMetric(spliced/float64(b.N), "splice-s/GB")
+	b.ReportMetric(spliced/copied, "ratio")
 }

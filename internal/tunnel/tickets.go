@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"slices"
 	"sync"
 	"time"
 
@@ -94,7 +93,7 @@ func (t *tickets) redeem(secret []byte) (*parkedConn, error) {
 // it, and reports whether a ticket follows it: then the connection is one for ServeTicket, without TLS.
 func (s *Server) PresentsTicket(ctx context.Context, c net.Conn) bool {
 	tuned, ok := c.(*tunedConn)
-	if !ok || tuned.raw == nil || !slices.Contains(serverFeatures(), FeaturePairs) {
+	if !ok || tuned.raw == nil || !canSplice {
 		return false
 	}
 	stop := context.AfterFunc(ctx, func() { _ = c.SetReadDeadline(time.Unix(1, 0)) })

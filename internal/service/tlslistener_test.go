@@ -6,8 +6,10 @@ package service
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"log/slog"
 	"net"
+	"os"
 	"testing"
 	"time"
 
@@ -52,8 +54,7 @@ func TestTLSListener_LimitsTickets(t *testing.T) {
 	}
 	isClosed := func(c net.Conn) bool {
 		n, err := c.Read(make([]byte, 1))
-		timeout, ok := err.(net.Error) //nolint:errorlint // of a *net.TCPConn
-		return n == 0 && err != nil && !(ok && timeout.Timeout())
+		return n == 0 && err != nil && !errors.Is(err, os.ErrDeadlineExceeded)
 	}
 	if wrong := dial(append([]byte{0xf1}, make([]byte, 32)...)); !isClosed(wrong) {
 		t.Error("a wrong ticket is answered")

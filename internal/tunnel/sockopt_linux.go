@@ -10,6 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// canSplice reports that the system has splice(2), for which sealed streams have connections of their
+// own.
+const canSplice = true
+
 // tuneTCP sets TCP_USER_TIMEOUT, which bounds how long sent data may stay unacknowledged; where the
 // kernel refuses, pings do that.
 //

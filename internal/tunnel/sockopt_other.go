@@ -16,3 +16,5 @@ func congestionControl(net.Conn) string { return "" }
 func retransmits(net.Conn) (retransmitted, sent uint32) { return 0, 0 }
 
 const bbr = "bbr"
+
+const canSplice = false

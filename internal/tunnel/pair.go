@@ -39,13 +39,13 @@ type pair struct {
 func newPair(l *link, st *mux.Stream, conn *tunedConn) *pair {
 	p := &pair{conn: conn, tcp: conn.Conn.(*net.TCPConn), st: st}
 	_ = p.tcp.SetLinger(0)
-	ctx, unlink := context.WithCancel(l.ctx)
-	p.unlink = unlink
-	context.AfterFunc(ctx, func() {
+	allowSlowReader(p.tcp)
+	stop := context.AfterFunc(l.ctx, func() {
 		//nolint:errorlint // a broken connection is not the end of a stream
 		p.end(fmt.Errorf("the connection broke: %v", context.Cause(l.ctx)))
 		_ = conn.Close()
 	})
+	p.unlink = func() { stop() }
 	st.OnReset(p)
 	return p
 }

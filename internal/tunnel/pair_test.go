@@ -10,8 +10,10 @@ import (
 	"net"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/fairlead-dev/fairlead/internal/tunnel/mux"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
@@ -188,6 +190,20 @@ func TestPair_LeavesNothing(t *testing.T) {
 		}
 		if n := s.Streams(); n != 0 {
 			t.Errorf("%d streams are counted", n)
+		}
+	})
+}
+
+// TestPair_CloseResetsNothing holds that what watches the session does not reset a raw connection
+// whose stream has ended cleanly, and whose last bytes the kernel has yet to send.
+func TestPair_CloseResetsNothing(t *testing.T) {
+	t.Parallel()
+	near, _ := tcpEnds(t)
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(&link{ctx: t.Context()}, &mux.Stream{}, TuneConn(near).(*tunedConn))
+		p.unlink()
+		if synctest.Wait(); isClosed(near) {
+			t.Error("it was closed with a reset")
 		}
 	})
 }

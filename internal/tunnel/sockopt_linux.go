@@ -36,6 +36,12 @@ func tuneTCP(c *net.TCPConn) {
 	})
 }
 
+// allowSlowReader undoes TCP_USER_TIMEOUT, which also ends a connection whose peer takes no bytes for
+// as long, although it answers. The multiplexer's pings and TCP's keepalive detect a dead peer.
+func allowSlowReader(c *net.TCPConn) {
+	withSocket(c, func(fd int) { _ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, 0) })
+}
+
 const (
 	bbr             = "bbr"
 	notSentLowat    = 128 << 10 // unsent bytes that the kernel buffers

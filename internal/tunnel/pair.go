@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/tunnel/connread"
@@ -20,14 +21,22 @@ import (
 // before.
 const pairEndTimeout = time.Second
 
+// rawEndTimeout is how long after the end of a raw connection that of its stream may come.
+const rawEndTimeout = 30 * time.Second
+
+var errCut = errors.New("something on the way has cut the connection of a sealed stream")
+
 // pair is the raw connection that carries the bytes of a sealed stream. The header, OPENED and each
 // end stay in the multiplexer: an end of the raw connection counts only once the multiplexer's stream
 // has ended, too, and the end of that one, or of its link, ends the pair.
 type pair struct {
-	conn   *tunedConn
-	tcp    *net.TCPConn // tcp is what is below conn.
-	st     *mux.Stream
-	unread atomic.Int64 // unread counts bytes that were read ahead.
+	conn *tunedConn
+	tcp  *net.TCPConn // tcp is what is below conn.
+	st   *mux.Stream
+	pool *pairPool // pool is where the connection was parked.
+
+	rawEndTimeout time.Duration
+	unread        atomic.Int64 // unread counts bytes that were read ahead.
 
 	ended     atomic.Pointer[error] // ended is why the pair has ended; nil while it lives.
 	unlink    context.CancelFunc    // unlink ends the watch of the link.
@@ -37,7 +46,8 @@ type pair struct {
 // newPair returns the pair of a stream of l that takes a parked connection. Until it is closed, the
 // kernel resets the connection when this process is killed.
 func newPair(l *link, st *mux.Stream, conn *tunedConn) *pair {
-	p := &pair{conn: conn, tcp: conn.Conn.(*net.TCPConn), st: st}
+	p := &pair{conn: conn, tcp: conn.Conn.(*net.TCPConn), st: st, pool: l.pairs,
+		rawEndTimeout: rawEndTimeout}
 	_ = p.tcp.SetLinger(0)
 	allowSlowReader(p.tcp)
 	stop := context.AfterFunc(l.ctx, func() {
@@ -82,13 +92,25 @@ func (p *pair) readError(err error) error {
 	case err == nil:
 		return nil
 	case !connread.IsEOF(err):
+		if p.endError() == nil && errors.Is(err, syscall.ECONNRESET) {
+			p.pool.recordCut()
+		}
 		return cmp.Or(p.endError(), err)
 	}
 	if ended := p.endError(); ended != nil {
 		return ended
 	}
-	if n, err := p.st.Read(make([]byte, 1)); n == 0 {
+	began, expiry := time.Now(), time.AfterFunc(p.rawEndTimeout, p.lose)
+	defer expiry.Stop()
+	n, err := p.st.Read(make([]byte, 1))
+	switch {
+	case n == 0 && connread.IsEOF(err):
 		return err
+	case n == 0:
+		if time.Since(began) >= p.rawEndTimeout/2 { // or the peer has been first to notice
+			p.pool.recordCut()
+		}
+		return cmp.Or(p.endError(), err)
 	}
 	return errors.New("the peer sent bytes of a stream beside its pair")
 }
@@ -129,6 +151,14 @@ func (p *pair) abort() {
 func (p *pair) cutLater() {
 	if p.isCutting.CompareAndSwap(false, true) {
 		time.AfterFunc(pairEndTimeout, p.cut)
+	}
+}
+
+// lose ends a pair whose raw connection has ended on the way.
+func (p *pair) lose() {
+	if p.end(errCut) {
+		_ = p.st.Reset(uint32(Aborted))
+		p.cut()
 	}
 }
 

@@ -4,6 +4,7 @@
 package tunnel
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -206,6 +207,33 @@ func TestPair_CloseResetsNothing(t *testing.T) {
 			t.Error("it was closed with a reset")
 		}
 	})
+}
+
+// TestPair_CutOnTheWay holds that a stream whose raw connection something on the way has ended breaks,
+// and that the pool learns that.
+func TestPair_CutOnTheWay(t *testing.T) {
+	t.Parallel()
+	for name, cut := range map[string]func(*net.TCPConn) error{
+		"end":   func(c *net.TCPConn) error { return c.CloseWrite() },
+		"reset": func(c *net.TCPConn) error { return cmp.Or(c.SetLinger(0), c.Close()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, near, far := bothEnds(t, forwarderPair)
+			expectBytes(t, far, near)
+			near.pair.rawEndTimeout = 10 * time.Millisecond
+			if err := cut(far.pair.tcp); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := near.Read(make([]byte, 1)); err == nil || errors.Is(err, io.EOF) {
+				t.Errorf("read: %v", err)
+			}
+			if !near.pair.pool.dropCut() {
+				t.Error("connections are parked as before")
+			}
+			_ = near.Close()
+		})
+	}
 }
 
 // TestPair_OfUnknownNumber holds that a stream which names a parked connection that there is not, or

@@ -13,12 +13,14 @@ import (
 
 // A parked connection waits for a sealed stream. The side that opens streams uses one that is younger
 // than parkedUsable; the client closes what is unused after clientParked, and the server, which should
-// never be the first, after serverParked.
+// never be the first, after serverParked. One of them stays, unused, for about canaryParked: its end
+// shows that pairs which are idle for long are cut, too.
 const (
 	parkedUsable = 50 * time.Second
 	clientParked = 60 * time.Second
 	serverParked = 75 * time.Second
-	maxParked    = 16 // connections and tickets of a session at a server
+	canaryParked = time.Hour
+	maxParked    = 17 // connections and tickets of a session at a server
 )
 
 // pairPool has the parked connections of a session, on the client's side with one replica, by the
@@ -30,7 +32,8 @@ type pairPool struct {
 	mu     sync.Mutex
 	closed bool
 	parked map[uint64]*parkedConn
-	wasCut bool // wasCut is set when one was found to have ended before its time.
+	canary *parkedConn // canary is the one that stays, on the client's side.
+	wasCut bool        // wasCut is set when one was found to have ended before its time.
 }
 
 // parkedConn is a connection that waits for its stream. It is in its pool already while the client
@@ -92,17 +95,33 @@ func (c *parkedConn) fail() {
 	close(c.ready)
 }
 
+// expire closes an unused connection, unless it is to be the canary. The server keeps what the client
+// does.
 func (c *parkedConn) expire() {
-	c.pool.mu.Lock()
-	defer c.pool.mu.Unlock()
-	if c.pool.parked[c.id] == c {
-		c.pool.removeLocked(c)
-		_ = c.conn.Close()
+	p := c.pool
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.parked[c.id] != c {
+		return
 	}
+	isSpare := p.lifetime == clientParked && p.canary != nil && p.canary != c
+	if !isSpare && time.Since(c.since) < canaryParked+2*p.lifetime {
+		if !hasEnded(c.conn) {
+			p.canary = c
+			c.expiry.Reset(p.lifetime)
+			return
+		}
+		p.wasCut = true
+	}
+	p.removeLocked(c)
+	_ = c.conn.Close()
 }
 
 func (p *pairPool) removeLocked(c *parkedConn) {
 	delete(p.parked, c.id)
+	if p.canary == c {
+		p.canary = nil
+	}
 	if c.expiry != nil {
 		c.expiry.Stop()
 	}
@@ -160,6 +179,13 @@ func (p *pairPool) dropCut() bool {
 	wasCut := p.wasCut
 	p.wasCut = false
 	return wasCut
+}
+
+// recordCut records that something on the way has cut a connection in use.
+func (p *pairPool) recordCut() {
+	p.mu.Lock()
+	p.wasCut = true
+	p.mu.Unlock()
 }
 
 // hasEnded reports whether the peer, or something on the way, has ended a connection.

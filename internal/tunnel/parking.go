@@ -20,7 +20,7 @@ const (
 	maxWantedParked = 8
 	parkAgain       = 45 * time.Second // age at which a parked connection is replaced
 	parkingEnds     = 5 * time.Minute  // without a sealed stream
-	cutPause        = 10 * time.Minute // after something on the way has cut an idle connection
+	cutPause        = 6 * time.Hour    // after something on the way has cut an idle connection
 	minParkPause    = time.Second      // after a failure, doubled by each further one
 	maxParkPause    = 10 * time.Minute
 	parkCheck       = 5 * time.Second // between two looks at the parked connections

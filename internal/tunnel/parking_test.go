@@ -43,6 +43,8 @@ func TestPairPool_LendsYoung(t *testing.T) {
 	t.Parallel()
 	near, far := tcpEnds(t)
 	usedNear, _ := tcpEnds(t)
+	spare, _ := tcpEnds(t)
+	canary, canaryFar := tcpEnds(t)
 	synctest.Test(t, func(t *testing.T) {
 		p := newPairPool(clientParked)
 		park := func(id uint64, c net.Conn) {
@@ -63,14 +65,28 @@ func TestPairPool_LendsYoung(t *testing.T) {
 		if p.takeUsable() != nil {
 			t.Error("an old connection was lent")
 		}
-		time.Sleep(clientParked - parkedUsable + time.Millisecond)
+		park(3, spare)
+		time.Sleep(canaryParked)
+		if !isClosed(spare) || isClosed(near) || p.takeUsable() != nil {
+			t.Error("not one unused connection was kept, or it was lent")
+		}
+		time.Sleep(2*clientParked + time.Second)
 		if !isClosed(near) || len(p.parked) > 0 {
 			t.Error("an unused connection was not closed")
 		}
 		if p.dropCut() {
 			t.Error("its end counts as a cut")
 		}
-		if p.close(); p.expect(3) != nil {
+		park(4, canary)
+		time.Sleep(10*clientParked + time.Second)
+		if _ = canaryFar.Close(); len(p.parked) != 1 {
+			t.Error("none is kept")
+		}
+		time.Sleep(clientParked)
+		if !p.dropCut() || !isClosed(canary) {
+			t.Error("its end does not count as a cut")
+		}
+		if p.close(); p.expect(5) != nil {
 			t.Error("a closed pool takes connections")
 		}
 	})

@@ -85,7 +85,7 @@ func (h *serverSession) addLink(l *link) error {
 		return &Error{Code: CodeDraining, Msg: "the server is about to stop; try again in a moment"}
 	}
 	l.pairs = h.pairs
-	h.pairs.drop(l.conn.RemoteAddr())
+	h.pairs.avoid(l.conn.RemoteAddr())
 	return h.addLinkLocked(l, maxConnections)
 }
 

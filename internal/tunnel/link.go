@@ -287,7 +287,7 @@ func (l *link) openSealed(ctx context.Context, h OpenHeader, header []byte) (*St
 		s, err = l.open(ctx, h, header)
 	}
 	if err != nil {
-		_ = parked.conn.Close()
+		l.pairs.putBack(parked)
 		return nil, err
 	}
 	s.pair = newPair(l, s.st, parked.conn)

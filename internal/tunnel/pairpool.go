@@ -211,13 +211,39 @@ func (p *pairPool) count(since time.Time) (n int) {
 	return n
 }
 
-// drop closes the connections that come from elsewhere than a new one of the session, as its client has
-// moved to another network and may not be able to tell; all of them if from is nil.
-func (p *pairPool) drop(from net.Addr) {
+// avoid makes the pool lend no connection that comes from elsewhere than a new one of the session, as
+// its client may have moved to another network. It closes none: a client with several addresses would
+// mistake that for a cut on the way.
+func (p *pairPool) avoid(from net.Addr) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, c := range p.parked {
-		if c.conn != nil && (from == nil || hostOf(from) != hostOf(c.conn.RemoteAddr())) {
+		if c.conn != nil && hostOf(from) != hostOf(c.conn.RemoteAddr()) {
+			c.since = c.since.Add(-parkedUsable)
+		}
+	}
+}
+
+// putBack takes a connection whose stream could not be opened. For the same reason, the server keeps it
+// until it expires.
+func (p *pairPool) putBack(c *parkedConn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed || p.lifetime == clientParked {
+		_ = c.conn.Close()
+		return
+	}
+	c.since = c.since.Add(-parkedUsable)
+	p.parked[c.id] = c
+	c.expiry.Reset(p.lifetime)
+}
+
+// drop closes all connections.
+func (p *pairPool) drop() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.parked {
+		if c.conn != nil {
 			p.removeLocked(c)
 			_ = c.conn.Close()
 		}
@@ -234,5 +260,5 @@ func (p *pairPool) close() {
 	p.mu.Lock()
 	p.closed = true
 	p.mu.Unlock()
-	p.drop(nil)
+	p.drop()
 }

@@ -221,21 +221,26 @@ func TestParking_DialsTheReplicaItself(t *testing.T) {
 	}
 }
 
-// TestPairPool_DropsWhatComesFromElsewhere holds that no stream gets a connection of a network that the
-// client has left.
-func TestPairPool_DropsWhatComesFromElsewhere(t *testing.T) {
+// TestPairPool_AvoidsWhatComesFromElsewhere holds that no stream gets a connection of a network that the
+// client may have left, and that none is closed, which the client would take for a cut.
+func TestPairPool_AvoidsWhatComesFromElsewhere(t *testing.T) {
 	t.Parallel()
 	near, _ := tcpEnds(t)
 	p := newPairPool(serverParked)
 	if err := p.expect(1).park(TuneConn(near).(*tunedConn), func() error { return nil }); err != nil {
 		t.Fatal(err)
 	}
-	p.drop(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1})
-	if isClosed(near) {
-		t.Error("a connection from the same address was dropped")
+	p.avoid(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1})
+	c := p.takeUsable()
+	if c == nil {
+		t.Fatal("a connection from the same address was not lent")
 	}
-	p.drop(&net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1})
-	if !isClosed(near) || p.takeUsable() != nil {
-		t.Error("a connection from another address was kept")
+	if p.putBack(c); p.takeUsable() != nil {
+		t.Error("a connection was lent whose stream could not be opened")
+	}
+	c.since = time.Now()
+	p.avoid(&net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1})
+	if p.takeUsable() != nil || isClosed(near) || p.take(1) == nil {
+		t.Error("a connection from another address was lent or closed")
 	}
 }

@@ -92,7 +92,7 @@ func (c *Client) watchPath(ctx context.Context) {
 		c.carrier.forget()
 		for _, l := range links {
 			if l.pairs != nil {
-				l.pairs.drop(nil)
+				l.pairs.drop()
 			}
 			l.closeUnresponsive()
 		}

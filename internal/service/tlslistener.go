@@ -73,7 +73,7 @@ func (d *tlsListener) serveConn(ctx context.Context, c *tls.Conn) {
 	shaking, cancel := context.WithTimeout(ctx, handshakeTimeout)
 	defer cancel()
 	if d.tunnels.PresentsTicket(shaking, c.NetConn()) {
-		d.serveTicket(c)
+		d.serveTicket(ctx, c)
 		return
 	}
 	err := c.HandshakeContext(shaking)
@@ -99,9 +99,9 @@ func (d *tlsListener) serveConn(ctx context.Context, c *tls.Conn) {
 }
 
 // serveTicket passes a connection on that carries no TLS itself, but a sealed stream.
-func (d *tlsListener) serveTicket(c *tls.Conn) {
+func (d *tlsListener) serveTicket(ctx context.Context, c *tls.Conn) {
 	d.unauthenticated.spoke(c.NetConn())
-	err := d.tunnels.ServeTicket(c.NetConn())
+	err := d.tunnels.ServeTicket(ctx, c.NetConn())
 	d.unauthenticated.handshakeEnded(c)
 	d.unauthenticated.remove(c)
 	if err != nil {

@@ -68,4 +68,12 @@ func TestTLSListener_LimitsTickets(t *testing.T) {
 		t.Error("a third connection of the client stays")
 	}
 	wait.Until(t, "the end of the unfinished ones", func() bool { return counted() == 0 }) // within 5 s
+	dial([]byte{0xf1})
+	wait.Until(t, "another one", func() bool { return counted() == 1 })
+	stopped := time.Now()
+	stop()
+	wait.Until(t, "its end with the listener", func() bool { return counted() == 0 })
+	if took := time.Since(stopped); took > 4*time.Second {
+		t.Errorf("it kept the server from stopping for %s", took)
+	}
 }

@@ -251,7 +251,7 @@ func (h *testServer) serve(ctx context.Context, raw net.Conn) {
 	h.serving.Go(func() {
 		c := tls.Server(TuneConn(raw), h.tls)
 		if server.PresentsTicket(ctx, c.NetConn()) {
-			_ = server.ServeTicket(c.NetConn())
+			_ = server.ServeTicket(ctx, c.NetConn())
 			return
 		}
 		if err := c.HandshakeContext(ctx); err != nil {

@@ -107,8 +107,9 @@ func (s *Server) PresentsTicket(ctx context.Context, c net.Conn) bool {
 }
 
 // ServeTicket parks a connection that presents a ticket of one of the server's sessions within
-// parkTimeout, and else closes it. It does not wait for the end of one that is parked.
-func (s *Server) ServeTicket(c net.Conn) error {
+// parkTimeout, while ctx lasts, and else closes it. It does not wait for the end of one that is parked.
+func (s *Server) ServeTicket(ctx context.Context, c net.Conn) error {
+	defer context.AfterFunc(ctx, func() { _ = c.Close() })()
 	var b [1 + ticketSize]byte
 	_ = c.SetReadDeadline(time.Now().Add(parkTimeout))
 	tuned := c.(*tunedConn)

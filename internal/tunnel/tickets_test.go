@@ -137,7 +137,7 @@ func TestServer_DoesNotWaitForTicket(t *testing.T) {
 		near, far := net.Pipe()
 		began := time.Now()
 		go func() { _, _ = near.Write(append([]byte{ticketByte}, make([]byte, ticketSize-1)...)) }()
-		err := NewServer(ServerConfig{Handler: newHandler()}).ServeTicket(TuneConn(far))
+		err := NewServer(ServerConfig{Handler: newHandler()}).ServeTicket(t.Context(), TuneConn(far))
 		if took := time.Since(began); err == nil || took != parkTimeout {
 			t.Errorf("%v after %s", err, took)
 		}

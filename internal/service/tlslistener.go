@@ -19,7 +19,8 @@ import (
 
 const handshakeTimeout = 10 * time.Second
 
-// tlsListener accepts connections, does their TLS handshake and tells them apart by ALPN.
+// tlsListener accepts connections, does their TLS handshake and tells them apart by ALPN. Those that
+// begin with a ticket have no TLS.
 type tlsListener struct {
 	listener        net.Listener
 	tls             *tls.Config
@@ -70,6 +71,11 @@ func (d *tlsListener) acceptConns(ctx context.Context) {
 // removes it from the unauthenticatedLimiter once it has shown a credential.
 func (d *tlsListener) serveConn(ctx context.Context, c *tls.Conn) {
 	shaking, cancel := context.WithTimeout(ctx, handshakeTimeout)
+	defer cancel()
+	if d.tunnels.PresentsTicket(shaking, c.NetConn()) {
+		d.serveTicket(ctx, c)
+		return
+	}
 	err := c.HandshakeContext(shaking)
 	cancel()
 	d.unauthenticated.handshakeEnded(c)
@@ -89,5 +95,16 @@ func (d *tlsListener) serveConn(ctx context.Context, c *tls.Conn) {
 	defer d.unauthenticated.remove(c)
 	if err := d.tunnels.ServeConn(ctx, c); err != nil {
 		d.log.Debug("tunnel connection ended", "remote", c.RemoteAddr(), "err", err)
+	}
+}
+
+// serveTicket passes a connection on that carries no TLS itself, but a sealed stream.
+func (d *tlsListener) serveTicket(ctx context.Context, c *tls.Conn) {
+	d.unauthenticated.spoke(c.NetConn())
+	err := d.tunnels.ServeTicket(ctx, c.NetConn())
+	d.unauthenticated.handshakeEnded(c)
+	d.unauthenticated.remove(c)
+	if err != nil {
+		d.log.Debug("connection without a ticket closed", "remote", c.RemoteAddr(), "err", err)
 	}
 }

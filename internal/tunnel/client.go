@@ -234,7 +234,7 @@ func (c *Client) runSession(ctx context.Context) (bool, error) {
 // handleMessage implements sideHandler, as the methods below do.
 func (c *Client) handleMessage(l *link, m *message) error {
 	switch m.Type {
-	case typeBound, typeUnbound, typeRenewed, typeError:
+	case typeBound, typeUnbound, typeRenewed, typeTicketed, typeError:
 		l.session.requests.handleAnswer(m)
 	case typeConnections:
 		l.session.legs.handleConnections(m.Connections)

@@ -47,6 +47,7 @@ func TestHeader_RoundTrip(t *testing.T) {
 		"of a trusted proxy":      {EndpointID: "e", TrustsForwarding: true},
 		"of a relayed stream":     {EndpointID: "e", RelayID: 1<<63 + 1},
 		"sealed":                  {EndpointID: "e", Sealed: true, Tried: "ep_1,ep_2"},
+		"with a pair":             {EndpointID: "e", Sealed: true, PairID: 1<<63 + 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -289,7 +290,7 @@ func FuzzHeader(f *testing.F) {
 	}
 	f.Add(full)
 	noted := fullHeader()
-	noted.Pod.Annotations = map[string]string{"team": "a"}
+	noted.Pod.Annotations, noted.Sealed, noted.PairID = map[string]string{"team": "a"}, true, 7
 	if b, err := noted.encode(); err == nil {
 		f.Add(b)
 	}

@@ -186,18 +186,38 @@ func (c *tunedConn) NetConn() net.Conn { return c.Conn }
 
 // Read returns bytes that were read ahead, or reads up to flightSize.
 func (c *tunedConn) Read(p []byte) (int, error) {
-	if c.in == nil {
+	if c.release(); c.in == nil {
 		if err := c.fill(); err != nil {
 			return 0, err
 		}
 	}
 	n := copy(p, c.in[c.inPos:c.inEnd])
 	c.inPos += n
-	if c.inPos == c.inEnd {
+	c.release()
+	return n, nil
+}
+
+// next is Read without a copy: the bytes are valid until the next call of next, Read or release.
+func (c *tunedConn) next() ([]byte, error) {
+	if c.release(); c.in == nil {
+		if err := c.fill(); err != nil {
+			return nil, err
+		}
+	}
+	p := c.in[c.inPos:c.inEnd]
+	c.inPos = c.inEnd
+	return p, nil
+}
+
+// unread returns how many bytes were read ahead.
+func (c *tunedConn) unread() int { return c.inEnd - c.inPos }
+
+// release returns a buffer whose bytes were read to the pool.
+func (c *tunedConn) release() {
+	if c.in != nil && c.inPos == c.inEnd {
 		flightBuffers.Put(c.in)
 		c.in = nil
 	}
-	return n, nil
 }
 
 func (c *tunedConn) fill() error {

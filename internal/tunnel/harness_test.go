@@ -22,8 +22,6 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
-
-	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -188,11 +186,12 @@ type testServer struct {
 const (
 	overPipe = "pipe"
 	overTCP  = "tcp"
+	inPairs  = "pairs" // over TCP, with sealed streams over parked connections
 )
 
 func forEachTransport(t *testing.T, test func(t *testing.T, transport string)) {
 	t.Helper()
-	for _, transport := range []string{overPipe, overTCP} {
+	for _, transport := range []string{overPipe, overTCP, inPairs} {
 		t.Run(transport, func(t *testing.T) {
 			t.Parallel()
 			test(t, transport)
@@ -247,9 +246,14 @@ func newTestServer(t *testing.T, transport string, handler *testHandler) *testSe
 func (h *testServer) serve(ctx context.Context, raw net.Conn) {
 	h.mu.Lock()
 	h.raw = append(h.raw, raw)
+	server := h.server
 	h.mu.Unlock()
 	h.serving.Go(func() {
 		c := tls.Server(TuneConn(raw), h.tls)
+		if server.PresentsTicket(ctx, c.NetConn()) {
+			_ = server.ServeTicket(ctx, c.NetConn())
+			return
+		}
 		if err := c.HandshakeContext(ctx); err != nil {
 			_ = raw.Close()
 			return
@@ -257,7 +261,7 @@ func (h *testServer) serve(ctx context.Context, raw net.Conn) {
 		h.mu.Lock()
 		h.resumed = append(h.resumed, c.ConnectionState().DidResume)
 		h.mu.Unlock()
-		err := h.server.ServeConn(ctx, c)
+		err := server.ServeConn(ctx, c)
 		h.mu.Lock()
 		h.errs = append(h.errs, err)
 		h.mu.Unlock()
@@ -351,48 +355,4 @@ func timeoutContext(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	return ctx
-}
-
-// agentPair returns an agent's session as the server sees it; the agent serves streams with f.
-func agentPair(t *testing.T, transport string, f func(*Stream)) *Session {
-	t.Helper()
-	h := newTestServer(t, transport, newHandler())
-	r := h.startClient(ClientConfig{Hello: agentHello, OnStream: func(_ context.Context, _ *Session, st *Stream) {
-		f(st)
-	}})
-	r.awaitSession(t)
-	return wait.Receive(t, "the server's session", h.handler.ups)
-}
-
-// forwarderPair returns a forwarder's session; the server serves its streams with f.
-func forwarderPair(t *testing.T, transport string, f func(*Stream)) *Session {
-	t.Helper()
-	handler := newHandler()
-	handler.stream = func(_ context.Context, _ *Session, st *Stream) { f(st) }
-	return newTestServer(t, transport, handler).startClient(ClientConfig{}).awaitSession(t)
-}
-
-// forEachDirection runs a test with streams that the server opens and with streams that a forwarder
-// opens.
-func forEachDirection(t *testing.T, test func(t *testing.T, pair func(f func(*Stream)) *Session)) {
-	t.Helper()
-	forEachTransport(t, func(t *testing.T, transport string) {
-		for name, pair := range map[string]func(*testing.T, string, func(*Stream)) *Session{"to agent": agentPair,
-			"to server": forwarderPair} {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				test(t, func(f func(*Stream)) *Session { return pair(t, transport, f) })
-			})
-		}
-	})
-}
-
-func open(t *testing.T, s *Session) *Stream {
-	t.Helper()
-	st, err := s.Open(timeoutContext(t), fullHeader())
-	if err != nil {
-		t.Fatalf("opening a stream: %v", err)
-	}
-	t.Cleanup(func() { _ = st.Close() })
-	return st
 }

@@ -37,6 +37,9 @@ type OpenHeader struct {
 	// Tried are ids of endpoints whose agents were tried for the same connection, with commas between,
 	// at most 512 bytes: none of them serves it. It is left out if it does not fit.
 	Tried string
+	// PairID is the number of the parked connection that carries the bytes of a sealed stream; 0 = the
+	// multiplexer does. Open sets it.
+	PairID uint64
 
 	// BytesFollow is not sent. It makes Open expect that the caller writes at once: the header is
 	// sent together with those bytes, or within 5 ms.
@@ -89,6 +92,7 @@ const (
 	tagPodAnnotations
 	tagRelayID
 	tagTried
+	tagPairID
 	tagEnd // one past the last that this version knows
 )
 
@@ -182,8 +186,10 @@ func (h OpenHeader) encode() ([]byte, error) {
 		b = binary.BigEndian.AppendUint32(b, uint32(ms))
 	}
 	if h.RelayID != 0 {
-		b = append(b, tagRelayID, 0, 8)
-		b = binary.BigEndian.AppendUint64(b, h.RelayID)
+		b = binary.BigEndian.AppendUint64(append(b, tagRelayID, 0, 8), h.RelayID)
+	}
+	if h.PairID != 0 {
+		b = binary.BigEndian.AppendUint64(append(b, tagPairID, 0, 8), h.PairID)
 	}
 	if len(b) > headerLimit && h.Tried != "" {
 		h.Tried = ""
@@ -305,6 +311,9 @@ func (h *OpenHeader) setField(tag byte, value []byte) error {
 		return nil
 	case tag == tagRelayID && len(value) == 8:
 		h.RelayID = binary.BigEndian.Uint64(value)
+		return nil
+	case tag == tagPairID && len(value) == 8:
+		h.PairID = binary.BigEndian.Uint64(value)
 		return nil
 	case tag == tagPodAnnotations:
 		all, err := parseAnnotations(value)

@@ -206,7 +206,9 @@ func TestServer_JoinNeedsSecretOfLiveSession(t *testing.T) {
 func TestServer_LimitsPendingConnections(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, overTCP, newHandler())
+	h.mu.Lock()
 	h.server = NewServer(ServerConfig{Handler: h.handler, MaxPending: 2})
+	h.mu.Unlock()
 	for range 2 {
 		h.rawTLSConn(t)
 	}

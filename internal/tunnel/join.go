@@ -84,6 +84,8 @@ func (h *serverSession) addLink(l *link) error {
 	if h.draining {
 		return &Error{Code: CodeDraining, Msg: "the server is about to stop; try again in a moment"}
 	}
+	l.pairs = h.pairs
+	h.pairs.avoid(l.conn.RemoteAddr())
 	return h.addLinkLocked(l, maxConnections)
 }
 

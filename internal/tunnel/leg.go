@@ -167,8 +167,12 @@ func (g *clientLegs) addLink(l *link, welcome *Welcome) (isNewLeg bool, retire [
 	movesToNative := l.conn.ws == nil && s.carrier.Name == CarrierWebSocket
 	needed := !g.isLeavingLocked(l) && (movesToNative || len(known) == 0 || !g.isReplicated() ||
 		len(s.links.active) < g.needsLocked(time.Now()).want)
+	parking := g.parkingLocked(l)
 	if err := s.addLinkLocked(l, limit); err != nil {
 		return false, nil, err
+	}
+	if l.parking = parking; parking != nil {
+		l.pairs = parking.pool
 	}
 	g.updateReplicasLocked()
 	if !needed {

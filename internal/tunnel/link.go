@@ -39,6 +39,9 @@ type link struct {
 	peerDraining context.Context
 	setDraining  context.CancelFunc
 
+	pairs   *pairPool // pairs has the parked connections at the same replica; nil = none; set with session.
+	parking *parking  // parking fills pairs, on the client's side; nil = nothing is parked there.
+
 	server serverSupport // the server's features, on the client's side; set before the link is added
 
 	ctx      context.Context // ctx ends with the link; its cause is the reason.
@@ -228,10 +231,67 @@ func (l *link) serveStream(s *Stream) {
 		_ = s.Refuse(RefusedDraining)
 		return
 	}
+	if !l.adoptPair(s) {
+		s.answered.Store(true)
+		_ = s.Abort()
+		return
+	}
 	l.session.handler.handleStream(l.ctx, s)
 	if !s.answered.Load() {
 		_ = s.Refuse(RefusedInternal)
 	}
+}
+
+// adoptPair gives a stream of the peer's the parked connection that its header names. It returns false
+// when there is none with that number, and for a stream that is not sealed, which never has one.
+func (l *link) adoptPair(s *Stream) bool {
+	id := s.header.PairID
+	if id != 0 {
+		var conn *tunedConn
+		if s.header.Sealed && l.pairs != nil {
+			conn = l.pairs.take(id)
+		}
+		if conn == nil {
+			l.log.Debug("resetting a stream: its parked connection is unknown", "pair", id)
+			return false
+		}
+		s.pair = newPair(l, s.st, conn)
+	}
+	if s.header.Sealed {
+		l.sealedStreamOpened(id != 0)
+	}
+	return true
+}
+
+func (l *link) sealedStreamOpened(hasPair bool) {
+	l.session.SealedStreams.add(hasPair)
+	if l.parking != nil {
+		l.parking.streamOpened(hasPair)
+	}
+}
+
+// openSealed is open for a sealed stream, whose bytes a parked connection carries if there is one.
+func (l *link) openSealed(ctx context.Context, h OpenHeader, header []byte) (*Stream, error) {
+	var parked *parkedConn
+	if l.pairs != nil {
+		parked = l.pairs.takeUsable()
+	}
+	l.sealedStreamOpened(parked != nil)
+	if parked == nil {
+		return l.open(ctx, h, header)
+	}
+	h.PairID, h.BytesFollow = parked.id, false
+	header, err := h.encode()
+	var s *Stream
+	if err == nil {
+		s, err = l.open(ctx, h, header)
+	}
+	if err != nil {
+		l.pairs.putBack(parked)
+		return nil, err
+	}
+	s.pair = newPair(l, s.st, parked.conn)
+	return s, nil
 }
 
 // open opens a stream on l, which pickLink has counted, and sends the encoded header. It fails with

@@ -93,12 +93,17 @@ const (
 	FeatureReplicaAddresses Feature = "replica_addresses"
 	FeatureAuthorities      Feature = "authorities" // clients that learn the server's certificate authorities
 	FeatureSealed           Feature = "sealed"      // binds and streams of sealed endpoints
+	FeaturePairs            Feature = "pairs"       // sealed streams over connections of their own
 )
 
 // serverFeatures returns what the welcome names.
 func serverFeatures() []Feature {
-	return []Feature{FeatureLabels, FeatureTrafficPolicy, FeatureConnections, FeatureReplicas, FeatureBindID,
+	all := []Feature{FeatureLabels, FeatureTrafficPolicy, FeatureConnections, FeatureReplicas, FeatureBindID,
 		FeatureOwner, FeatureClusterset, FeatureRenew, FeatureSealed}
+	if canSplice {
+		all = append(all, FeaturePairs)
+	}
+	return all
 }
 
 // Bind asks for an endpoint or for a labelled tunnel. The latter has Labels, and no URL nor any
@@ -208,18 +213,20 @@ const protocolVersion = 1
 
 // The messages' types. A receiver skips types it does not know.
 const (
-	typeHello   = "hello"   // client: the first message
-	typeWelcome = "welcome" // server: the answer to hello
-	typeError   = "error"   // server: a refusal, of the request with this id or of the hello
-	typeBind    = "bind"    // client
-	typeBound   = "bound"   // server: the answer to bind
-	typeUnbind  = "unbind"  // client
-	typeUnbound = "unbound" // server: the answer to unbind
-	typeRenew   = "renew"   // client: a later token of the session's subject
-	typeRenewed = "renewed" // server: the answer to renew
-	typeDrain   = "drain"   // either: the sender stops within the deadline
-	typeStop    = "stop"    // server: the session ends, and why
-	typeBye     = "bye"     // either: the sender's last message on this connection; the receiver hangs up
+	typeHello    = "hello"    // client: the first message
+	typeWelcome  = "welcome"  // server: the answer to hello
+	typeError    = "error"    // server: a refusal, of the request with this id or of the hello
+	typeBind     = "bind"     // client
+	typeBound    = "bound"    // server: the answer to bind
+	typeUnbind   = "unbind"   // client
+	typeUnbound  = "unbound"  // server: the answer to unbind
+	typeRenew    = "renew"    // client: a later token of the session's subject
+	typeRenewed  = "renewed"  // server: the answer to renew
+	typeTicket   = "ticket"   // client: a ticket for a raw connection with the server
+	typeTicketed = "ticketed" // server: the answer to ticket
+	typeDrain    = "drain"    // either: the sender stops within the deadline
+	typeStop     = "stop"     // server: the session ends, and why
+	typeBye      = "bye"      // either: the sender's last message on this connection; the receiver hangs up
 
 	typeConnections = "connections" // server: how many connections the traffic asks for
 	typeReplicas    = "replicas"    // server: how many replicas accept sessions, and where
@@ -230,18 +237,19 @@ const (
 
 // message is a JSON control message: its type and the part that belongs to the type.
 type message struct {
-	Type     string   `json:"type"`
-	ID       uint64   `json:"id,omitempty"`       // pairs a request with its answer
-	Protocol int      `json:"protocol,omitempty"` // the version of the protocol, in a hello
-	Hello    *Hello   `json:"hello,omitempty"`
-	Welcome  *Welcome `json:"welcome,omitempty"`
-	Bind     *Bind    `json:"bind,omitempty"`
-	Bound    *Bound   `json:"bound,omitempty"`
-	Unbind   *unbind  `json:"unbind,omitempty"`
-	Renew    *renew   `json:"renew,omitempty"`
-	Renewed  *renewed `json:"renewed,omitempty"`
-	Drain    *drain   `json:"drain,omitempty"`
-	Error    *Error   `json:"error,omitempty"`
+	Type     string    `json:"type"`
+	ID       uint64    `json:"id,omitempty"`       // pairs a request with its answer
+	Protocol int       `json:"protocol,omitempty"` // the version of the protocol, in a hello
+	Hello    *Hello    `json:"hello,omitempty"`
+	Welcome  *Welcome  `json:"welcome,omitempty"`
+	Bind     *Bind     `json:"bind,omitempty"`
+	Bound    *Bound    `json:"bound,omitempty"`
+	Unbind   *unbind   `json:"unbind,omitempty"`
+	Renew    *renew    `json:"renew,omitempty"`
+	Renewed  *renewed  `json:"renewed,omitempty"`
+	Ticketed *ticketed `json:"ticketed,omitempty"`
+	Drain    *drain    `json:"drain,omitempty"`
+	Error    *Error    `json:"error,omitempty"`
 
 	Connections int `json:"connections,omitempty"`
 	Replicas    int `json:"replicas,omitempty"`
@@ -260,6 +268,12 @@ type renew struct {
 
 type renewed struct {
 	ExpiresAt time.Time `json:"expires_at"`
+}
+
+// ticketed is a ticket, and the number that the connection has which presents it.
+type ticketed struct {
+	Ticket []byte `json:"ticket"`
+	PairID uint64 `json:"pair_id"`
 }
 
 type drain struct {
@@ -288,6 +302,8 @@ func parseMessage(b []byte) (*message, error) {
 		complete = m.Renew != nil
 	case typeRenewed:
 		complete = m.Renewed != nil
+	case typeTicketed:
+		complete = m.Ticketed != nil && len(m.Ticketed.Ticket) == ticketSize && m.Ticketed.PairID != 0
 	case typeDrain:
 		complete = m.Drain != nil
 	}

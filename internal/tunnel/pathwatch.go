@@ -91,6 +91,9 @@ func (c *Client) watchPath(ctx context.Context) {
 		c.addresses.retry()
 		c.carrier.forget()
 		for _, l := range links {
+			if l.pairs != nil {
+				l.pairs.drop()
+			}
 			l.closeUnresponsive()
 		}
 		wake(c.pathChanged) // ends the wait before the next attempt

@@ -79,6 +79,7 @@ type Server struct {
 	addresses map[Role][]ReplicaAddress // addresses of replicas that clients of a role are sent; not changed in place
 
 	authorities authorities
+	tickets     tickets
 }
 
 // serverSession is a session on the server's side.
@@ -87,6 +88,7 @@ type serverSession struct {
 	server *Server
 	up     chan struct{} // up is closed when the Handler's Up has returned.
 	down   chan struct{} // down is closed when the Handler's Down has returned.
+	pairs  *pairPool
 
 	announcing sync.Mutex       // announcing serializes messages about replicas and authorities.
 	replicas   int              // number that the client was sent
@@ -229,7 +231,8 @@ func (s *Server) startSession(ctx context.Context, l *link, hello *Hello) (*serv
 
 // addSession adds a session that the Handler has admitted, with its first connection.
 func (s *Server) addSession(l *link, hello Hello, welcome Welcome, secret string) (*serverSession, error) {
-	h := &serverSession{server: s, up: make(chan struct{}), down: make(chan struct{})}
+	h := &serverSession{server: s, up: make(chan struct{}), down: make(chan struct{}),
+		pairs: newPairPool(serverParked)}
 	h.Session = newSession(h, hello, welcome, l.conn.RemoteAddr())
 	if l.conn.ws != nil {
 		h.carrier.Name = CarrierWebSocket
@@ -271,7 +274,9 @@ func peerError(err error) *Error {
 
 // handleMessage begins to serve a request. While maxRequests are being served, it waits.
 func (h *serverSession) handleMessage(l *link, m *message) error {
-	if m.Type != typeBind && m.Type != typeUnbind && m.Type != typeRenew {
+	switch m.Type {
+	case typeBind, typeUnbind, typeRenew, typeTicket:
+	default:
 		return nil // a type of a later version
 	}
 	select {
@@ -311,6 +316,11 @@ func (h *serverSession) serveRequest(l *link, m, answer *message) error {
 		answer.Type, answer.Renewed = typeRenewed, &renewed{ExpiresAt: expires}
 		return err
 	}
+	if m.Type == typeTicket {
+		issued, err := h.server.tickets.issue(h.pairs)
+		answer.Type, answer.Ticketed = typeTicketed, issued
+		return err
+	}
 	if h.Role() != RoleAgent {
 		return &Error{Code: CodeForbidden, Msg: "only an agent binds endpoints"}
 	}
@@ -339,6 +349,7 @@ func (h *serverSession) handleStream(ctx context.Context, st *Stream) {
 // sessionEnded removes the session.
 func (h *serverSession) sessionEnded(s *Session, err error) {
 	h.server.mu.Lock()
+	h.pairs.close()
 	delete(h.server.sessions, s.ID())
 	h.server.settling[s.ID()] = h.down
 	h.server.mu.Unlock()

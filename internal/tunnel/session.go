@@ -45,6 +45,9 @@ type Session struct {
 	// joinHash is set on the server's side: SHA-256 of the secret that further connections present.
 	joinHash [sha256.Size]byte
 
+	// SealedStreams counts the session's sealed streams.
+	SealedStreams SealedStreams
+
 	streams atomic.Int64
 	idle    chan struct{} // idle gets a token when the last stream ends.
 
@@ -154,6 +157,7 @@ func (s *Session) Unresponsive() (since time.Time, yes bool) {
 // server's own), ErrUnresponsive, or that the session ended. The caller must Close or Reset the
 // stream.
 func (s *Session) Open(ctx context.Context, h OpenHeader) (*Stream, error) {
+	h.PairID = 0
 	b, err := h.encode()
 	if err != nil {
 		return nil, err
@@ -163,7 +167,11 @@ func (s *Session) Open(ctx context.Context, h OpenHeader) (*Stream, error) {
 		if err != nil {
 			return nil, err
 		}
-		st, err := l.open(ctx, h, b)
+		open := l.open
+		if h.Sealed {
+			open = l.openSealed
+		}
+		st, err := open(ctx, h, b)
 		if err == nil {
 			return st, nil
 		}
@@ -327,6 +335,7 @@ func (s *Session) removeLink(l *link, reason error) {
 	last := s.links.remove(l)
 	if s.legs != nil {
 		s.legs.linkRemovedLocked()
+		s.legs.endParkingLocked(l)
 	}
 	if last {
 		s.closing, s.finished = true, true

@@ -10,6 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// canSplice reports that the system has splice(2), for which sealed streams have connections of their
+// own.
+const canSplice = true
+
 // tuneTCP sets TCP_USER_TIMEOUT, which bounds how long sent data may stay unacknowledged; where the
 // kernel refuses, pings do that.
 //
@@ -30,6 +34,12 @@ func tuneTCP(c *net.TCPConn) {
 		_ = unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, bbr)
 		_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, notSentLowat)
 	})
+}
+
+// allowSlowReader undoes TCP_USER_TIMEOUT, which also ends a connection whose peer takes no bytes for
+// as long, although it answers. The multiplexer's pings and TCP's keepalive detect a dead peer.
+func allowSlowReader(c *net.TCPConn) {
+	withSocket(c, func(fd int) { _ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, 0) })
 }
 
 const (

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/fairlead-dev/fairlead/internal/tunnel/mux"
 )
 
 // TestTuneTCP_LimitsUnsentBytes checks that unsent data in the kernel, which delays every small
@@ -35,5 +37,22 @@ func TestTuneTCP_LimitsUnsentBytes(t *testing.T) {
 	withSocket(tcp, func(fd int) { mark, err = unix.GetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT) })
 	if err != nil || mark <= 0 || mark > 128<<10 {
 		t.Errorf("the kernel takes %d bytes beyond what it may send, want 128 KiB at most; %v", mark, err)
+	}
+}
+
+// TestPair_BearsSlowReader holds that a peer which takes no bytes for long keeps its connection: the
+// kernel would end it after TCP_USER_TIMEOUT although the peer answers.
+func TestPair_BearsSlowReader(t *testing.T) {
+	t.Parallel()
+	near, _ := tcpEnds(t)
+	conn := TuneConn(near).(*tunedConn)
+	timeout := func() (ms int) {
+		withSocket(near, func(fd int) { ms, _ = unix.GetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT) })
+		return ms
+	}
+	before := timeout()
+	newPair(&link{ctx: t.Context()}, &mux.Stream{}, conn)
+	if after := timeout(); before == 0 || after != 0 {
+		t.Errorf("TCP_USER_TIMEOUT is %d ms, before %d", after, before)
 	}
 }

@@ -11,8 +11,12 @@ import "net"
 // Pings detect a dead peer.
 func tuneTCP(*net.TCPConn) {}
 
+func allowSlowReader(*net.TCPConn) {}
+
 func congestionControl(net.Conn) string { return "" }
 
 func retransmits(net.Conn) (retransmitted, sent uint32) { return 0, 0 }
 
 const bbr = "bbr"
+
+const canSplice = false

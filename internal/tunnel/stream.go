@@ -40,6 +40,7 @@ type Stream struct {
 	st     *mux.Stream
 	link   *link
 	header OpenHeader
+	pair   *pair // pair carries the bytes after the header and OPENED; nil = st does.
 
 	isOpener bool
 	isOpen   atomic.Bool // isOpen is set on the opener's side when OPENED was received.
@@ -77,6 +78,10 @@ func (s *Stream) Read(p []byte) (int, error) {
 	if err := s.awaitOpened(); err != nil {
 		return 0, err
 	}
+	if s.pair != nil {
+		n, err := s.pair.Read(p)
+		return n, s.readError(err)
+	}
 	n, err := s.st.Read(p)
 	return n, s.readError(err)
 }
@@ -89,8 +94,28 @@ func (s *Stream) Next() ([]byte, error) {
 	if err := s.awaitOpened(); err != nil {
 		return nil, err
 	}
+	if s.pair != nil {
+		p, err := s.pair.next()
+		return p, s.readError(err)
+	}
 	p, err := s.st.Next()
 	return p, s.readError(err)
+}
+
+// ReleaseNext ends the use of what Next has returned. No Read or Next may be in progress.
+func (s *Stream) ReleaseNext() {
+	if s.pair != nil {
+		s.pair.conn.release()
+	}
+}
+
+// Socket returns the connection that carries the stream's bytes unchanged from now on, for splice(2);
+// nil = there is none, the stream is not open yet, or bytes were read ahead.
+func (s *Stream) Socket() *net.TCPConn {
+	if s.pair == nil || s.isOpener && !s.isOpen.Load() {
+		return nil
+	}
+	return s.pair.socket()
 }
 
 // WaitOpened waits until the receiver has answered: nil, a *RefusedError, ctx's error, or another
@@ -193,7 +218,12 @@ func (s *Stream) SetAgentWatch(watch func(f func()) (stop func())) { s.watchAgen
 func (s *Stream) Unresponsive() (since time.Time, yes bool) { return s.link.mux.Unresponsive() }
 
 // Buffered returns how many bytes Read or Next would return without waiting.
-func (s *Stream) Buffered() int { return s.st.Buffered() }
+func (s *Stream) Buffered() int {
+	if s.pair != nil {
+		return int(s.pair.unread.Load())
+	}
+	return s.st.Buffered()
+}
 
 // readError records an end of input and translates the error.
 func (s *Stream) readError(err error) error {
@@ -205,6 +235,10 @@ func (s *Stream) readError(err error) error {
 
 // Write sends p. It does not wait for OPENED, but blocks while the peer's window is full.
 func (s *Stream) Write(p []byte) (int, error) {
+	if s.pair != nil {
+		n, err := s.pair.Write(p)
+		return n, s.translateError(err)
+	}
 	n, err := s.st.Write(p)
 	return n, s.translateError(err)
 }
@@ -212,17 +246,26 @@ func (s *Stream) Write(p []byte) (int, error) {
 // WriteLater is Write for bytes that are followed by others, or by CloseWrite: they are sent
 // together with those, or within 5 ms.
 func (s *Stream) WriteLater(p []byte) (int, error) {
+	if s.pair != nil {
+		return s.Write(p)
+	}
 	n, err := s.st.WriteLater(p)
 	return n, s.translateError(err)
 }
 
 // CloseWrite ends the direction towards the peer, which reads io.EOF.
-func (s *Stream) CloseWrite() error { return s.recordEOFSent(s.st.CloseWrite()) }
+func (s *Stream) CloseWrite() error { return s.closeWrite(s.st.CloseWrite) }
 
 // CloseWriteLater is CloseWrite for a peer that does not wait for it: it is sent within 5 ms.
-func (s *Stream) CloseWriteLater() error { return s.recordEOFSent(s.st.CloseWriteLater()) }
+func (s *Stream) CloseWriteLater() error { return s.closeWrite(s.st.CloseWriteLater) }
 
-func (s *Stream) recordEOFSent(err error) error {
+func (s *Stream) closeWrite(end func() error) error {
+	if s.pair != nil {
+		if err := s.pair.CloseWrite(); err != nil {
+			return s.translateError(err)
+		}
+	}
+	err := end()
 	if err == nil {
 		s.sentEOF.Store(true)
 	}
@@ -247,6 +290,9 @@ func (s *Stream) Abort() error { return s.Reset(Aborted) }
 // returned io.EOF), else with an abort.
 func (s *Stream) Close() error {
 	if s.sawEOF.Load() && s.sentEOF.Load() {
+		if s.pair != nil {
+			s.pair.close()
+		}
 		s.st.Release()
 		s.markEnded()
 		return nil
@@ -270,8 +316,12 @@ func (s *Stream) Accept() error {
 	if s.isOpener || !s.answered.CompareAndSwap(false, true) {
 		return errors.New("accepting a stream twice, or one that this side opened")
 	}
-	_, err := s.WriteLater([]byte{openedByte})
-	return err
+	write := s.st.WriteLater
+	if s.pair != nil { // what follows does not take it along
+		write = s.st.Write
+	}
+	_, err := write([]byte{openedByte})
+	return s.translateError(err)
 }
 
 // Refuse sends the opener the reason and ends the stream.
@@ -284,6 +334,9 @@ func (s *Stream) Refuse(code RefuseCode) error {
 
 // resetMux resets the stream with an error code of the protocol.
 func (s *Stream) resetMux(code uint32) error {
+	if s.pair != nil {
+		s.pair.abort()
+	}
 	err := s.st.Reset(code)
 	s.markEnded() // last: a connection without streams may be closed
 	return err
@@ -312,11 +365,19 @@ func (s *Stream) SetReadDeadline(t time.Time) error {
 	s.deadlineMu.Lock()
 	defer s.deadlineMu.Unlock()
 	s.deadline = t
+	if s.pair != nil {
+		_ = s.pair.tcp.SetReadDeadline(t) // fails once it is closed, as reads do
+	}
 	return s.st.SetReadDeadline(t)
 }
 
 // SetWriteDeadline sets the deadline of writes.
-func (s *Stream) SetWriteDeadline(t time.Time) error { return s.st.SetWriteDeadline(t) }
+func (s *Stream) SetWriteDeadline(t time.Time) error {
+	if s.pair != nil {
+		_ = s.pair.tcp.SetWriteDeadline(t)
+	}
+	return s.st.SetWriteDeadline(t)
+}
 
 // translateError returns the error for the stream's owner that corresponds to one of the
 // multiplexer.

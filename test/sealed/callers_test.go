@@ -37,7 +37,10 @@ func greets(t *testing.T, c call) string {
 // TestSealed_CallersProveThemselves holds that an agent which requires proof serves forwarders that
 // have it, and no others, and none whose authority was taken out of its file, whatever they resume.
 func TestSealed_CallersProveThemselves(t *testing.T) {
-	t.Parallel()
+	overBothPaths(t, testSealedCallersProveThemselves)
+}
+
+func testSealedCallersProveThemselves(t *testing.T) {
 	r := newRig(t)
 	var roots atomic.Pointer[x509.CertPool]
 	roots.Store(r.owner.Pool())
@@ -62,7 +65,10 @@ func TestSealed_CallersProveThemselves(t *testing.T) {
 // TestSealed_KeyChangesUnderRunningAgent holds that the service and the agent's user learn of a new key
 // once callers meet it.
 func TestSealed_KeyChangesUnderRunningAgent(t *testing.T) {
-	t.Parallel()
+	overBothPaths(t, testSealedKeyChangesUnderRunningAgent)
+}
+
+func testSealedKeyChangesUnderRunningAgent(t *testing.T) {
 	r := newRig(t)
 	var cert atomic.Pointer[tls.Certificate]
 	cert.Store(r.owner.Server(databaseURL))

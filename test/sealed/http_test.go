@@ -41,8 +41,9 @@ func digestOf(w http.ResponseWriter, r *http.Request) {
 
 // TestSealedHTTP_KeepsConnections holds that requests of one connection of a pod pass one sealed
 // connection, large ones whole, and that the agent reports them.
-func TestSealedHTTP_KeepsConnections(t *testing.T) {
-	t.Parallel()
+func TestSealedHTTP_KeepsConnections(t *testing.T) { overBothPaths(t, testSealedHTTPKeepsConnections) }
+
+func testSealedHTTPKeepsConnections(t *testing.T) {
 	s := newSite(t, digestOf, nil)
 	large := make([]byte, 5<<20)
 	_, _ = rand.Read(large)
@@ -64,8 +65,9 @@ func TestSealedHTTP_KeepsConnections(t *testing.T) {
 
 // TestSealedHTTP_SpeaksHTTP2 holds that callers speak either version of HTTP, over either one to an
 // upstream with TLS, with trailers, and that the inspector sees what the agent sends.
-func TestSealedHTTP_SpeaksHTTP2(t *testing.T) {
-	t.Parallel()
+func TestSealedHTTP_SpeaksHTTP2(t *testing.T) { overBothPaths(t, testSealedHTTPSpeaksHTTP2) }
+
+func testSealedHTTPSpeaksHTTP2(t *testing.T) {
 	for _, upstream := range []string{agent.ProtocolHTTP1, agent.ProtocolHTTP2} {
 		t.Run(upstream, func(t *testing.T) {
 			t.Parallel()
@@ -119,7 +121,10 @@ func TestSealedHTTP_SpeaksHTTP2(t *testing.T) {
 }
 
 func TestSealedHTTP_AbortedAnswerIsNoEnd(t *testing.T) {
-	t.Parallel()
+	overBothPaths(t, testSealedHTTPAbortedAnswerIsNoEnd)
+}
+
+func testSealedHTTPAbortedAnswerIsNoEnd(t *testing.T) {
 	s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/length" {
 			w.Header().Set("Content-Length", "100")
@@ -152,8 +157,9 @@ func (s *site) upgraded() (call, *bufio.Reader) {
 
 // TestSealedHTTP_Upgrades holds that an upgraded connection carries bytes both ways, and that neither
 // side's abort becomes the other's end.
-func TestSealedHTTP_Upgrades(t *testing.T) {
-	t.Parallel()
+func TestSealedHTTP_Upgrades(t *testing.T) { overBothPaths(t, testSealedHTTPUpgrades) }
+
+func testSealedHTTPUpgrades(t *testing.T) {
 	ended := make(chan error, 10)
 	s := newSite(t, func(w http.ResponseWriter, _ *http.Request) {
 		c, buffered, err := http.NewResponseController(w).Hijack()
@@ -208,8 +214,9 @@ func isAbort(err error) bool { return err != nil && !isEOF(err) }
 
 // TestSealedHTTP_PolicyOfTheAgent holds that the agent applies its policy, of which the service knows
 // nothing.
-func TestSealedHTTP_PolicyOfTheAgent(t *testing.T) {
-	t.Parallel()
+func TestSealedHTTP_PolicyOfTheAgent(t *testing.T) { overBothPaths(t, testSealedHTTPPolicyOfTheAgent) }
+
+func testSealedHTTPPolicyOfTheAgent(t *testing.T) {
 	s := newSite(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Header.Get("X-Team")) },
 		func(_ *rig, e *agent.Endpoint) {
 			e.TrafficPolicy = `
@@ -242,8 +249,9 @@ on_http_response:
 
 // TestSealed_PolicyOfTCPEndpoint holds that on_tcp_connect of a tcp endpoint runs at the agent: a
 // connection that it denies reaches no upstream, and ends with a reset.
-func TestSealed_PolicyOfTCPEndpoint(t *testing.T) {
-	t.Parallel()
+func TestSealed_PolicyOfTCPEndpoint(t *testing.T) { overBothPaths(t, testSealedPolicyOfTCPEndpoint) }
+
+func testSealedPolicyOfTCPEndpoint(t *testing.T) {
 	for address, admitted := range map[string]bool{"10.1.2.3": true, "10.9.9.9": false} {
 		r := newRig(t)
 		var reached atomic.Bool
@@ -269,7 +277,10 @@ func TestSealed_PolicyOfTCPEndpoint(t *testing.T) {
 // TestSealedHTTP_FailuresAreAnswered holds that a request which cannot be served is answered with its
 // code: by the forwarder before an agent has opened the connection, by the agent afterwards.
 func TestSealedHTTP_FailuresAreAnswered(t *testing.T) {
-	t.Parallel()
+	overBothPaths(t, testSealedHTTPFailuresAreAnswered)
+}
+
+func testSealedHTTPFailuresAreAnswered(t *testing.T) {
 	type change = func(*rig, *agent.Endpoint)
 	for name, c := range map[string]struct {
 		change change
@@ -315,8 +326,9 @@ func TestSealedHTTP_FailuresAreAnswered(t *testing.T) {
 
 // TestSealedHTTP_PassesOverMember holds that the callers of a pool do not get the page of a member whose
 // upstream is known to be down.
-func TestSealedHTTP_PassesOverMember(t *testing.T) {
-	t.Parallel()
+func TestSealedHTTP_PassesOverMember(t *testing.T) { overBothPaths(t, testSealedHTTPPassesOverMember) }
+
+func testSealedHTTPPassesOverMember(t *testing.T) {
 	s := newSite(t, digestOf, nil)
 	s.serveHTTP("in-b", func(_ *rig, e *agent.Endpoint) {
 		e.Dial = nil // so that the agent probes the upstream
@@ -337,7 +349,10 @@ var wikiURL = account.EndpointURL{Scheme: "http", Host: "wiki.demo", Port: 80}
 // TestSealedHTTP_ServiceLeadsElsewhere holds that a service which leads http://wiki.demo to the agent of
 // http://api.demo reaches nothing, also where one certificate names both.
 func TestSealedHTTP_ServiceLeadsElsewhere(t *testing.T) {
-	t.Parallel()
+	overBothPaths(t, testSealedHTTPServiceLeadsElsewhere)
+}
+
+func testSealedHTTPServiceLeadsElsewhere(t *testing.T) {
 	s := newSite(t, func(http.ResponseWriter, *http.Request) { t.Error("the upstream was reached") },
 		func(r *rig, e *agent.Endpoint) {
 			e.Seal = r.owner.Identity(account.EndpointURL{Scheme: "http", Host: "*.demo", Port: 80})

@@ -18,8 +18,9 @@ import (
 
 // TestSealedHTTP_EndsOnRolls holds that the end of the agent, the server or the forwarder finishes what is
 // being answered, with an answer that asks for the connection's end, and ends connections that are idle.
-func TestSealedHTTP_EndsOnRolls(t *testing.T) {
-	t.Parallel()
+func TestSealedHTTP_EndsOnRolls(t *testing.T) { overBothPaths(t, testSealedHTTPEndsOnRolls) }
+
+func testSealedHTTPEndsOnRolls(t *testing.T) {
 	for name, stop := range map[string]func(*site){
 		"agent": func(s *site) { s.stop() }, "server": func(s *site) { s.Stop() },
 		"forwarder": func(s *site) { must.Succeed(s.t, s.relay.Sessions.Live().Drain(time.Minute)) },
@@ -62,7 +63,10 @@ func TestSealedHTTP_EndsOnRolls(t *testing.T) {
 // TestSealedHTTP_RollLosesNoRequest holds that calls over kept connections go on at another member of the
 // pool when one ends.
 func TestSealedHTTP_RollLosesNoRequest(t *testing.T) {
-	t.Parallel()
+	overBothPaths(t, testSealedHTTPRollLosesNoRequest)
+}
+
+func testSealedHTTPRollLosesNoRequest(t *testing.T) {
 	s := newSite(t, digestOf, nil)
 	s.serveHTTP("in-b", nil)
 	done := make(chan struct{})

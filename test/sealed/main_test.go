@@ -36,6 +36,8 @@ type rig struct {
 	stop     context.CancelFunc // stop ends the agent that was started last.
 	recorder *inspect.Recorder  // recorder of agents' upstreams; nil = none
 	cluster  string             // cluster is the UID of the cluster whose objects the endpoints are for.
+
+	inPairs bool // inPairs makes sealed calls run over parked connections.
 }
 
 func newRig(t *testing.T) *rig {
@@ -44,7 +46,7 @@ func newRig(t *testing.T) *rig {
 	f := s.StartForwarder()
 	session, err := f.Wait(servicetest.Context(t))
 	must.Succeed(t, err)
-	return &rig{Server: s, t: t, owner: sealtest.NewOwner(t, session.Welcome().AccountID),
+	return &rig{Server: s, t: t, inPairs: runsInPairs(t), owner: sealtest.NewOwner(t, session.Welcome().AccountID),
 		requests: make(chan agent.Request, 100), down: make(chan agent.UpstreamDown, 10),
 		relay: &forward.Relay{Sessions: sessions{f.Client}, Timing: forward.DefaultTiming(), Context: t.Context()}}
 }
@@ -68,17 +70,28 @@ var databaseURL = account.EndpointURL{Scheme: "tcp", Host: "db.demo", Port: 5432
 // serve runs an agent and returns the id of its endpoint.
 func (r *rig) serve(instance string, e agent.Endpoint) string {
 	r.t.Helper()
-	return servicetest.Receive(r.t, r.start(instance, e), "bind").EndpointID
+	agents := &dials{}
+	id := servicetest.Receive(r.t, r.startOver(agents.dial, instance, e), "bind").EndpointID
+	if r.inPairs && e.Seal != nil {
+		r.awaitParked(agents, tunnel.OpenHeader{EndpointID: id, Sealed: true, Scheme: e.URL.Scheme, Host: e.URL.Host,
+			Port: e.URL.Port})
+	}
+	return id
 }
 
 // start runs an agent and returns the events of its binds.
 func (r *rig) start(instance string, e agent.Endpoint) <-chan agent.Online {
 	r.t.Helper()
+	return r.startOver(nil, instance, e)
+}
+
+func (r *rig) startOver(dial agent.DialFunc, instance string, e agent.Endpoint) <-chan agent.Online {
+	r.t.Helper()
 	online := make(chan agent.Online, 100)
 	a := agent.New(agent.Options{
 		ServerOptions: agent.ServerOptions{Server: "https://" + r.Addrs.Service.String(),
 			Address: r.Addrs.Service.String(), TLS: r.ClientTLS(), Token: func() string { return r.Authtoken },
-			MaxBackoff: 100 * time.Millisecond},
+			MaxBackoff: 100 * time.Millisecond, DialServer: dial},
 		UpstreamOptions: agent.UpstreamOptions{Inspect: r.recorder},
 		ShutdownOptions: agent.ShutdownOptions{UnbindTimeout: 20 * time.Second},
 		InstanceID:      instance, ClusterUID: r.cluster, KeepRunning: true, RebindDelay: 50 * time.Millisecond,

@@ -57,8 +57,9 @@ func digest(prefix string) func(*net.TCPConn) {
 	}
 }
 
-func TestSealed_HalfCloseBothWays(t *testing.T) {
-	t.Parallel()
+func TestSealed_HalfCloseBothWays(t *testing.T) { overBothPaths(t, testSealedHalfCloseBothWays) }
+
+func testSealedHalfCloseBothWays(t *testing.T) {
 	r := newRig(t)
 	id := r.serve("in-a", r.endpoint(upstream(t, digest("got ")), r.owner.Identity(databaseURL)))
 	trust := r.owner.Trust()
@@ -78,8 +79,9 @@ func TestSealed_HalfCloseBothWays(t *testing.T) {
 	}
 }
 
-func TestSealed_AbortIsNoEnd(t *testing.T) {
-	t.Parallel()
+func TestSealed_AbortIsNoEnd(t *testing.T) { overBothPaths(t, testSealedAbortIsNoEnd) }
+
+func testSealedAbortIsNoEnd(t *testing.T) {
 	r := newRig(t)
 	result := make(chan error, 1)
 	abort := upstream(t, func(c *net.TCPConn) {
@@ -112,8 +114,9 @@ func TestSealed_AbortIsNoEnd(t *testing.T) {
 
 // TestSealed_Refusals holds that a call which may not be served ends with its code, and reaches no
 // upstream.
-func TestSealed_Refusals(t *testing.T) {
-	t.Parallel()
+func TestSealed_Refusals(t *testing.T) { overBothPaths(t, testSealedRefusals) }
+
+func testSealedRefusals(t *testing.T) {
 	reached := func(t *testing.T) string {
 		return upstream(t, func(*net.TCPConn) { t.Error("the upstream was reached") })
 	}
@@ -222,8 +225,9 @@ func TestSealed_Prefer(t *testing.T) {
 
 // TestSealed_TriesOtherMembers holds that a member of the pool whose upstream is down, or that the
 // cluster does not trust, is passed over.
-func TestSealed_TriesOtherMembers(t *testing.T) {
-	t.Parallel()
+func TestSealed_TriesOtherMembers(t *testing.T) { overBothPaths(t, testSealedTriesOtherMembers) }
+
+func testSealedTriesOtherMembers(t *testing.T) {
 	r := newRig(t)
 	id := r.serve("in-a", r.endpoint(closedport.Reserve(t), r.owner.Identity(databaseURL)))
 	r.serve("in-b", r.endpoint(upstream(t, digest("b ")), r.owner.Identity(databaseURL)))
@@ -241,8 +245,9 @@ func TestSealed_TriesOtherMembers(t *testing.T) {
 
 // TestSealed_PassesOverImpostors holds that members of the pool which claim to be others, as one with a
 // stolen authtoken and no certificate can, keep no call from the one that seals.
-func TestSealed_PassesOverImpostors(t *testing.T) {
-	t.Parallel()
+func TestSealed_PassesOverImpostors(t *testing.T) { overBothPaths(t, testSealedPassesOverImpostors) }
+
+func testSealedPassesOverImpostors(t *testing.T) {
 	r := newRig(t)
 	id := r.serve("in-a", r.endpoint(upstream(t, digest("a ")), r.owner.Identity(databaseURL)))
 	var met atomic.Int32
@@ -271,8 +276,9 @@ func TestSealed_PassesOverImpostors(t *testing.T) {
 }
 
 // TestSealed_OutlivesOpenTimeout holds that the time for opening a connection does not bound it.
-func TestSealed_OutlivesOpenTimeout(t *testing.T) {
-	t.Parallel()
+func TestSealed_OutlivesOpenTimeout(t *testing.T) { overBothPaths(t, testSealedOutlivesOpenTimeout) }
+
+func testSealedOutlivesOpenTimeout(t *testing.T) {
 	r := newRig(t)
 	id := r.serve("in-a", r.endpoint(upstream(t, digest("got ")), r.owner.Identity(databaseURL)))
 	r.relay.Timing.OpenTimeout = 500 * time.Millisecond

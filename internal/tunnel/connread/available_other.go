@@ -13,3 +13,6 @@ const CanPoll = false
 
 // Available returns an error: see CanPoll.
 func Available(uintptr, []byte) (n int, ready bool, err error) { return 0, true, errors.ErrUnsupported }
+
+// Peek returns an error: see CanPoll.
+func Peek(uintptr) (first byte, ready bool, err error) { return 0, true, errors.ErrUnsupported }

@@ -36,6 +36,7 @@ type Stream struct {
 	readErr       error  // error of reads after the buffered bytes; nil: the direction is open
 	writeErr      error  // error of writes; nil: the direction is open
 	writeClosed   bool   // writeClosed is set by CloseWrite.
+	onReset       ResetHandler
 	readDeadline  deadline
 	writeDeadline deadline
 

@@ -18,6 +18,23 @@ func (e *ResetError) Error() string {
 	return fmt.Sprintf("the peer reset the stream, with code %d", e.Code)
 }
 
+// ResetHandler is told that the peer has reset a stream. HandleReset must not block.
+type ResetHandler interface{ HandleReset(err *ResetError) }
+
+// OnReset makes h be told that the peer has reset the stream, at once if it has.
+func (st *Stream) OnReset(h ResetHandler) {
+	st.mu.Lock()
+	st.onReset = h
+	reset, yes := st.writeErr.(*ResetError) //nolint:errorlint // never wrapped
+	if !yes {
+		reset, yes = st.readErr.(*ResetError) //nolint:errorlint // never wrapped
+	}
+	st.mu.Unlock()
+	if yes {
+		h.HandleReset(reset)
+	}
+}
+
 // CloseWrite ends the direction towards the peer, which reads io.EOF.
 func (st *Stream) CloseWrite() error { return st.closeWrite(flushNow) }
 
@@ -70,11 +87,19 @@ func (st *Stream) Release() {
 // with TCP: an upstream that answers and closes while it has unread input resets its connection, and
 // its answer must not be lost.
 func (st *Stream) handleRST(code uint32) {
-	if st.setErrors(&ResetError{Code: code}, true) {
-		st.session.sendq.mu.Lock()
-		st.sendClosed = true
-		st.session.sendq.mu.Unlock()
-		st.releaseResources()
+	err := &ResetError{Code: code}
+	if !st.setErrors(err, true) {
+		return
+	}
+	st.session.sendq.mu.Lock()
+	st.sendClosed = true
+	st.session.sendq.mu.Unlock()
+	st.releaseResources()
+	st.mu.Lock()
+	h := st.onReset
+	st.mu.Unlock()
+	if h != nil {
+		h.HandleReset(err)
 	}
 }
 

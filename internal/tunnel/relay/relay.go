@@ -348,8 +348,11 @@ func (s *Source) acquireBuffer() {
 	}
 }
 
-// Release returns the buffer to the pool.
+// Release returns the buffer to the pool, and ends the use of what a connection has lent.
 func (s *Source) Release() {
+	if lender, ok := s.zeroCopy.(interface{ ReleaseNext() }); ok {
+		lender.ReleaseNext()
+	}
 	if s.buf != nil {
 		buffers.Put(s.buf)
 		s.buf = nil

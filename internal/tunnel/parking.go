@@ -1,0 +1,249 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tunnel
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
+	"github.com/fairlead-dev/fairlead/internal/tunnel/connread"
+)
+
+const (
+	maxWantedParked = 8
+	parkAgain       = 45 * time.Second // age at which a parked connection is replaced
+	parkingEnds     = 5 * time.Minute  // without a sealed stream
+	cutPause        = 6 * time.Hour    // after something on the way has cut an idle connection
+	minParkPause    = time.Second      // after a failure, doubled by each further one
+	maxParkPause    = 10 * time.Minute
+	parkCheck       = 5 * time.Second // between two looks at the parked connections
+)
+
+// parking parks connections of a client's session with one replica, for sealed streams that either
+// side opens there. It begins with the first one.
+type parking struct {
+	session *Session
+	client  *Client
+	pool    *pairPool
+	ctx     context.Context // ctx ends with the last connection of the replica.
+	cancel  context.CancelFunc
+	changed chan struct{} // changed gets a token when a sealed stream was opened.
+
+	mu        sync.Mutex
+	isRunning bool
+	wanted    int
+	missed    bool      // missed is set when a stream found no connection in this round.
+	lastUse   time.Time // lastUse is when the last sealed stream was opened.
+}
+
+// parkingLocked returns the parking at the replica behind a new connection: that of another connection
+// with it, or a new one. It is nil where nothing may be parked.
+func (g *clientLegs) parkingLocked(l *link) *parking {
+	if !slices.Contains(l.server.features, FeaturePairs) || !connread.CanPoll || l.conn.ws != nil ||
+		hasClientCertificate(g.client.tls) {
+		return nil
+	}
+	for _, o := range g.session.links.all() {
+		if o.parking != nil && o.replicaID == l.replicaID {
+			return o.parking
+		}
+	}
+	k := &parking{session: g.session, client: g.client, pool: newPairPool(clientParked), wanted: 1,
+		changed: make(chan struct{}, 1)}
+	k.ctx, k.cancel = context.WithCancel(context.Background())
+	return k
+}
+
+// endParkingLocked ends what the last connection with a replica has left parked there.
+func (g *clientLegs) endParkingLocked(l *link) {
+	if l.parking == nil || slices.ContainsFunc(g.session.links.all(),
+		func(o *link) bool { return o.parking == l.parking }) {
+		return
+	}
+	l.parking.cancel()
+	l.parking.pool.close()
+}
+
+// streamOpened records that either side has opened a sealed stream.
+func (k *parking) streamOpened(hasPair bool) {
+	k.mu.Lock()
+	k.lastUse = time.Now()
+	if !hasPair {
+		k.missed = true
+		if k.isRunning {
+			k.wanted = min(2*k.wanted, maxWantedParked)
+		}
+	}
+	starts := !k.isRunning
+	k.mu.Unlock()
+	if starts {
+		k.start()
+	}
+	wake(k.changed)
+}
+
+// start runs the parking unless it runs or its session is about to end.
+func (k *parking) start() {
+	k.session.mu.Lock()
+	defer k.session.mu.Unlock()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.isRunning && !k.session.closing && k.ctx.Err() == nil {
+		k.isRunning = true
+		k.client.goroutines.Go(k.run)
+	}
+}
+
+// run parks connections until there was no sealed stream for parkingEnds.
+func (k *parking) run() {
+	log := k.client.cfg.Logger.With("session", k.session.ID())
+	pause, roundEnds := minParkPause, time.Now().Add(parkAgain)
+	for {
+		wanted := k.update(&roundEnds)
+		switch {
+		case wanted == 0:
+			return
+		case k.pool.dropCut() && k.isConnected():
+			log.Info("sealed connections share those of the session for a while: something on the way cuts idle ones",
+				"pause", cutPause)
+			timer.Sleep(k.ctx, cutPause)
+		case k.pool.count(time.Now().Add(-parkAgain)) >= wanted:
+			look := time.NewTimer(parkCheck)
+			select {
+			case <-k.changed:
+			case <-look.C:
+			case <-k.ctx.Done():
+			}
+			look.Stop()
+		default:
+			if err := k.park(); err != nil {
+				log.Debug("parking a connection", "error", err, "retry_in", pause)
+				timer.Sleep(k.ctx, pause)
+				pause = min(2*pause, maxParkPause)
+			} else {
+				pause = minParkPause
+			}
+		}
+	}
+}
+
+// update returns how many connections are wanted; 0 = parking has ended.
+func (k *parking) update(roundEnds *time.Time) int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now := time.Now()
+	if k.ctx.Err() != nil || now.Sub(k.lastUse) >= parkingEnds {
+		k.isRunning, k.wanted = false, 1
+		return 0
+	}
+	if now.After(*roundEnds) {
+		if !k.missed {
+			k.wanted = max(1, k.wanted/2)
+		}
+		k.missed, *roundEnds = false, now.Add(parkAgain)
+	}
+	return k.wanted
+}
+
+// link returns a connection with the replica, and its address, "" = it has none at which the client can
+// be sure to reach it.
+func (k *parking) link() (l *link, address string) {
+	k.session.mu.Lock()
+	defer k.session.mu.Unlock()
+	for _, o := range k.session.links.all() {
+		if o.parking != k || o.ctx.Err() != nil {
+			continue
+		}
+		for _, a := range k.client.addresses.usable(slices.Clone(o.addresses)) {
+			if a.ID == o.replicaID {
+				return o, a.Address
+			}
+		}
+		if k.session.legs.replicas <= 1 {
+			address = k.client.cfg.Address
+		}
+		return o, address
+	}
+	return nil, ""
+}
+
+// isConnected reports whether the replica answers, and does not stop.
+func (k *parking) isConnected() bool {
+	l, _ := k.link()
+	if l == nil || l.peerDraining.Err() != nil {
+		return false
+	}
+	_, err := l.mux.Ping()
+	return err == nil
+}
+
+// park parks one connection.
+func (k *parking) park() error {
+	l, address := k.link()
+	if l == nil || address == "" {
+		return fmt.Errorf("the server has no address of its own: %w", net.ErrClosed)
+	}
+	ctx, cancel := context.WithTimeout(k.ctx, controlTimeout)
+	defer cancel()
+	if address != k.client.cfg.Address {
+		if err := k.client.addresses.check(ctx, address); err != nil {
+			return err
+		}
+	}
+	answer, err := k.session.requests.sendOver(ctx, l, &message{Type: typeTicket})
+	if err != nil {
+		return fmt.Errorf("asking for a ticket: %w", err)
+	}
+	if answer.Ticketed == nil {
+		return fmt.Errorf("asking for a ticket: the server answered with %q", answer.Type)
+	}
+	parked := k.pool.expect(answer.Ticketed.PairID)
+	if parked == nil {
+		return net.ErrClosed
+	}
+	conn, err := k.present(ctx, address, answer.Ticketed.Ticket)
+	if err != nil {
+		parked.fail()
+		return err
+	}
+	return parked.park(conn, func() error { return nil })
+}
+
+// present dials the server and presents a ticket.
+func (k *parking) present(ctx context.Context, address string, secret []byte) (*tunedConn, error) {
+	raw, err := k.client.cfg.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("dialing %s: %w", address, err)
+	}
+	if _, ok := raw.(*net.TCPConn); !ok {
+		_ = raw.Close()
+		return nil, fmt.Errorf("the connection with %s is no TCP connection", address)
+	}
+	stop := context.AfterFunc(ctx, func() { _ = raw.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	conn := TuneConn(raw).(*tunedConn)
+	_ = raw.SetDeadline(time.Now().Add(parkTimeout))
+	answer := make([]byte, 1)
+	if _, err = raw.Write(append([]byte{ticketByte}, secret...)); err == nil {
+		_, err = io.ReadFull(raw, answer) // and not a byte beyond it
+	}
+	if err == nil && answer[0] != parkedByte {
+		err = fmt.Errorf("it answered with byte %#02x", answer[0])
+	}
+	if err == nil && !stop() {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		_ = raw.Close()
+		return nil, fmt.Errorf("presenting a ticket to %s: %w", address, err)
+	}
+	_ = raw.SetDeadline(time.Time{})
+	return conn, nil
+}

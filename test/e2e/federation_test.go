@@ -63,14 +63,19 @@ spec: {url: "http://exported.%[1]s", upstream: {url: "http://api:8080"}}
 // README does it.
 func (s *Service) trustCluster(t testing.TB, namespace string) (made account.Cluster) {
 	t.Helper()
-	keys := s.c.Kubectl(t, "get", "--raw", "/.well-known/openid-configuration") +
-		s.c.Kubectl(t, "get", "--raw", "/openid/v1/jwks")
-	out := s.fairlead(t, keys, "api", "clusters", "create", "--name", "prod", "--jwks-file", "-", "--namespace",
+	out := s.fairlead(t, s.c.issuerKeys(t), "api", "clusters", "create", "--name", "prod", "--jwks-file", "-", "--namespace",
 		namespace, "-o", "json")
 	if err := json.Unmarshal([]byte(out), &made); err != nil || made.Audience == "" {
 		t.Fatalf("the cluster: %v: %s", err, out)
 	}
 	return made
+}
+
+// issuerKeys returns the cluster's discovery document and the keys of its ServiceAccounts' tokens.
+func (c *Cluster) issuerKeys(t testing.TB) string {
+	t.Helper()
+	return c.Kubectl(t, "get", "--raw", "/.well-known/openid-configuration") +
+		c.Kubectl(t, "get", "--raw", "/openid/v1/jwks")
 }
 
 // fairlead runs a command of the account's API as a user does, and returns what it prints.

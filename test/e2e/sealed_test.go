@@ -135,3 +135,28 @@ func TestSealed_BetweenPodAndAgent(t *testing.T) {
 		return nil
 	})
 }
+
+// TestSealed_TokensProveForwarders calls an agent that serves proven callers only, with forwarders whose one
+// proof is the token that the kubelet projects.
+func TestSealed_TokensProveForwarders(t *testing.T) {
+	t.Parallel()
+	c := Shared(t)
+	s := c.StartService(t)
+	home, demo := c.Namespace(t, "fairlead"), c.Namespace(t, "demo")
+	owner := newSealOwner(t, s)
+	forwarder := "prod:" + home + "/fairlead-operator-forwarder=-"
+	s.fairlead(t, c.issuerKeys(t), "seal", "clusters", "--dir", owner.roots, forwarder)
+	s.InstallIn(t, home, "fairlead-operator", "--set", "binding.sealAccount="+owner.account, "--set",
+		"binding.sealed=require", "--set-file", "binding.sealAuthority="+owner.authorities,
+		"--set", "binding.sealCallerToken=true")
+	_, echo := c.startUpstreams(t)
+	url := "tcp://db." + demo + ":5432"
+	agent := s.Agent(t, "tcp", echo, url, "--sealed", owner.agent(t, url), "--seal-callers", owner.authorities,
+		"--seal-clusters", filepath.Join(owner.roots, "clusters.jws"))
+	pod := c.NettoolPod(t, demo)
+	c.Eventually(t, 30*time.Second, "a call of the sealed endpoint", func(ctx context.Context) error {
+		_, err := c.PodExec(ctx, pod, "/nettool", "transfer", "db."+demo+":5432", "1000000")
+		return err
+	})
+	agent.WaitOutput(t, 5*time.Second, `open +.* of prod`)
+}

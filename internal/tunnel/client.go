@@ -67,6 +67,7 @@ type ClientConfig struct {
 	// OnRequestLine receives the request lines. It must not block.
 	OnRequestLine func(RequestLine)
 	WindowBudget  *WindowBudget // shared by all Clients and Servers of a process; default: NewWindowBudget(0)
+	PairBudget    *PairBudget   // likewise; default: NewPairBudget()
 	Logger        *slog.Logger  // default: none
 }
 
@@ -104,6 +105,7 @@ func NewClient(cfg ClientConfig) *Client {
 	if cfg.WindowBudget == nil {
 		cfg.WindowBudget = NewWindowBudget(0)
 	}
+	cfg.PairBudget = cmp.Or(cfg.PairBudget, NewPairBudget())
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	native := clientTLS(cfg)
 	return &Client{cfg: cfg, tls: native, webSocketTLS: webSocketTLS(native), changed: make(chan struct{}),

@@ -113,6 +113,7 @@ func hasClientCertificate(t *tls.Config) bool {
 // newSession returns a session without connections.
 func (c *Client) newSession(hello Hello, welcome Welcome, remote net.Addr) *Session {
 	s := newSession(c, hello, welcome, remote)
+	s.SealedStreams = c.cfg.PairBudget.Streams(hello.Role)
 	s.legs = &clientLegs{session: s, client: c, replicas: welcome.Replicas, draining: make(map[string]time.Time),
 		fixed:        min(cmp.Or(welcome.Connections, c.cfg.Connections), maxConnections),
 		connsChanged: make(chan struct{}, 1)}

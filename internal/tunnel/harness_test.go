@@ -210,6 +210,7 @@ func newTestServer(t *testing.T, transport string, handler *testHandler) *testSe
 	t.Cleanup(func() {
 		stop()
 		h.serving.Wait()
+		awaitNoPairs(t, h.server.cfg.PairBudget, &h.server.tickets)
 	})
 	if transport == overPipe {
 		h.dial = func(context.Context, string, string) (net.Conn, error) {
@@ -331,6 +332,7 @@ func (r *testClient) start(t *testing.T) *testClient {
 	t.Cleanup(func() {
 		cancel()
 		<-done
+		awaitNoPairs(t, r.cfg.PairBudget, &tickets{})
 	})
 	return r
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel/mux"
 )
 
-// pairEndTimeout is how long the raw connection of a stream that was reset may deliver what was sent
-// before.
+// pairEndTimeout is how long the raw connection of a stream that was reset, or that both sides have
+// ended before their link, may deliver what was sent before.
 const pairEndTimeout = time.Second
 
 // rawEndTimeout is how long after the end of a raw connection that of its stream may come.
@@ -41,6 +41,7 @@ type pair struct {
 	ended     atomic.Pointer[error] // ended is why the pair has ended; nil while it lives.
 	unlink    context.CancelFunc    // unlink ends the watch of the link.
 	isCutting atomic.Bool           // isCutting is set when the raw connection will be closed soon.
+	isClosed  atomic.Bool           // isClosed is set when it was.
 }
 
 // newPair returns the pair of a stream of l that takes a parked connection. Until it is closed, the
@@ -48,12 +49,20 @@ type pair struct {
 func newPair(l *link, st *mux.Stream, conn *tunedConn) *pair {
 	p := &pair{conn: conn, tcp: conn.Conn.(*net.TCPConn), st: st, pool: l.pairs,
 		rawEndTimeout: rawEndTimeout}
+	p.pool.budget.inUse.Add(1)
 	_ = p.tcp.SetLinger(0)
 	allowSlowReader(p.tcp)
-	stop := context.AfterFunc(l.ctx, func() {
+	broken := func() {
 		//nolint:errorlint // a broken connection is not the end of a stream
 		p.end(fmt.Errorf("the connection broke: %v", context.Cause(l.ctx)))
-		_ = conn.Close()
+		p.closeConn()
+	}
+	stop := context.AfterFunc(l.ctx, func() {
+		if st.HasEnded() { // what was sent before both ends may still be on the way
+			time.AfterFunc(pairEndTimeout, broken)
+			return
+		}
+		broken()
 	})
 	p.unlink = func() { stop() }
 	st.OnReset(p)
@@ -165,7 +174,15 @@ func (p *pair) lose() {
 // cut closes the raw connection with a reset.
 func (p *pair) cut() {
 	p.unlink()
-	_ = p.conn.Close()
+	p.closeConn()
+}
+
+func (p *pair) closeConn() {
+	if p.isClosed.CompareAndSwap(false, true) {
+		_ = p.conn.Close()
+		p.pool.budget.inUse.Add(-1)
+		p.pool.release()
+	}
 }
 
 // close closes the raw connection, both of whose directions have ended. The kernel sends what is left.
@@ -173,7 +190,7 @@ func (p *pair) close() {
 	if p.end(net.ErrClosed) {
 		p.unlink()
 		_ = p.tcp.SetLinger(-1)
-		_ = p.conn.Close()
+		p.closeConn()
 	}
 }
 
@@ -184,18 +201,4 @@ func (p *pair) socket() *net.TCPConn {
 		return nil
 	}
 	return p.tcp
-}
-
-// SealedStreams counts the sealed streams of a session, of both sides, by what carries their bytes.
-type SealedStreams struct{ inPairs, inMux atomic.Int64 }
-
-// Counts returns how many have run over connections of their own, and how many in the multiplexer.
-func (s *SealedStreams) Counts() (inPairs, inMux int64) { return s.inPairs.Load(), s.inMux.Load() }
-
-func (s *SealedStreams) add(hasPair bool) {
-	if hasPair {
-		s.inPairs.Add(1)
-	} else {
-		s.inMux.Add(1)
-	}
 }

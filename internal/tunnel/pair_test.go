@@ -201,7 +201,7 @@ func TestPair_CloseResetsNothing(t *testing.T) {
 	t.Parallel()
 	near, _ := tcpEnds(t)
 	synctest.Test(t, func(t *testing.T) {
-		p := newPair(&link{ctx: t.Context()}, &mux.Stream{}, TuneConn(near).(*tunedConn))
+		p := newPair(&link{ctx: t.Context(), pairs: newTestPool(clientParked)}, &mux.Stream{}, TuneConn(near).(*tunedConn))
 		p.unlink()
 		if synctest.Wait(); isClosed(near) {
 			t.Error("it was closed with a reset")
@@ -281,4 +281,42 @@ func numberOf(s *Session) uint64 {
 		return id
 	}
 	return 0
+}
+
+// TestPair_DeliversWhatWasEndedBeforeItsLink holds that the end of a link does not cut what is unread of a
+// stream that both sides have ended, as when an agent stops after its last answer.
+func TestPair_DeliversWhatWasEndedBeforeItsLink(t *testing.T) {
+	t.Parallel()
+	forEachOpener(t, func(t *testing.T, s *Session, near, far *Stream) {
+		const size = 64 << 10
+		_, err := far.Write(make([]byte, size))
+		if err := errors.Join(err, far.CloseWrite(), near.CloseWrite()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := far.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+			t.Fatal(err)
+		}
+		_ = far.Close()
+		wait.Until(t, "the end of the stream", near.st.HasEnded)
+		s.abort(net.ErrClosed)
+		wait.Receive(t, "the end of its link", near.link.ctx.Done())
+		if b, err := io.ReadAll(near); err != nil || len(b) != size {
+			t.Errorf("%d of %d bytes, %v", len(b), size, err)
+		}
+		for isEnded, st := range map[bool]*mux.Stream{true: near.st, false: {}} {
+			tcp, _ := tcpEnds(t)
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				newPair(&link{ctx: ctx, pairs: newTestPool(clientParked)}, st, TuneConn(tcp).(*tunedConn))
+				cancel()
+				if synctest.Wait(); isClosed(tcp) == isEnded {
+					t.Errorf("both sides have ended it: %v, the link's end has closed it: %v", isEnded, !isEnded)
+				}
+				time.Sleep(pairEndTimeout)
+				if synctest.Wait(); !isClosed(tcp) {
+					t.Error("the connection stays")
+				}
+			})
+		}
+	})
 }

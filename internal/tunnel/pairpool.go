@@ -27,6 +27,8 @@ const (
 // numbers that the server gave them.
 type pairPool struct {
 	lifetime time.Duration
+	budget   *PairBudget
+	account  string // account is the id of the session's account.
 	tickets  int // tickets counts those for further ones; guarded by the mutex of the server's tickets.
 
 	mu     sync.Mutex
@@ -49,11 +51,18 @@ type parkedConn struct {
 	endSeen time.Time // endSeen is when the pool found that the connection had ended.
 }
 
-func newPairPool(lifetime time.Duration) *pairPool {
-	return &pairPool{lifetime: lifetime, parked: make(map[uint64]*parkedConn)}
+func newPairPool(lifetime time.Duration, budget *PairBudget, accountID string) *pairPool {
+	return &pairPool{lifetime: lifetime, budget: budget, account: accountID, parked: make(map[uint64]*parkedConn)}
 }
 
-// expect adds a connection that is being made, or returns nil once the pool is closed.
+// reserve reports whether there may be one more connection. Then release, or the connection's close, has
+// to follow.
+func (p *pairPool) reserve() bool { return p.budget.reserve(p.account) }
+
+func (p *pairPool) release() { p.budget.release(p.account) }
+
+// expect adds a connection that is being made, for which reserve has succeeded, or returns nil once the
+// pool is closed.
 func (p *pairPool) expect(id uint64) *parkedConn {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -78,6 +87,7 @@ func (c *parkedConn) park(conn *tunedConn, begin func() error) error {
 	if err != nil {
 		delete(c.pool.parked, c.id)
 		_ = conn.Close()
+		c.pool.release()
 		return err
 	}
 	c.conn, c.since = conn, time.Now()
@@ -92,7 +102,13 @@ func (c *parkedConn) fail() {
 	c.pool.mu.Lock()
 	defer c.pool.mu.Unlock()
 	delete(c.pool.parked, c.id)
+	c.pool.release()
 	close(c.ready)
+}
+
+func (c *parkedConn) close() {
+	_ = c.conn.Close()
+	c.pool.release()
 }
 
 // expire closes an unused connection, unless it is to be the canary. The server keeps what the client
@@ -114,7 +130,7 @@ func (c *parkedConn) expire() {
 		p.wasCut = true
 	}
 	p.removeLocked(c)
-	_ = c.conn.Close()
+	c.close()
 }
 
 func (p *pairPool) removeLocked(c *parkedConn) {
@@ -138,7 +154,7 @@ func (p *pairPool) takeUsable() *parkedConn {
 		if p.removeLocked(c); !hasEnded(c.conn) {
 			return c
 		}
-		_ = c.conn.Close()
+		c.close()
 		p.wasCut = true
 	}
 	return nil
@@ -172,7 +188,7 @@ func (p *pairPool) dropCut() bool {
 			c.endSeen = time.Now() // the header of its stream may be on the way
 		case time.Since(c.endSeen) >= pairEndTimeout:
 			p.removeLocked(c)
-			_ = c.conn.Close()
+			c.close()
 			p.wasCut = true
 		}
 	}
@@ -230,7 +246,7 @@ func (p *pairPool) putBack(c *parkedConn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed || p.lifetime == clientParked {
-		_ = c.conn.Close()
+		c.close()
 		return
 	}
 	c.since = c.since.Add(-parkedUsable)
@@ -245,7 +261,7 @@ func (p *pairPool) drop() {
 	for _, c := range p.parked {
 		if c.conn != nil {
 			p.removeLocked(c)
-			_ = c.conn.Close()
+			c.close()
 		}
 	}
 }

@@ -26,6 +26,8 @@ const (
 	parkCheck       = 5 * time.Second // between two looks at the parked connections
 )
 
+var errNoRoom = &Error{Code: CodeLimit, Msg: "this process has no room for further connections of sealed streams"}
+
 // parking parks connections of a client's session with one replica, for sealed streams that either
 // side opens there. It begins with the first one.
 type parking struct {
@@ -55,8 +57,8 @@ func (g *clientLegs) parkingLocked(l *link) *parking {
 			return o.parking
 		}
 	}
-	k := &parking{session: g.session, client: g.client, pool: newPairPool(clientParked), wanted: 1,
-		changed: make(chan struct{}, 1)}
+	k := &parking{session: g.session, client: g.client, pool: newPairPool(clientParked,
+		g.client.cfg.PairBudget, g.session.welcome.AccountID), wanted: 1, changed: make(chan struct{}, 1)}
 	k.ctx, k.cancel = context.WithCancel(context.Background())
 	return k
 }
@@ -197,23 +199,36 @@ func (k *parking) park() error {
 			return err
 		}
 	}
-	answer, err := k.session.requests.sendOver(ctx, l, &message{Type: typeTicket})
+	if !k.pool.reserve() {
+		return errNoRoom
+	}
+	parked, ticket, err := k.expect(ctx, l)
 	if err != nil {
-		return fmt.Errorf("asking for a ticket: %w", err)
+		k.pool.release()
+		return err
 	}
-	if answer.Ticketed == nil {
-		return fmt.Errorf("asking for a ticket: the server answered with %q", answer.Type)
-	}
-	parked := k.pool.expect(answer.Ticketed.PairID)
-	if parked == nil {
-		return net.ErrClosed
-	}
-	conn, err := k.present(ctx, address, answer.Ticketed.Ticket)
+	conn, err := k.present(ctx, address, ticket)
 	if err != nil {
 		parked.fail()
 		return err
 	}
 	return parked.park(conn, func() error { return nil })
+}
+
+// expect asks the server for a ticket, and makes the pool expect its connection.
+func (k *parking) expect(ctx context.Context, l *link) (*parkedConn, []byte, error) {
+	answer, err := k.session.requests.sendOver(ctx, l, &message{Type: typeTicket})
+	switch {
+	case err != nil:
+		return nil, nil, fmt.Errorf("asking for a ticket: %w", err)
+	case answer.Ticketed == nil:
+		return nil, nil, fmt.Errorf("asking for a ticket: the server answered with %q", answer.Type)
+	}
+	parked := k.pool.expect(answer.Ticketed.PairID)
+	if parked == nil {
+		return nil, nil, net.ErrClosed
+	}
+	return parked, answer.Ticketed.Ticket, nil
 }
 
 // present dials the server and presents a ticket.

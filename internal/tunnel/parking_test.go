@@ -46,7 +46,7 @@ func TestPairPool_LendsYoung(t *testing.T) {
 	spare, _ := tcpEnds(t)
 	canary, canaryFar := tcpEnds(t)
 	synctest.Test(t, func(t *testing.T) {
-		p := newPairPool(clientParked)
+		p := newTestPool(clientParked)
 		park := func(id uint64, c net.Conn) {
 			if err := p.expect(id).park(TuneConn(c).(*tunedConn), func() error { return nil }); err != nil {
 				t.Fatal(err)
@@ -71,7 +71,7 @@ func TestPairPool_LendsYoung(t *testing.T) {
 			t.Error("not one unused connection was kept, or it was lent")
 		}
 		time.Sleep(2*clientParked + time.Second)
-		if !isClosed(near) || len(p.parked) > 0 {
+		if !isClosed(near) || p.count(time.Time{}) > 0 {
 			t.Error("an unused connection was not closed")
 		}
 		if p.dropCut() {
@@ -79,7 +79,7 @@ func TestPairPool_LendsYoung(t *testing.T) {
 		}
 		park(4, canary)
 		time.Sleep(10*clientParked + time.Second)
-		if _ = canaryFar.Close(); len(p.parked) != 1 {
+		if _ = canaryFar.Close(); p.count(time.Time{}) != 1 {
 			t.Error("none is kept")
 		}
 		time.Sleep(clientParked)
@@ -100,7 +100,7 @@ func TestPairPool_LendsYoung(t *testing.T) {
 func TestPairPool_WaitsForServersAnswer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newPairPool(clientParked)
+		p := newTestPool(clientParked)
 		for _, works := range []bool{true, false} {
 			parked, took := p.expect(1), make(chan *tunedConn)
 			go func() { took <- p.take(1) }()
@@ -226,7 +226,7 @@ func TestParking_DialsTheReplicaItself(t *testing.T) {
 func TestPairPool_AvoidsWhatComesFromElsewhere(t *testing.T) {
 	t.Parallel()
 	near, _ := tcpEnds(t)
-	p := newPairPool(serverParked)
+	p := newTestPool(serverParked)
 	if err := p.expect(1).park(TuneConn(near).(*tunedConn), func() error { return nil }); err != nil {
 		t.Fatal(err)
 	}

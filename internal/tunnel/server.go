@@ -4,6 +4,7 @@
 package tunnel
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -57,6 +58,7 @@ type Handler interface {
 type ServerConfig struct {
 	Handler      Handler
 	WindowBudget *WindowBudget // shared by all Clients and Servers of a process; default: NewWindowBudget(0)
+	PairBudget   *PairBudget   // likewise; default: NewPairBudget()
 	Logger       *slog.Logger  // default: none
 	// MaxPending is how many connections may be between TLS and Welcome at a time; further ones are
 	// closed at once. Default 1024. The listener limits them per address.
@@ -106,6 +108,7 @@ func NewServer(cfg ServerConfig) *Server {
 	if cfg.WindowBudget == nil {
 		cfg.WindowBudget = NewWindowBudget(0)
 	}
+	cfg.PairBudget = cmp.Or(cfg.PairBudget, NewPairBudget())
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -232,8 +235,9 @@ func (s *Server) startSession(ctx context.Context, l *link, hello *Hello) (*serv
 // addSession adds a session that the Handler has admitted, with its first connection.
 func (s *Server) addSession(l *link, hello Hello, welcome Welcome, secret string) (*serverSession, error) {
 	h := &serverSession{server: s, up: make(chan struct{}), down: make(chan struct{}),
-		pairs: newPairPool(serverParked)}
+		pairs: newPairPool(serverParked, s.cfg.PairBudget, welcome.AccountID)}
 	h.Session = newSession(h, hello, welcome, l.conn.RemoteAddr())
+	h.SealedStreams = s.cfg.PairBudget.Streams(hello.Role)
 	if l.conn.ws != nil {
 		h.carrier.Name = CarrierWebSocket
 	}

@@ -45,8 +45,8 @@ type Session struct {
 	// joinHash is set on the server's side: SHA-256 of the secret that further connections present.
 	joinHash [sha256.Size]byte
 
-	// SealedStreams counts the session's sealed streams.
-	SealedStreams SealedStreams
+	// SealedStreams counts the sealed streams of all sessions of the role that share the PairBudget.
+	SealedStreams *SealedStreams
 
 	streams atomic.Int64
 	idle    chan struct{} // idle gets a token when the last stream ends.

@@ -79,6 +79,15 @@ func retransmits(c net.Conn) (retransmitted, sent uint32) {
 	return retransmitted, sent
 }
 
+// maxDescriptors returns how many descriptors the process may have.
+func maxDescriptors() uint64 {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return 1024
+	}
+	return limit.Cur
+}
+
 func withSocket(c *net.TCPConn, f func(fd int)) {
 	raw, err := c.SyscallConn()
 	if err != nil {

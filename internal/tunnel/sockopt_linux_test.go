@@ -51,7 +51,7 @@ func TestPair_BearsSlowReader(t *testing.T) {
 		return ms
 	}
 	before := timeout()
-	newPair(&link{ctx: t.Context()}, &mux.Stream{}, conn)
+	newPair(&link{ctx: t.Context(), pairs: newTestPool(clientParked)}, &mux.Stream{}, conn)
 	if after := timeout(); before == 0 || after != 0 {
 		t.Errorf("TCP_USER_TIMEOUT is %d ms, before %d", after, before)
 	}

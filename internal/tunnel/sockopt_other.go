@@ -17,6 +17,9 @@ func congestionControl(net.Conn) string { return "" }
 
 func retransmits(net.Conn) (retransmitted, sent uint32) { return 0, 0 }
 
+// maxDescriptors returns a number of descriptors that the systems allow.
+func maxDescriptors() uint64 { return 8192 }
+
 const bbr = "bbr"
 
 const canSplice = false

@@ -52,6 +52,9 @@ func (t *tickets) issue(pool *pairPool) (*ticketed, error) {
 	if pool.tickets+pool.count(time.Time{}) >= maxParked {
 		return nil, &Error{Code: CodeLimit, Msg: fmt.Sprintf("a session parks at most %d connections", maxParked)}
 	}
+	if !pool.reserve() {
+		return nil, &Error{Code: CodeLimit, Msg: "the server has no room for further connections of sealed streams"}
+	}
 	if t.issued == nil {
 		t.issued = make(map[[sha256.Size]byte]*ticket)
 	}
@@ -59,7 +62,11 @@ func (t *tickets) issue(pool *pairPool) (*ticketed, error) {
 	_, _ = rand.Read(secret) // never fails
 	t.lastID++
 	hash := sha256.Sum256(secret)
-	t.issued[hash] = &ticket{pool, t.lastID, time.AfterFunc(ticketLifetime, func() { t.remove(hash) })}
+	t.issued[hash] = &ticket{pool, t.lastID, time.AfterFunc(ticketLifetime, func() {
+		if t.remove(hash) != nil {
+			pool.release()
+		}
+	})}
 	pool.tickets++
 	return &ticketed{Ticket: secret, PairID: t.lastID}, nil
 }
@@ -86,6 +93,7 @@ func (t *tickets) redeem(secret []byte) (*parkedConn, error) {
 	if c := found.pool.expect(found.id); c != nil {
 		return c, nil
 	}
+	found.pool.release()
 	return nil, errTicket // the session has ended
 }
 

@@ -116,7 +116,7 @@ func TestTickets_Expire(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var all tickets
-		pool := newPairPool(serverParked)
+		pool := newTestPool(serverParked)
 		early, _ := all.issue(pool)
 		late, _ := all.issue(pool)
 		time.Sleep(ticketLifetime - time.Millisecond)

@@ -42,6 +42,13 @@ func (st *Stream) CloseWrite() error { return st.closeWrite(flushNow) }
 // next frame of any stream, within 5 ms.
 func (st *Stream) CloseWriteLater() error { return st.closeWrite(flushDelayed) }
 
+// HasEnded reports whether both sides have called CloseWrite.
+func (st *Stream) HasEnded() bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return st.writeClosed && st.readErr == io.EOF //nolint:errorlint // never wrapped
+}
+
 func (st *Stream) closeWrite(mode flushMode) error {
 	st.mu.Lock()
 	if st.writeErr != nil {

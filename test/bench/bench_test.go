@@ -125,7 +125,7 @@ func (r *chainBench) start(keys string, up upstreams) {
 		r.chains = append(r.chains, startChain(r.b, name, keys, up))
 	}
 	r.webs = r.chains[:1]
-	if c := startHAProxy(r.b, keys, up); c != nil {
+	if c := startHAProxy(r.b, "http", keys, up.http); c != nil {
 		r.webs = append(r.webs[:1:1], c)
 	} else {
 		r.report.Notes = append(r.report.Notes, "haproxy is not installed: http has nothing to be compared with")

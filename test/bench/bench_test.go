@@ -58,6 +58,7 @@ func BenchmarkChain(b *testing.B) {
 	up := serveUpstreams(b)
 	if cases.MatchString("idle") {
 		r.idleConnections(keys, up)
+		r.idlePairs(keys, up)
 	}
 	r.start(keys, up)
 	carrier, sealed := r.carrier(keys, up), r.sealed(keys, up)
@@ -195,7 +196,7 @@ func (r *chainBench) idleConnections(keys string, up upstreams) {
 		for _, p := range c.parts {
 			before[p.part] = p.memory(r.b)
 		}
-		conns, err := idle(c.tcp, r.size.idle)
+		conns, err := idle(c.tcp, r.size.idle, 1)
 		if err != nil {
 			r.b.Fatalf("%s: %d idle connections: %v", name, len(conns), err)
 		}

@@ -4,6 +4,7 @@
 package bench
 
 import (
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -33,11 +34,18 @@ func startChain(b testing.TB, name, keys string, up upstreams) *chain {
 		c.tcp = part("forwarder", part("edge", part("agent", up.tcp)[0])[0])[0]
 		return c
 	}
-	i, err := parseInstallation(part("edge", b.TempDir())[1])
+	dir := b.TempDir()
+	if name == unprivileged {
+		giveAway(b, dir)
+	}
+	i, err := parseInstallation(part("edge", dir)[1])
 	must.Succeed(b, err)
 	i.TCP, i.HTTP, i.WebSocket, i.WithoutPairs = up.tcp, up.http, kind.WebSocket, kind.WithoutPairs
 	if kind.Sealed {
-		i.Sealed, i.Seal = true, writeSeal(b)
+		i.Sealed, i.Seal = true, writeSeal(b, filepath.Join(dir, "seal"))
+		if name == unprivileged {
+			giveAway(b, dir)
+		}
 	}
 	agent := part("agent", i.String())
 	entries := part("forwarder", strings.Join(agent[1:], " "))

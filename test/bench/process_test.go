@@ -109,9 +109,12 @@ func spawnIn(b testing.TB, namespace, variant, part, keys, next string) *process
 	if namespace != "" {
 		cmd = exec.Command("ip", "netns", "exec", namespace, os.Args[0])
 	}
+	if variant == unprivileged {
+		cmd = unprivilegedCommand()
+	}
 	cmd.Env = append(os.Environ(), envRole+"="+variant+" "+part, envNext+"="+next, envKey+"="+keys,
 		"GORACE=halt_on_error=1") // a part with a data race ends, so that the test fails
-	if *profiles != "" {
+	if *profiles != "" && variant != unprivileged {
 		cmd.Env = append(cmd.Env, envProfile+"="+filepath.Join(*profiles, variant+"-"+part+".pprof"))
 	}
 	cmd.Stderr = os.Stderr

@@ -27,11 +27,12 @@ const (
 
 	sealedInPairs = "sealed"                    // ours, with sealed endpoints
 	sealedInMux   = "sealed-in-the-multiplexer" // the same without pairs
+	unprivileged  = "sealed-unprivileged"       // the same with pairs, as an ordinary user
 )
 
 // kinds are the chains that consist of our programs.
 var kinds = map[string]installation{ours: {}, webSockets: {WebSocket: true}, sealedInPairs: {Sealed: true},
-	sealedInMux: {Sealed: true, WithoutPairs: true}}
+	sealedInMux: {Sealed: true, WithoutPairs: true}, unprivileged: {Sealed: true}}
 
 // role is a process of a chain. It returns what its parent must know, its address first.
 type role func(ctx context.Context, k keyring, next string) (string, error)

@@ -25,9 +25,9 @@ import (
 	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
-// writeSeal returns a folder with the certificate and the key of the agent, and with the root that has
-// signed it.
-func writeSeal(b testing.TB) string {
+// writeSeal fills a folder with the certificate and the key of the agent, and with the root that has
+// signed it. It returns the folder.
+func writeSeal(b testing.TB, dir string) string {
 	b.Helper()
 	var urls []account.EndpointURL
 	for _, text := range []string{tcpURL, httpURL} {
@@ -35,7 +35,7 @@ func writeSeal(b testing.TB) string {
 		must.Succeed(b, err)
 		urls = append(urls, u)
 	}
-	now, dir := time.Now(), filepath.Join(b.TempDir(), "seal")
+	now := time.Now()
 	accountID := account.NewID(account.PrefixAccount, now)
 	_, own, err := authority.NewRoot(accountID, "root", now)
 	must.Succeed(b, err)
@@ -195,5 +195,52 @@ func (r *sealedRig) requests() {
 		cpu, took := c.busy(r.b, func() error { return requests(c.http, n, 64, true) })
 		r.report.add(name+": rate", "1/s", goal{over: native, least: 0.95}, chain, float64(n)/took.Seconds())
 		r.report.add(name+": CPU of one", "ms", goal{over: native}, chain, ms(cpu)/float64(n))
+	}
+}
+
+// idlePairs measures connections that have moved 1 MiB each way over pairs and are idle then, of
+// processes without privileges, whose pipes the kernel limits. The kernel's memory is not counted.
+func (r *chainBench) idlePairs(keys string, up upstreams) {
+	const pairs = 1000
+	r.reportProgress(fmt.Sprintf("%d idle pairs", pairs))
+	c := startChain(r.b, unprivileged, keys, up)
+	if _, err := setUps(c.tcp, 50, 10); err != nil {
+		r.b.Fatalf("%s: %v", c.name, err)
+	}
+	use := func(p *process) (u resourceUse, kb float64) {
+		for range 3 { // the garbage collector closes the pipes that were pooled
+			u = p.resourceUse(r.b)
+		}
+		return u, p.memory(r.b)
+	}
+	type figures struct {
+		use resourceUse
+		kb  float64
+	}
+	before := map[string]figures{}
+	for _, p := range c.parts {
+		u, kb := use(p)
+		before[p.part] = figures{u, kb}
+	}
+	conns, err := idle(c.tcp, pairs, 1<<20)
+	if err != nil {
+		r.b.Fatalf("%s: %d idle connections: %v", c.name, len(conns), err)
+	}
+	ends := 0.0
+	for _, p := range c.parts {
+		u, kb := use(p)
+		kb = (kb - before[p.part].kb) / pairs
+		switch p.part {
+		case "edge":
+			r.report.add("idle pair: edge", "kB", goal{most: 8}, ours, kb)
+			r.report.add("idle pair: descriptors of the edge", "", goal{most: 2.05}, ours,
+				float64(u.descriptors-before[p.part].use.descriptors)/pairs)
+		default:
+			ends += kb
+		}
+	}
+	r.report.add("idle pair: forwarder and agent", "kB", goal{most: 110}, ours, ends)
+	for _, conn := range conns {
+		_ = conn.Close()
 	}
 }

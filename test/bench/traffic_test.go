@@ -238,20 +238,25 @@ func pingPong(addr string, n int) ([]float64, error) {
 	return took, nil
 }
 
-// idle opens n connections, exchanges one byte on each, and returns them.
-func idle(addr string, n int) ([]net.Conn, error) {
+// idle opens n connections, sends so many bytes there and back on each, and returns them.
+func idle(addr string, n, size int) ([]net.Conn, error) {
 	conns := make([]net.Conn, 0, n)
-	word := make([]byte, 1)
+	there, back := make([]byte, size), make([]byte, size)
 	for range n {
 		c, err := dialUpstream(addr, 0, 0)
 		if err != nil {
 			return conns, err
 		}
 		conns = append(conns, c)
-		if _, err := c.Write(word); err != nil {
+		sent := make(chan error, 1)
+		go func() {
+			_, err := c.Write(there)
+			sent <- err
+		}()
+		if _, err := io.ReadFull(c, back); err != nil {
 			return conns, err
 		}
-		if _, err := io.ReadFull(c, word); err != nil {
+		if err := <-sent; err != nil {
 			return conns, err
 		}
 	}

@@ -290,12 +290,13 @@ func (r *records) uncork() error {
 	return err
 }
 
-// flush sends what cork has kept. mu must be held. The little that exceeds a frame goes first, with
-// the frame's write.
+// flush sends what cork has kept. mu must be held. The little that exceeds a frame of the multiplexer
+// goes first, with the frame's write.
 func (r *records) flush() error {
 	p := r.corked[:r.kept]
 	r.kept = 0
-	if len(p) > frameSize {
+	raw, ok := r.Below.(interface{ Socket() *net.TCPConn })
+	if len(p) > frameSize && (!ok || raw.Socket() == nil) {
 		if _, err := r.write(r.WriteLater, p[:len(p)-frameSize]); err != nil {
 			return err
 		}

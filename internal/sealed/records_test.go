@@ -10,9 +10,11 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"io"
 	"math/big"
 	"net"
+	"slices"
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/test/support/must"
@@ -56,4 +58,49 @@ func TestRecords_CutAfterTicketIsNoEnd(t *testing.T) {
 		t.Errorf("read %q, %v", b, err)
 	}
 	must.Succeed(t, errors.Join(c.Abort(), l.Close()))
+}
+
+// flightBelow notes what records send; one that has a socket sends all bytes as they come.
+type flightBelow struct {
+	Below
+	socket *net.TCPConn
+	sent   []string
+}
+
+func (b *flightBelow) Socket() *net.TCPConn { return b.socket }
+
+func (b *flightBelow) Write(p []byte) (int, error) {
+	b.sent = append(b.sent, fmt.Sprint("now ", len(p)))
+	return len(p), nil
+}
+
+func (b *flightBelow) WriteLater(p []byte) (int, error) {
+	b.sent = append(b.sent, fmt.Sprint("later ", len(p)))
+	return len(p), nil
+}
+
+// A full flight fills a frame of the multiplexer, and is one write where there are no frames.
+func TestRecords_FlightIsOneWrite(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		socket *net.TCPConn
+		want   []string
+	}{
+		"in the multiplexer": {nil, []string{"later 88", "now 65536"}},
+		"in a pair":          {new(net.TCPConn), []string{"now 65624"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := &flightBelow{socket: c.socket}
+			r := &records{Below: b}
+			r.cork()
+			for range 4 {
+				_, err := r.Write(make([]byte, 16<<10+22))
+				must.Succeed(t, err)
+			}
+			if must.Succeed(t, r.uncork()); !slices.Equal(b.sent, c.want) {
+				t.Errorf("sent %q", b.sent)
+			}
+		})
+	}
 }

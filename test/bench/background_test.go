@@ -82,7 +82,7 @@ func runBesideBulk(addr string, rate, settled int64, f func() error) (carried fl
 		if i%2 == 1 {
 			up, down = 0, endless
 		}
-		c, err := dialUpstreamPaced(addr, up, down, rate)
+		c, err := dialUpstreamWith(addr, uint64(up), uint64(down), uint64(rate))
 		if err != nil {
 			return 0, err
 		}

@@ -58,6 +58,7 @@ func BenchmarkChain(b *testing.B) {
 	up := serveUpstreams(b)
 	if cases.MatchString("idle") {
 		r.idleConnections(keys, up)
+		r.idlePairs(keys, up)
 	}
 	r.start(keys, up)
 	carrier, sealed := r.carrier(keys, up), r.sealed(keys, up)
@@ -125,7 +126,7 @@ func (r *chainBench) start(keys string, up upstreams) {
 		r.chains = append(r.chains, startChain(r.b, name, keys, up))
 	}
 	r.webs = r.chains[:1]
-	if c := startHAProxy(r.b, keys, up); c != nil {
+	if c := startHAProxy(r.b, "http", keys, up.http); c != nil {
 		r.webs = append(r.webs[:1:1], c)
 	} else {
 		r.report.Notes = append(r.report.Notes, "haproxy is not installed: http has nothing to be compared with")
@@ -195,7 +196,7 @@ func (r *chainBench) idleConnections(keys string, up upstreams) {
 		for _, p := range c.parts {
 			before[p.part] = p.memory(r.b)
 		}
-		conns, err := idle(c.tcp, r.size.idle)
+		conns, err := idle(c.tcp, r.size.idle, 1)
 		if err != nil {
 			r.b.Fatalf("%s: %d idle connections: %v", name, len(conns), err)
 		}

@@ -4,6 +4,7 @@
 package bench
 
 import (
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -28,15 +29,23 @@ func startChain(b testing.TB, name, keys string, up upstreams) *chain {
 		c.parts = append(c.parts, p)
 		return p.told
 	}
-	if name != ours && name != webSockets && name != sealing {
+	kind, isOurs := kinds[name]
+	if !isOurs {
 		c.tcp = part("forwarder", part("edge", part("agent", up.tcp)[0])[0])[0]
 		return c
 	}
-	i, err := parseInstallation(part("edge", b.TempDir())[1])
+	dir := b.TempDir()
+	if name == unprivileged {
+		giveAway(b, dir)
+	}
+	i, err := parseInstallation(part("edge", dir)[1])
 	must.Succeed(b, err)
-	i.TCP, i.HTTP, i.WebSocket = up.tcp, up.http, name == webSockets
-	if name == sealing {
-		i.Seal = writeSeal(b)
+	i.TCP, i.HTTP, i.WebSocket, i.WithoutPairs = up.tcp, up.http, kind.WebSocket, kind.WithoutPairs
+	if kind.Sealed {
+		i.Sealed, i.Seal = true, writeSeal(b, filepath.Join(dir, "seal"))
+		if name == unprivileged {
+			giveAway(b, dir)
+		}
 	}
 	agent := part("agent", i.String())
 	entries := part("forwarder", strings.Join(agent[1:], " "))

@@ -6,6 +6,7 @@ package bench
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -45,10 +46,12 @@ const (
 type installation struct {
 	Server, CA, APIKey, Token, Operator string
 
-	WebSocket bool   // WebSocket makes agent and forwarder choose WebSockets.
-	Seal      string // folder of the endpoints' certificate; "" = they are not sealed
-	TokenFile string // has the forwarders' token, which they read for every session
-	TCP, HTTP string // the agent: upstreams; the forwarder: endpoint ids
+	WebSocket    bool   // WebSocket makes agent and forwarder choose WebSockets.
+	Sealed       bool   // Sealed is set for sealed endpoints.
+	WithoutPairs bool   // WithoutPairs keeps the sealed connections in the multiplexer.
+	Seal         string // folder of the sealed endpoints' certificate
+	TokenFile    string // has the forwarders' token, which they read for every session
+	TCP, HTTP    string // the agent: upstreams; the forwarder: endpoint ids
 }
 
 func (i installation) String() string {
@@ -58,6 +61,18 @@ func (i installation) String() string {
 
 func parseInstallation(text string) (i installation, err error) {
 	return i, json.Unmarshal([]byte(text), &i)
+}
+
+// clientConfig returns the TLS settings of the agent and the forwarder. Clients that have a certificate
+// park no connections; this one is never asked for.
+func (i *installation) clientConfig() (*tls.Config, error) {
+	config, err := trust.Options{CASHA256: i.CA}.ClientConfig()
+	if err == nil && i.WithoutPairs {
+		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			return nil, errors.New("the server asks for a certificate")
+		}
+	}
+	return config, err
 }
 
 // runServer runs a service with a store of its own, and registers an operator. It returns its
@@ -136,7 +151,7 @@ func runAgent(ctx context.Context, _ keyring, next string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	config, err := trust.Options{CASHA256: i.CA}.ClientConfig()
+	config, err := i.clientConfig()
 	if err != nil {
 		return "", err
 	}
@@ -195,7 +210,7 @@ func runForwarder(ctx context.Context, _ keyring, next string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	config, err := trust.Options{CASHA256: i.CA}.ClientConfig()
+	config, err := i.clientConfig()
 	if err != nil {
 		return "", err
 	}

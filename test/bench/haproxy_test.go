@@ -21,21 +21,22 @@ const haproxyConfig = `global
   nbthread %d
   ssl-server-verify required
 defaults
-  mode http
+  mode %s
   timeout connect 10s
   timeout client 60s
   timeout server 60s
-  timeout http-keep-alive 60s
-  http-reuse always
-frontend in
+%sfrontend in
   bind %s
   default_backend out
 backend out
   server next %s
 `
 
+// haproxyModes are the modes and what their sections have besides.
+var haproxyModes = map[string]string{"tcp": "", "http": "  timeout http-keep-alive 60s\n  http-reuse always\n"}
+
 // startHAProxy starts the chain with TLS between its parts, or returns nil without the program.
-func startHAProxy(b *testing.B, keys string, up upstreams) *chain {
+func startHAProxy(b *testing.B, mode, keys, upstream string) *chain {
 	b.Helper()
 	program, err := exec.LookPath("haproxy")
 	if err != nil {
@@ -45,7 +46,7 @@ func startHAProxy(b *testing.B, keys string, up upstreams) *chain {
 	pem := filepath.Join(dir, "key.pem")
 	must.Succeed(b, os.WriteFile(pem, []byte(keys), 0o600))
 	c := &chain{name: haproxy}
-	next := strings.TrimPrefix(up.http, "http://")
+	next := strings.TrimPrefix(upstream, "http://")
 	for i, part := range []string{"agent", "edge", "forwarder"} {
 		addr, err := freeaddr.Find()
 		must.Succeed(b, err)
@@ -58,7 +59,7 @@ func startHAProxy(b *testing.B, keys string, up upstreams) *chain {
 			bind = addr
 		}
 		config := filepath.Join(dir, part+".cfg")
-		must.Succeed(b, os.WriteFile(config, fmt.Appendf(nil, haproxyConfig, 2, bind, server), 0o600))
+		must.Succeed(b, os.WriteFile(config, fmt.Appendf(nil, haproxyConfig, 2, mode, haproxyModes[mode], bind, server), 0o600))
 		cmd := exec.Command(program, "-db", "-f", config)
 		cmd.Stderr = os.Stderr
 		must.Succeed(b, cmd.Start())
@@ -77,6 +78,6 @@ func startHAProxy(b *testing.B, keys string, up upstreams) *chain {
 		c.parts = append(c.parts, &process{part: part, pid: cmd.Process.Pid})
 		next = addr
 	}
-	c.http = next
+	c.tcp, c.http = next, next
 	return c
 }

@@ -4,8 +4,12 @@
 package bench
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -52,6 +56,28 @@ func needsLink(b *testing.B, congestion []string) {
 			b.Fatalf("the kernel has no congestion control %s: load the module tcp_%s: %v", name, name, err)
 		}
 	}
+}
+
+const nobody = 65534 // the user and the group without rights
+
+// unprivilegedCommand returns this program, to be run by an ordinary user.
+func unprivilegedCommand() *exec.Cmd {
+	cmd := exec.Command("/proc/self/exe") // root alone may enter its folder
+	if os.Geteuid() == 0 {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	}
+	return cmd
+}
+
+// giveAway gives a test's folder, and what is above it, to the user of unprivilegedCommand.
+func giveAway(b testing.TB, dir string) {
+	b.Helper()
+	if os.Geteuid() != 0 {
+		return
+	}
+	must.Succeed(b, filepath.WalkDir(filepath.Dir(dir), func(path string, _ fs.DirEntry, err error) error {
+		return errors.Join(err, os.Chown(path, nobody, nobody))
+	}))
 }
 
 // cpuTime returns the CPU time that a process has used, in all its threads. /proc/<pid>/stat has it

@@ -47,8 +47,8 @@ func TestMain(m *testing.M) {
 // child runs a part of a chain: it prints what the parent has to know, its address first, and ends
 // with its input.
 func child(role, next string) error {
-	start, ok := roles[role]
-	if !ok {
+	start := findRole(role)
+	if start == nil {
 		return errors.New("unknown role")
 	}
 	keys, err := loadKeys()
@@ -109,9 +109,12 @@ func spawnIn(b testing.TB, namespace, variant, part, keys, next string) *process
 	if namespace != "" {
 		cmd = exec.Command("ip", "netns", "exec", namespace, os.Args[0])
 	}
+	if variant == unprivileged {
+		cmd = unprivilegedCommand()
+	}
 	cmd.Env = append(os.Environ(), envRole+"="+variant+" "+part, envNext+"="+next, envKey+"="+keys,
 		"GORACE=halt_on_error=1") // a part with a data race ends, so that the test fails
-	if *profiles != "" {
+	if *profiles != "" && variant != unprivileged {
 		cmd.Env = append(cmd.Env, envProfile+"="+filepath.Join(*profiles, variant+"-"+part+".pprof"))
 	}
 	cmd.Stderr = os.Stderr
@@ -181,4 +184,14 @@ func (p *process) memory(b testing.TB) float64 {
 	}
 	b.Fatalf("process %d has no VmRSS", p.pid)
 	return 0
+}
+
+// bytesRead returns how many bytes the process has read by system calls that copy them.
+func (p *process) bytesRead(b testing.TB) (n int64) {
+	b.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", p.pid))
+	must.Succeed(b, err)
+	_, err = fmt.Sscanf(string(text), "rchar: %d", &n)
+	must.Succeed(b, err)
+	return n
 }

@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"io"
 	"net"
+	"strings"
 	"sync"
 	"time"
 
@@ -23,20 +24,30 @@ const (
 	haproxy = "haproxy"
 
 	webSockets = "websockets" // ours, carried by WebSockets
-	sealing    = "sealed"     // ours, with a sealed endpoint
+
+	sealedInPairs = "sealed"                    // ours, with sealed endpoints
+	sealedInMux   = "sealed-in-the-multiplexer" // the same without pairs
+	unprivileged  = "sealed-unprivileged"       // the same with pairs, as an ordinary user
 )
 
-// roles are the processes of the chains. Each prints what its parent must know, its address first.
-var roles = map[string]func(ctx context.Context, k keyring, next string) (string, error){
-	ours + " edge":            runServer,
-	ours + " agent":           runAgent,
-	ours + " forwarder":       runForwarder,
-	sealing + " edge":         runServer,
-	sealing + " agent":        runAgent,
-	sealing + " forwarder":    runForwarder,
-	webSockets + " edge":      runServer,
-	webSockets + " agent":     runAgent,
-	webSockets + " forwarder": runForwarder,
+// kinds are the chains that consist of our programs.
+var kinds = map[string]installation{ours: {}, webSockets: {WebSocket: true}, sealedInPairs: {Sealed: true},
+	sealedInMux: {Sealed: true, WithoutPairs: true}, unprivileged: {Sealed: true}}
+
+// role is a process of a chain. It returns what its parent must know, its address first.
+type role func(ctx context.Context, k keyring, next string) (string, error)
+
+// findRole returns the role with a name, or nil.
+func findRole(name string) role {
+	chain, part, _ := strings.Cut(name, " ")
+	if _, ok := kinds[chain]; ok {
+		return map[string]role{"edge": runServer, "agent": runAgent, "forwarder": runForwarder}[part]
+	}
+	return others[name]
+}
+
+// others are the roles that are not of our programs.
+var others = map[string]role{
 	rawTLS + " agent": func(_ context.Context, k keyring, next string) (string, error) {
 		return relayRole(func() (relay.HalfCloser, error) { return dialTCP(next) }, acceptTLS(k))
 	},

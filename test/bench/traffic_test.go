@@ -37,7 +37,8 @@ func serveUpstreams(b *testing.B) upstreams {
 
 // serveUpstream answers a request of 64 bytes: its first eight bytes are the number of bytes that
 // follow, the next eight the number to answer with after them, the third eight the bytes per second
-// of the answer; if the first two are 0, it sends back everything that comes.
+// of the answer; if the first two are 0, it sends back everything that comes. If the fourth eight are
+// not 0, it first sends a byte and waits for one.
 func serveUpstream(c *net.TCPConn) {
 	defer func() { _ = c.Close() }()
 	var request [requestSize]byte
@@ -45,6 +46,14 @@ func serveUpstream(c *net.TCPConn) {
 		return
 	}
 	up, down := int64(binary.BigEndian.Uint64(request[:])), int64(binary.BigEndian.Uint64(request[8:]))
+	if binary.BigEndian.Uint64(request[24:]) != 0 {
+		if _, err := c.Write([]byte{0}); err != nil {
+			return
+		}
+		if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+			return
+		}
+	}
 	if up == 0 && down == 0 {
 		_, _ = io.CopyBuffer(struct{ io.Writer }{c}, struct{ io.Reader }{c}, make([]byte, 4<<10))
 		return
@@ -64,20 +73,20 @@ func serveUpstream(c *net.TCPConn) {
 
 // dialUpstream connects and sends a request.
 func dialUpstream(addr string, up, down int64) (*net.TCPConn, error) {
-	return dialUpstreamPaced(addr, up, down, 0)
+	return dialUpstreamWith(addr, uint64(up), uint64(down))
 }
 
-// dialUpstreamPaced is ask for an answer at so many bytes a second.
-func dialUpstreamPaced(addr string, up, down, rate int64) (*net.TCPConn, error) {
+// dialUpstreamWith is dialUpstream with the numbers that serveUpstream describes.
+func dialUpstreamWith(addr string, numbers ...uint64) (*net.TCPConn, error) {
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {
 		return nil, err
 	}
 	c := conn.(*net.TCPConn)
 	var request [requestSize]byte
-	binary.BigEndian.PutUint64(request[:], uint64(up))
-	binary.BigEndian.PutUint64(request[8:], uint64(down))
-	binary.BigEndian.PutUint64(request[16:], uint64(rate))
+	for i, n := range numbers {
+		binary.BigEndian.PutUint64(request[8*i:], n)
+	}
 	if _, err := c.Write(request[:]); err != nil {
 		_ = c.Close()
 		return nil, err
@@ -92,6 +101,11 @@ func exchange(addr string, up, down int64, buf []byte) error {
 	if err != nil {
 		return err
 	}
+	return transfer(c, up, down, buf)
+}
+
+// transfer is the rest of exchange.
+func transfer(c *net.TCPConn, up, down int64, buf []byte) error {
 	defer func() { _ = c.Close() }()
 	for left := up; left > 0; left -= int64(len(buf)) {
 		if _, err := c.Write(buf[:min(left, int64(len(buf)))]); err != nil {
@@ -118,6 +132,44 @@ func bulk(addr string, upwards bool, total int64, streams int) error {
 			return exchange(addr, share, 1, make([]byte, 256<<10))
 		}
 		return exchange(addr, 0, share, make([]byte, 256<<10))
+	})
+}
+
+// bulkConns are open connections whose upstreams wait.
+type bulkConns struct {
+	conns    []*net.TCPConn
+	up, down int64
+}
+
+// openBulk opens the connections for what bulk moves, each once the one before has reached its
+// upstream.
+func openBulk(addr string, upwards bool, total int64, streams int) (*bulkConns, error) {
+	b := &bulkConns{down: total / int64(streams)}
+	if upwards {
+		b.up, b.down = b.down, 1
+	}
+	for range streams {
+		c, err := dialUpstreamWith(addr, uint64(b.up), uint64(b.down), 0, 1)
+		if err != nil {
+			return nil, err
+		}
+		b.conns = append(b.conns, c)
+		if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+			return nil, err
+		}
+	}
+	return b, nil
+}
+
+// move moves their bytes.
+func (b *bulkConns) move() error {
+	var next atomic.Int64
+	return inParallel(len(b.conns), len(b.conns), func() error {
+		c := b.conns[next.Add(1)-1]
+		if _, err := c.Write([]byte{0}); err != nil {
+			return err
+		}
+		return transfer(c, b.up, b.down, make([]byte, 256<<10))
 	})
 }
 
@@ -186,20 +238,25 @@ func pingPong(addr string, n int) ([]float64, error) {
 	return took, nil
 }
 
-// idle opens n connections, exchanges one byte on each, and returns them.
-func idle(addr string, n int) ([]net.Conn, error) {
+// idle opens n connections, sends so many bytes there and back on each, and returns them.
+func idle(addr string, n, size int) ([]net.Conn, error) {
 	conns := make([]net.Conn, 0, n)
-	word := make([]byte, 1)
+	there, back := make([]byte, size), make([]byte, size)
 	for range n {
 		c, err := dialUpstream(addr, 0, 0)
 		if err != nil {
 			return conns, err
 		}
 		conns = append(conns, c)
-		if _, err := c.Write(word); err != nil {
+		sent := make(chan error, 1)
+		go func() {
+			_, err := c.Write(there)
+			sent <- err
+		}()
+		if _, err := io.ReadFull(c, back); err != nil {
 			return conns, err
 		}
-		if _, err := io.ReadFull(c, word); err != nil {
+		if err := <-sent; err != nil {
 			return conns, err
 		}
 	}

@@ -89,7 +89,7 @@ func (p *agentPool) roundTrip(r *http.Request, body *replayReader) (*http.Respon
 	res, flusher, err := p.send(ctx, r, body, func(conn pooledStream) {
 		stop() // the transport may try another stream
 		if conn.agentStream != nil {
-			stop = watchSilence(conn, patience, cancel, reason)
+			stop = watchSilence(conn, patience, cancel, reason).stop
 		}
 	})
 	if err != nil && errors.Is(context.Cause(ctx), reason) {

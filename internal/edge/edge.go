@@ -183,15 +183,16 @@ type Edge struct {
 	draining bool          // draining is set by Drain.
 	drained  chan struct{} // drained is closed while draining and nothing is active.
 
-	stopping       chan struct{} // stopping is closed by BeginStopping.
-	beginsStopping sync.Once
+	stopping      context.Context // stopping ends with BeginStopping.
+	beginStopping context.CancelFunc
 }
 
 // New makes an Edge; Close ends it.
 func New(o Options) *Edge {
 	o.OpenTimeout = cmp.Or(o.OpenTimeout, 5*time.Second)
 	e := &Edge{meter: o.Meter, log: o.Logger, conns: framing.NewListener(), router: newRouter(&o),
-		drained: make(chan struct{}), stopping: make(chan struct{})}
+		drained: make(chan struct{})}
+	e.stopping, e.beginStopping = context.WithCancel(context.Background())
 	e.upstreams = &upstreams{static: o.StaticDialer, rootCAs: o.RootCAs, meter: o.Meter, openTimeout: o.OpenTimeout,
 		background: &e.background, shared: pools{use: byAll}}
 	e.http = e.newHTTPServer()
@@ -278,7 +279,7 @@ const idleDrainDelay = time.Second
 
 // BeginStopping makes HTTP/1 answers carry "Connection: close" from now on. It may be called before
 // Drain, while balancers still send new connections.
-func (e *Edge) BeginStopping() { e.beginsStopping.Do(func() { close(e.stopping) }) }
+func (e *Edge) BeginStopping() { e.beginStopping() }
 
 // Drain asks every connection to end: HTTP/1 answers carry "Connection: close"; after
 // idleDrainDelay HTTP/2 connections get GOAWAY and idle ones are closed. It returns nil when

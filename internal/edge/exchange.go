@@ -206,7 +206,7 @@ func (x *exchange) setConnectionClose() {
 	select {
 	case <-x.info.Draining:
 		x.w.Header().Set("Connection", "close")
-	case <-x.edge.stopping:
+	case <-x.edge.stopping.Done():
 		x.w.Header().Set("Connection", "close")
 	default:
 		if x.conn == nil && x.r.ProtoMajor == 1 && !x.body.complete() {

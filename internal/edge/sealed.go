@@ -5,9 +5,12 @@ package edge
 
 import (
 	"context"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
@@ -39,27 +42,84 @@ func (rt *router) resolveSealed(ctx context.Context, ep *account.Endpoint, info 
 	return route{}, err
 }
 
-// reportDraining tells the agent of a sealed connection, which may be kept for further requests, once the
+// reportDraining tells the agent of a sealed connection, which may be kept for further requests, that the
 // forwarder or this server is about to stop.
-func (p *pendingConn) reportDraining(forwarder, ended <-chan struct{}) {
-	select {
-	case <-forwarder:
-	case <-p.edge.stopping:
-	case <-ended:
-		return
-	}
-	if p.waitOpened() != nil {
-		return
-	}
-	to := p.target.agent
-	again := time.NewTicker(time.Second)
-	defer again.Stop()
-	for {
+func (p *pendingConn) reportDraining() {
+	for goesOn := p.waitOpened() == nil; goesOn; goesOn = timer.Sleep(p.ctx, time.Second) {
+		to := p.target.agent
 		to.Report(tunnel.RequestLine{EndpointID: to.Endpoint().ID, Code: tunnel.LineDraining, Path: p.header.TraceID})
-		select {
-		case <-again.C:
-		case <-ended:
-			return
+	}
+}
+
+const (
+	// answerPause is how long, once or twice, nothing moves before the agent that is to answer is watched,
+	// and unansweredSealed how long it may not respond then.
+	answerPause      = 1500 * time.Millisecond
+	unansweredSealed = time.Second
+)
+
+// answerWatch ends a sealed http connection whose agent does not respond although the caller has sent
+// something. An agent whose upstream is slow responds.
+type answerWatch struct {
+	conn  *pendingConn
+	cut   context.CancelCauseFunc
+	waits atomic.Bool // waits is set by bytes of the caller's, until some of the agent's follow.
+	timer *time.Timer // timer calls check; it runs after waits was set.
+
+	mu    sync.Mutex
+	sent  int64         // sent is what the caller had sent at the last check.
+	watch *silenceWatch // watch is that of the agent; nil = there is none.
+	ended bool
+}
+
+// watchSealedHTTP watches a sealed http connection until stop is called: reportDraining when it is due, and
+// cut when the agent does not respond.
+func (p *pendingConn) watchSealedHTTP(cut context.CancelCauseFunc) (stop func()) {
+	w := &answerWatch{conn: p, cut: cut}
+	w.timer = time.AfterFunc(answerPause, w.check)
+	p.answers = w
+	stops := []func() bool{w.timer.Stop, context.AfterFunc(p.edge.stopping, p.reportDraining)}
+	if st, ok := p.client.(interface{ PeerDraining() context.Context }); ok {
+		stops = append(stops, context.AfterFunc(st.PeerDraining(), p.reportDraining))
+	}
+	return func() {
+		for _, end := range stops {
+			end()
 		}
+		w.endWatch(true)
+	}
+}
+
+// count takes note of bytes to and from the agent.
+func (w *answerWatch) count(to, from int) {
+	switch {
+	case from > 0 && w.waits.CompareAndSwap(true, false):
+		w.endWatch(false)
+	case to > 0 && w.waits.CompareAndSwap(false, true):
+		w.timer.Reset(answerPause)
+	}
+}
+
+func (w *answerWatch) endWatch(forGood bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.watch != nil {
+		w.watch.stop()
+	}
+	w.watch, w.ended = nil, forGood
+}
+
+// check watches the agent if nothing has moved since the last check.
+func (w *answerWatch) check() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	before := w.sent
+	w.sent, _ = w.conn.record.Traffic.Totals()
+	switch st, ok := w.conn.loadConn().(watchable); {
+	case w.ended || !w.waits.Load() || w.watch != nil:
+	case w.sent != before || !ok || !w.conn.established.Load():
+		w.timer.Reset(answerPause)
+	default:
+		w.watch = watchSilence(st, unansweredSealed, w.cut, tunnel.ErrUnresponsive)
 	}
 }

@@ -41,11 +41,11 @@ type silenceWatch struct {
 }
 
 // watchSilence cancels with the reason once the agent of the stream has not responded for as long as
-// patience says, unless stop is called before.
-func watchSilence(s watchable, patience time.Duration, cancel context.CancelCauseFunc, reason error) (stop func()) {
+// patience says, unless it is stopped before.
+func watchSilence(s watchable, patience time.Duration, cancel context.CancelCauseFunc, reason error) *silenceWatch {
 	w := &silenceWatch{stream: s, patience: patience, cancel: cancel, reason: reason}
 	w.watch()
-	return w.stop
+	return w
 }
 
 func (w *silenceWatch) watch() {

@@ -56,7 +56,7 @@ func TestWatchSilence(t *testing.T) {
 				s.began = time.Now()
 				ctx, cancel := context.WithCancelCause(t.Context())
 				context.AfterFunc(ctx, func() { gaveUp = time.Since(s.began) })
-				stop := watchSilence(&s, tt.patience, cancel, errSilent)
+				stop := watchSilence(&s, tt.patience, cancel, errSilent).stop
 				time.Sleep(min(tt.stopAt, time.Minute))
 				stop()
 				time.Sleep(time.Minute)
@@ -65,6 +65,57 @@ func TestWatchSilence(t *testing.T) {
 					t.Errorf("given up after %v, want %v, because of %v", gaveUp, tt.want, context.Cause(ctx))
 				}
 				cancel(nil)
+			})
+		})
+	}
+}
+
+// TestAnswerWatch holds that a sealed http connection is cut when the agent does not respond while the
+// caller waits for an answer, and at no other time.
+func TestAnswerWatch(t *testing.T) {
+	t.Parallel()
+	type moves map[int]string // by the second: "to" and "from" the agent
+	for name, tt := range map[string]struct {
+		silentStream
+		moves moves
+		want  time.Duration
+	}{
+		"does not respond": {silentStream{until: time.Hour}, moves{0: "to"}, 4 * time.Second},
+		"idle":             {silentStream{until: time.Hour}, nil, 0},
+		"slow upstream":    {silentStream{}, moves{0: "to", 50: "from"}, 0},
+		"answered":         {silentStream{until: time.Hour}, moves{0: "to", 2: "from"}, 0},
+		"answered late":    {silentStream{from: 10 * time.Second, until: time.Hour}, moves{0: "to", 5: "from"}, 0},
+		"asked again": {silentStream{from: 10 * time.Second, until: time.Hour},
+			moves{0: "to", 5: "from", 20: "to"}, 24 * time.Second},
+		"upload goes on": {silentStream{until: time.Hour},
+			moves{0: "to", 1: "to", 2: "to", 3: "to", 4: "to", 5: "to"}, 8500 * time.Millisecond},
+		"goes on": {silentStream{until: 3500 * time.Millisecond}, moves{0: "to"}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				began, cutAt := time.Now(), time.Duration(0)
+				tt.began = began
+				p := &pendingConn{edge: &Edge{stopping: t.Context()}, record: &RequestRecord{}}
+				var conn targetConn = struct {
+					targetConn
+					*silentStream
+				}{nil, &tt.silentStream}
+				p.conn.Store(&conn)
+				p.established.Store(true)
+				stop := p.watchSealedHTTP(func(error) { cutAt = time.Since(began) })
+				for second := range 60 {
+					switch tt.moves[second] {
+					case "to":
+						p.count(1, 0)
+					case "from":
+						p.count(0, 1)
+					}
+					time.Sleep(time.Second)
+				}
+				if stop(); cutAt != tt.want {
+					t.Errorf("cut after %v, want %v", cutAt, tt.want)
+				}
 			})
 		})
 	}

@@ -34,14 +34,15 @@ type targetConn interface {
 // is forwarded to the target being tried and kept until one has answered: at most maxReplayBytes,
 // then the client's writes block.
 type pendingConn struct {
-	edge   *Edge
-	ctx    context.Context
-	cancel context.CancelFunc
-	client Client
-	route  *route
-	header tunnel.OpenHeader // description of the client
-	record *RequestRecord    // counter of the relayed bytes
-	target target            // the target that answered
+	edge    *Edge
+	ctx     context.Context
+	cancel  context.CancelFunc
+	client  Client
+	route   *route
+	header  tunnel.OpenHeader // description of the client
+	record  *RequestRecord    // counter of the relayed bytes
+	target  target            // the target that answered
+	answers *answerWatch      // answers is set for sealed http connections.
 
 	once sync.Once
 	err  error
@@ -167,13 +168,21 @@ func (p *pendingConn) loadConn() targetConn {
 	return nil
 }
 
+// count counts bytes to and from the target.
+func (p *pendingConn) count(to, from int) {
+	p.record.addBytes(to, from)
+	if p.answers != nil {
+		p.answers.count(to, from)
+	}
+}
+
 // Read waits for a target's answer first.
 func (p *pendingConn) Read(b []byte) (int, error) {
 	if err := p.waitOpened(); err != nil {
 		return 0, err
 	}
 	n, err := p.loadConn().Read(b)
-	p.record.addBytes(0, n)
+	p.count(0, n)
 	return n, err
 }
 
@@ -183,7 +192,7 @@ func (p *pendingConn) Next() ([]byte, error) {
 		return nil, err
 	}
 	b, err := p.loadConn().Next()
-	p.record.addBytes(0, len(b))
+	p.count(0, len(b))
 	return b, err
 }
 
@@ -194,7 +203,7 @@ func (p *pendingConn) Write(b []byte) (n int, err error) {
 	} else {
 		n, err = p.writeBuffered(b)
 	}
-	p.record.addBytes(n, 0)
+	p.count(n, 0)
 	return n, err
 }
 
@@ -299,12 +308,17 @@ func (e *Edge) serveTCP(ctx context.Context, c Client, ep *account.Endpoint, inf
 	pending := e.newPendingConn(ctx, c, &route, h, record)
 	defer pending.release()
 	if h.Sealed && ep.Scheme == "http" {
-		ended := make(chan struct{})
-		defer close(ended)
-		go pending.reportDraining(info.Draining, ended)
+		var cut context.CancelCauseFunc
+		ctx, cut = context.WithCancelCause(ctx)
+		defer cut(nil)
+		defer pending.watchSealedHTTP(cut)()
 	}
 	moved, err := relay.Join(ctx, c, pending, relay.Options{})
-	e.finishConnRecord(record, pending.target.leaf.BackendID, pending.err)
+	failed := pending.err
+	if errors.Is(context.Cause(ctx), tunnel.ErrUnresponsive) {
+		failed = tunnel.ErrUnresponsive
+	}
+	e.finishConnRecord(record, pending.target.leaf.BackendID, failed)
 	if err != nil {
 		e.log.Debug("connection broke", "endpoint", ep.ID, "client", info.ClientAddr, "err", err, "to_agent",
 			moved.AToB, "from_agent", moved.BToA)

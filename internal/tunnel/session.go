@@ -314,6 +314,9 @@ func (s *Session) addLinkLocked(l *link, limit int) error {
 	if s.links.live >= limit {
 		return &Error{Code: CodeLimit, Msg: fmt.Sprintf("a session has at most %d connections", maxConnections)}
 	}
+	if s.peerIsDraining {
+		l.setDraining()
+	}
 	l.session = s
 	l.conn.session.Store(s)
 	s.links.active = append(s.links.active, l)

@@ -125,3 +125,16 @@ func TestSession_LivesWhileUnusedConnectionLives(t *testing.T) {
 		t.Error("a connection joined a session that has ended")
 	}
 }
+
+// TestSession_MarksConnectionsOfDrainingPeer holds that streams of a connection that is added while the peer
+// drains learn of that, too.
+func TestSession_MarksConnectionsOfDrainingPeer(t *testing.T) {
+	t.Parallel()
+	s := newSession(nil, Hello{}, Welcome{}, nil)
+	s.setPeerDrainingLocked()
+	l := &link{conn: &muxConn{}}
+	l.peerDraining, l.setDraining = context.WithCancel(t.Context())
+	if err := s.addLinkLocked(l, 1); err != nil || l.peerDraining.Err() == nil {
+		t.Errorf("%v, or a connection of a peer that drains is not marked", err)
+	}
+}

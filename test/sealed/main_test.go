@@ -37,7 +37,8 @@ type rig struct {
 	recorder *inspect.Recorder  // recorder of agents' upstreams; nil = none
 	cluster  string             // cluster is the UID of the cluster whose objects the endpoints are for.
 
-	inPairs bool // inPairs makes sealed calls run over parked connections.
+	dial    agent.DialFunc // dial makes the connections of agents; nil = a net.Dialer does.
+	inPairs bool           // inPairs makes sealed calls run over parked connections.
 }
 
 func newRig(t *testing.T) *rig {
@@ -70,7 +71,7 @@ var databaseURL = account.EndpointURL{Scheme: "tcp", Host: "db.demo", Port: 5432
 // serve runs an agent and returns the id of its endpoint.
 func (r *rig) serve(instance string, e agent.Endpoint) string {
 	r.t.Helper()
-	agents := &dials{}
+	agents := &dials{to: r.dial}
 	id := servicetest.Receive(r.t, r.startOver(agents.dial, instance, e), "bind").EndpointID
 	if r.inPairs && e.Seal != nil {
 		r.awaitParked(agents, tunnel.OpenHeader{EndpointID: id, Sealed: true, Scheme: e.URL.Scheme, Host: e.URL.Host,

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead-dev/fairlead/internal/agent"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
@@ -40,12 +41,17 @@ func runsInPairs(t *testing.T) bool {
 
 // dials are the connections that an agent has made with its server.
 type dials struct {
+	to    agent.DialFunc // nil = a net.Dialer
 	mu    sync.Mutex
 	conns []*net.TCPConn
 }
 
 func (d *dials) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	conn, err := new(net.Dialer).DialContext(ctx, network, address)
+	dial := d.to
+	if dial == nil {
+		dial = new(net.Dialer).DialContext
+	}
+	conn, err := dial(ctx, network, address)
 	if err == nil {
 		d.mu.Lock()
 		defer d.mu.Unlock()
@@ -72,7 +78,7 @@ func (d *dials) hasParked() (yes bool) {
 }
 
 // awaitParked opens sealed streams, and aborts them, until both ends have parked connections.
-func (r *rig) awaitParked(agent *dials, h tunnel.OpenHeader) {
+func (r *rig) awaitParked(agents *dials, h tunnel.OpenHeader) {
 	r.t.Helper()
 	session := r.relay.Sessions.Live()
 	servicetest.Eventually(r.t, "parked connections", func() bool {
@@ -81,6 +87,6 @@ func (r *rig) awaitParked(agent *dials, h tunnel.OpenHeader) {
 		_ = st.WaitOpened(servicetest.Context(r.t))
 		_ = st.Abort()
 		pairs, _ := session.SealedStreams.Counts()
-		return pairs > 0 && agent.hasParked()
+		return pairs > 0 && agents.hasParked()
 	})
 }

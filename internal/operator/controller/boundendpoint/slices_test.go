@@ -5,6 +5,7 @@ package boundendpoint_test
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -12,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -174,18 +176,21 @@ var _ = Describe("Reconciler: projection by EndpointSlices", func() {
 	It("goes by the namespace's label, and names a label that is no projection", func(ctx SpecContext) {
 		h.projection = v1alpha1.ProjectionExternalName
 		h.restart()
-		ns := &corev1.Namespace{}
-		Expect(h.Live.Get(ctx, client.ObjectKey{Name: h.Target}, ns)).To(Succeed())
-		ns.Labels[v1alpha1.LabelProjection] = "endpointSlice"
-		Expect(h.Client.Update(ctx, ns)).To(Succeed())
+		label := func(namespace, projection string) {
+			GinkgoHelper()
+			// in the form that is read: only of those writes the cache is told to wait for
+			ns := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
+			ns.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+			Expect(h.Client.Patch(ctx, ns, client.RawPatch(types.MergePatchType,
+				fmt.Appendf(nil, `{"metadata":{"labels":{%q:%q}}}`, v1alpha1.LabelProjection, projection)))).To(Succeed())
+		}
+		label(h.Target, "endpointSlice")
 		b := h.object(ctx, "api", h.Target)
 		h.reconcile(ctx, b)
 		Expect(h.target(ctx, b).Spec.Type).To(Equal(corev1.ServiceTypeClusterIP))
 
 		other := h.Namespace(ctx, "other-")
-		Expect(h.Live.Get(ctx, client.ObjectKey{Name: other}, ns)).To(Succeed())
-		ns.Labels[v1alpha1.LabelProjection] = "slices"
-		Expect(h.Client.Update(ctx, ns)).To(Succeed())
+		label(other, "slices")
 		b = h.object(ctx, "api2", other)
 		h.reconcile(ctx, b)
 		Expect(h.target(ctx, b).Spec.Type).To(Equal(corev1.ServiceTypeExternalName))

@@ -37,6 +37,7 @@ func TestReconciler(t *testing.T) {
 }
 
 var _ = BeforeSuite(func() {
+	SetDefaultEventuallyTimeout(30 * time.Second)
 	config = testenv.Start(GinkgoTB(), testenv.WithControllers("namespace"),
 		testenv.WithServiceRange("10.0.0.0/16,fd00::/112"))
 })

@@ -114,13 +114,13 @@ func (e *Edge) serveHTTP(ctx context.Context, c Client, ep *account.Endpoint, in
 		_ = c.Reset(tunnel.RefusedDraining)
 		return
 	}
-	cc.awaitEnd()
+	cc.awaitEnd(framed)
 	cc.upstreams.Close()
 	cc.linger()
 }
 
 // awaitEnd returns when the HTTP server has let go of the connection, which the end of its context aborts.
-func (c *clientConn) awaitEnd() {
+func (c *clientConn) awaitEnd(framed *framing.Conn) {
 	var draining <-chan struct{}
 	var idleEnds <-chan time.Time
 	if c.info.DrainsIdle {
@@ -138,6 +138,9 @@ func (c *clientConn) awaitEnd() {
 			draining, idleEnds = nil, time.After(idleDrainDelay)
 		case <-idleEnds:
 			idleEnds = nil
+			if framed.GoAway() {
+				continue
+			}
 			c.update(func() {
 				c.endsIdle = true
 				c.endIdleLocked()

@@ -5,12 +5,16 @@ package sealed_test
 
 import (
 	"bufio"
+	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/net/http2"
 
 	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
@@ -57,6 +61,52 @@ func testSealedHTTPEndsOnRolls(t *testing.T) {
 				t.Error("the last answer broke off, or does not ask for the connection's end")
 			}
 		})
+	}
+}
+
+// TestSealedHTTP_GoesAwayOnRolls holds that an HTTP/2 connection without a request gets GOAWAY when its agent
+// stops, and that one with a stream finishes it.
+func TestSealedHTTP_GoesAwayOnRolls(t *testing.T) { overBothPaths(t, testSealedHTTPGoesAwayOnRolls) }
+
+func testSealedHTTPGoesAwayOnRolls(t *testing.T) {
+	began, goOn := make(chan struct{}), make(chan struct{})
+	s := newSite(t, func(w http.ResponseWriter, _ *http.Request) {
+		_ = http.NewResponseController(w).Flush()
+		close(began)
+		<-goOn
+		_, _ = io.WriteString(w, "whole")
+	}, nil)
+	transport := s.client.Transport.(*http.Transport)
+	transport.Protocols = new(http.Protocols)
+	transport.Protocols.SetUnencryptedHTTP2(true)
+	answer := make(chan string, 1)
+	go func() {
+		_, text, err := s.do("GET", "/", nil)
+		answer <- fmt.Sprint(text, err)
+	}()
+	servicetest.Receive(t, began, "request")
+	idle := s.callAt(apiURL, s.id, s.trust)
+	_, err := io.WriteString(idle, http2.ClientPreface)
+	frames := http2.NewFramer(idle, idle)
+	must.Succeed(t, errors.Join(err, frames.WriteSettings()))
+	_, err = frames.ReadFrame()
+	must.Succeed(t, err)
+	s.stop()
+	for away := false; ; {
+		f, err := frames.ReadFrame()
+		if goAway, ok := f.(*http2.GoAwayFrame); ok {
+			away = goAway.ErrCode == http2.ErrCodeNo
+		}
+		if err != nil {
+			if !away || !isEOF(err) {
+				t.Errorf("an idle connection ended with %v, GOAWAY %t", err, away)
+			}
+			break
+		}
+	}
+	close(goOn)
+	if got := servicetest.Receive(t, answer, "answer"); got != "whole<nil>" {
+		t.Errorf("the stream ended with %q", got)
 	}
 }
 

@@ -74,8 +74,11 @@ type Conn struct {
 	skippedLine bool  // skippedLine is set after an empty line before the head.
 	err         error // error of every further read
 	passThrough bool  // passThrough ends the checks.
+	goesAway    bool  // goesAway inserts a GOAWAY behind the current frame.
 
-	hijacked atomic.Bool
+	hijacked    atomic.Bool
+	speaksHTTP2 atomic.Bool
+	interrupted atomic.Bool // interrupted is set, with mu held, by GoAway, which ends a read that is under way.
 	// upgradePending is set until an upgrade is answered: what follows is buffered, as it may not
 	// be HTTP.
 	upgradePending atomic.Bool

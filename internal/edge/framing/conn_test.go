@@ -163,3 +163,49 @@ func TestConn_KeepsBytesAfterUpgrade(t *testing.T) {
 		})
 	}
 }
+
+// TestConn_GoAway holds that a GOAWAY is read between two frames, also by a read that was waiting, and that
+// reads go on behind it.
+func TestConn_GoAway(t *testing.T) {
+	t.Parallel()
+	whole := frame(frameHeaders, flagEndHeaders, 10)
+	for name, before := range map[string]string{
+		"between frames": "", "in a frame's header": whole[:5], "in a frame": whole[:12],
+		"in a header block": frame(frameHeaders, 0, 10),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				client, server := net.Pipe()
+				defer client.Close()
+				defer server.Close()
+				conn := New(server, Options{Protocol: HTTP1OrHTTP2, StartTimeout: startTimeout, HeadTimeout: HeadTimeout})
+				if conn.GoAway() {
+					t.Error("the client has not begun")
+				}
+				after := whole[len(before)%len(whole):]
+				if before == frame(frameHeaders, 0, 10) {
+					after = frame(frameContinuation, flagEndHeaders, 3)
+				}
+				go func() {
+					_, _ = io.WriteString(client, http2Preface+before)
+					synctest.Wait()
+					if !conn.GoAway() {
+						t.Error("the client speaks HTTP/2")
+					}
+					time.Sleep(time.Second)
+					_, _ = io.WriteString(client, after)
+					_, _ = io.WriteString(client, whole)
+					_ = client.Close()
+				}()
+				want := http2Preface + before + after + goAwayFrame + whole
+				if before == "" {
+					want = http2Preface + goAwayFrame + after + whole
+				}
+				if b, err := io.ReadAll(conn); err != nil || string(b) != want {
+					t.Errorf("%q, %v", b, err)
+				}
+			})
+		})
+	}
+}

@@ -6,6 +6,7 @@ package framing
 import (
 	"errors"
 	"io"
+	"time"
 )
 
 // http2Preface is what an HTTP/2 client sends first (RFC 9113, section 3.4).
@@ -100,6 +101,7 @@ func (c *Conn) readStart() error {
 		c.state = stateHead
 	case len(c.unchecked) >= n:
 		c.checked, c.unchecked, c.state = c.unchecked[:n:n], c.unchecked[n:], stateFrames
+		c.speaksHTTP2.Store(true)
 		c.stopHeadTimer()
 	default:
 		return c.readMore()
@@ -107,9 +109,39 @@ func (c *Conn) readStart() error {
 	return nil
 }
 
+// goAwayFrame is GOAWAY without an error (RFC 9113, section 6.8).
+const goAwayFrame = "\x00\x00\x08\x07\x00\x00\x00\x00\x00" + "\x00\x00\x00\x00\x00\x00\x00\x00"
+
+// GoAway makes the http.Server send GOAWAY on an HTTP/2 connection, and end it after its streams: the server
+// reads a GOAWAY, which it answers so. It returns false when the client has not begun to speak HTTP/2.
+func (c *Conn) GoAway() bool {
+	if !c.speaksHTTP2.Load() {
+		return false
+	}
+	c.update(func() {
+		c.interrupted.Store(true)
+		_ = c.Conn.SetReadDeadline(time.Unix(1, 0))
+	})
+	return true
+}
+
 // readFrames returns what an HTTP/2 client sends. A header block has HeadTimeout.
 func (c *Conn) readFrames(p []byte) (int, error) {
+	if c.interrupted.Load() {
+		c.update(func() {
+			c.interrupted.Store(false)
+			c.goesAway = true
+			_ = c.Conn.SetReadDeadline(c.readDeadlineLocked())
+		})
+	}
+	if c.goesAway && c.frames.headerLen == 0 && !c.frames.inHeaderBlock {
+		c.goesAway, c.checked = false, []byte(goAwayFrame)
+		return 0, nil
+	}
 	n, err := c.readBuffered(p)
+	if n == 0 && c.interrupted.Load() {
+		return 0, nil
+	}
 	ended, open, ok := c.frames.scan(p[:n])
 	if !ok {
 		c.err = errHeaderBlock

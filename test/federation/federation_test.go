@@ -63,7 +63,7 @@ func TestFederation_RunsOnTokens(t *testing.T) {
 	must.Succeed(t, w.tenant.Store.DeleteCluster(t.Context(), w.tenant.Caller(), w.cluster.ID))
 	deleted := time.Now()
 	for echoes(conn) == nil {
-		if took := time.Since(deleted); took > time.Second {
+		if took := time.Since(deleted); took > 10*time.Second { // a second, and some for a busy machine
 			t.Fatalf("the connection lives %s after the cluster was deleted", took)
 		}
 		time.Sleep(10 * time.Millisecond)

@@ -155,7 +155,7 @@ func (r *rig) callLed(u, to account.EndpointURL, endpointID string, trust *seale
 	accepted, err := ln.Accept()
 	must.Succeed(r.t, err)
 	c := call{pod.(*net.TCPConn), make(chan *forward.Failure, 1)}
-	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(servicetest.MaxWait))
 	conn := &forward.Conn{Stats: noStats{}, Header: tunnel.OpenHeader{EndpointID: endpointID, Scheme: to.Scheme,
 		Host: to.Host, Port: to.Port, ClientAddr: servicetest.PodAddr}}
 	r.relay.Init(conn, accepted.(*net.TCPConn), u)

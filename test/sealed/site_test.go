@@ -13,13 +13,13 @@ import (
 	"net/http/httptest"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agent"
 	"github.com/fairlead-dev/fairlead/internal/agent/sealededge"
 	"github.com/fairlead-dev/fairlead/internal/sealed"
 	"github.com/fairlead-dev/fairlead/test/support/must"
+	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
 var apiURL = account.EndpointURL{Scheme: "http", Host: "api.demo", Port: 80}
@@ -48,7 +48,7 @@ func newSite(t *testing.T, handler http.HandlerFunc, change func(*rig, *agent.En
 		return s.callAt(apiURL, s.id, s.trust), nil
 	}}
 	t.Cleanup(transport.CloseIdleConnections)
-	s.client = &http.Client{Transport: transport, Timeout: 20 * time.Second}
+	s.client = &http.Client{Transport: transport, Timeout: servicetest.MaxWait}
 	return s
 }
 

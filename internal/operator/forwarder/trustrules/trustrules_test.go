@@ -6,6 +6,7 @@ package trustrules
 import (
 	"context"
 	"log/slog"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -43,6 +44,10 @@ func watch(t *testing.T, o Options) *Watcher {
 	return w
 }
 
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
 func object() *v1alpha1.EndpointTrust {
 	return &v1alpha1.EndpointTrust{ObjectMeta: metav1.ObjectMeta{Namespace: "demo", Name: "api"},
 		Spec: v1alpha1.EndpointTrustSpec{
@@ -73,10 +78,15 @@ func TestWatcher(t *testing.T) {
 	setUp := endpointtrust.Default{Account: "ac-1"}
 	const grace = 500 * time.Millisecond
 	t.Run("follows objects", func(t *testing.T) {
-		w := watch(t, Options{Kubernetes: config, Default: setUp, Grace: grace})
+		later, listed := rest.CopyConfig(config), make(chan struct{})
+		later.Wrap(func(next http.RoundTripper) http.RoundTripper {
+			return roundTripper(func(r *http.Request) (*http.Response, error) { <-listed; return next.RoundTrip(r) })
+		})
+		w := watch(t, Options{Kubernetes: later, Default: setUp, Grace: grace})
 		if got := w.decision(); got != string(endpointtrust.ReasonUnknown) {
 			t.Errorf("%s before the objects are listed", got)
 		}
+		close(listed)
 		w.await(t, "Off")
 		o := object()
 		kube.MustCreate(o)

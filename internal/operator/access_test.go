@@ -19,6 +19,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
@@ -120,6 +121,9 @@ func (f *refusal) wrap(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
+// noPod changes an EndpointAccess so that it lets no pod call.
+var noPod = client.RawPatch(types.MergePatchType, []byte(`{"spec":{"from":null}}`))
+
 var _ = Describe("the manager with NetworkPolicies", func() {
 	It("writes a base policy, one for a restricted port, and deletes what is no longer wanted", func(ctx SpecContext) {
 		r := newRelease(ctx)
@@ -146,8 +150,7 @@ var _ = Describe("the manager with NetworkPolicies", func() {
 		}).Should(Succeed())
 
 		By("letting no pod call it")
-		access.Spec.From = nil
-		Expect(kube.Update(ctx, access)).To(Succeed())
+		Expect(kube.Patch(ctx, access, noPod)).To(Succeed())
 		Eventually(r.policy(ctx, portPolicy)).Should(Equal("none"))
 		Expect(r.policy(ctx, basePolicy)()).To(closedBase())
 
@@ -273,8 +276,7 @@ var _ = Describe("the manager with NetworkPolicies", func() {
 			g.Expect(fixture.StatusAndReason(c, v1alpha1.ConditionForwardersEnforce)).To(Equal("True Enforced"))
 		}).Should(Succeed())
 
-		access.Spec.From = nil
-		Expect(kube.Update(ctx, access)).To(Succeed())
+		Expect(kube.Patch(ctx, access, noPod)).To(Succeed())
 		Eventually(r.policy(ctx, portPolicy)).Should(Equal("none"))
 		Expect(r.policy(ctx, basePolicy)()).To(closedBase())
 		Expect(kube.Delete(ctx, access)).To(Succeed())

@@ -151,15 +151,16 @@ var _ = Describe("the authorities of the service", func() {
 		r := newRotating(ctx)
 		r.await(func() error { return r.AddNext(ctx, time.Now()) })
 		stop := r.startManager(GinkgoTB().TempDir())
-		Eventually(r.registrations).Should(Equal(1))
+		Eventually(r.registrations).Should(BeNumerically(">", 0))
 		waiting := GinkgoTB().TempDir() // of a pod that runs before anything is kept
 		stopWaiting := r.startManager(waiting)
 		r.expectKept(ctx, func(a pki.Authorities) []*x509.Certificate { return []*x509.Certificate{a.Next} })
 		r.mount(ctx, waiting)
 
 		r.await(func() error { return r.Promote(ctx) })
+		before := r.registrations()
 		stop()
-		Eventually(r.registrations).Should(Equal(2))
+		Eventually(r.registrations).Should(BeNumerically(">", before), "the waiting manager trusts the service")
 		r.startForwarder(r.mount(ctx, GinkgoTB().TempDir()))
 		Eventually(r.service.ScrapeMetrics).Should(ContainSubstring(`fairlead_server_sessions{role="forwarder"} 1`))
 		Consistently(r.updates).WithTimeout(3*time.Second).Should(Equal(1), "no write without a difference")

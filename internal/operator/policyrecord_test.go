@@ -111,7 +111,6 @@ var _ = Describe("the record of NetworkPolicies", func() {
 		Expect(before).NotTo(BeNil())
 
 		changed := access.DeepCopy()
-		noPod := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"from":null}}`))
 		Expect(kube.Patch(ctx, changed, noPod)).To(Succeed())
 		Expect(r.object(ctx).Status.NetworkPolicies).To(Equal(before), "no manager runs")
 		Expect(r.written(ctx)()).NotTo(Equal(digestOf(changed)))

@@ -204,8 +204,7 @@ var _ = Describe("the manager that imports Services", func() {
 
 		By("passing on to the younger export, with the same object and addresses")
 		r.account.Delete("ep-a-"+r.target, fmt.Sprintf("ep-a-%s-42", r.target))
-		Eventually(r.carried(ctx, r.target)).WithTimeout(5 * time.Second).
-			Should(Equal(map[string]string{"b": "tcp=b:43 tcp2=b:4242 " + both}))
+		Eventually(r.carried(ctx, r.target)).Should(Equal(map[string]string{"b": "tcp=b:43 tcp2=b:4242 " + both}))
 		Eventually(imported(ctx, r.target)).Should(And(HaveField("Labels", HaveKeyWithValue("team", "b")),
 			HaveField("Status.Clusters", HaveLen(1)))) // written after the slices
 		now, err := imported(ctx, r.target)()
@@ -216,7 +215,7 @@ var _ = Describe("the manager that imports Services", func() {
 
 		By("removing it at once with the last export")
 		r.account.Delete("ep-b-" + r.target)
-		Eventually(imported(ctx, r.target)).WithTimeout(5 * time.Second).Should(BeNil())
+		Eventually(imported(ctx, r.target)).Should(BeNil())
 		Eventually(service(ctx, r.target, derivedName(s))).Should(BeNil())
 		Eventually(r.carried(ctx, r.target)).Should(BeEmpty())
 		Eventually(r.recorded(ctx)).Should(BeEmpty())

@@ -131,6 +131,7 @@ var _ = Describe("the manager with projection by EndpointSlices", func() {
 		run(r.options())
 		r.account.Put(endpoint("ep-1", "http://api."+r.target), endpoint("ep-2", "http://web."+r.second))
 		Eventually(r.ready(ctx, "api."+r.target)).Should(Equal("True Ready"))
+		Eventually(r.ready(ctx, "web."+r.second)).Should(Equal("True Ready"))
 		r.label(ctx, r.target, "endpointSlice")
 		transition := func() ([]corev1.Service, error) {
 			var list corev1.ServiceList

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"os"
 	"strings"
@@ -254,7 +255,8 @@ func service(ctx context.Context, namespace, name string) func() (*corev1.Servic
 type writes struct {
 	mu    sync.Mutex
 	count map[string]int
-	last  int
+	last  int       // last is how many quiet has counted,
+	since time.Time // and since when.
 }
 
 func (w *writes) wrap(c *rest.Config) *rest.Config {
@@ -272,30 +274,40 @@ func (w *writes) wrap(c *rest.Config) *rest.Config {
 	return c
 }
 
-// quiet reports whether nothing was written since its last call.
+// quiet reports whether nothing was written since its last call, a second ago or more. Call it until
+// it does.
 func (w *writes) quiet() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	total := 0
 	for what, n := range w.count {
-		if what != "PUT leases" {
+		if !periodic[what] {
 			total += n
 		}
 	}
-	quiet := total == w.last
-	w.last = total
-	return quiet
+	if total != w.last || w.since.IsZero() {
+		w.last, w.since = total, time.Now()
+		return false
+	}
+	if time.Since(w.since) < time.Second {
+		return false
+	}
+	w.since = time.Time{}
+	return true
 }
 
-// take returns what was counted since the last call, without the renewals of the lease.
+// take returns what was counted since the last call, without what is written every some seconds.
 func (w *writes) take() map[string]int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	taken := w.count
 	w.count = map[string]int{}
-	delete(taken, "PUT leases")
+	maps.DeleteFunc(taken, func(what string, _ int) bool { return periodic[what] })
 	return taken
 }
+
+// periodic are the writes of the lease and of the counts of BoundEndpoints.
+var periodic = map[string]bool{"PUT leases": true, "PUT kubernetesoperators/status": true}
 
 // resource of /api/v1/namespaces/x/services/y or /apis/g/v/namespaces/x/rs/y/status.
 func resource(path string) string {

@@ -4,8 +4,6 @@
 package operator_test
 
 import (
-	"time"
-
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -36,7 +34,7 @@ var _ = Describe("a forged BoundEndpoint", func() {
 			Expect(now.Observed()).To(BeFalse())
 			return apierrors.IsNotFound(err)
 		}
-		Eventually(gone).WithTimeout(5 * time.Second).Should(BeTrue())
+		Eventually(gone).Should(BeTrue())
 		Expect(service(ctx, r.target, "forged")()).To(BeNil())
 		Expect(service(ctx, r.namespace, "ep-forged")()).To(BeNil())
 	})

@@ -109,17 +109,19 @@ func (o *endpointOptions) endpointAt(rawURL string) (e agent.Endpoint, err error
 	if err == nil && e.Upstream.Protocol != "" && e.URL.Scheme == "tcp" {
 		err = account.Invalid("url", rawURL, "HTTP/2 is for http and https URLs; leave out WithHTTP2")
 	}
-	if err != nil || o.seal == "" && o.callers == "" {
+	switch {
+	case err != nil || o.seal == "" && o.callers == "" && o.clusters == "":
 		return e, err
-	}
-	if o.seal == "" {
+	case o.callers == "" && o.clusters != "":
+		return e, account.Invalid(authority.FieldClusters, o.clusters, "is for WithSealCallers: give it, too")
+	case o.seal == "":
 		return e, account.Invalid(authority.FieldCallers, o.callers, "is for a sealed endpoint: give WithSeal, too")
 	}
 	if e.Upstream.Protocol != "" || e.HostMode != "" || e.TrafficPolicy != "" {
 		return e, account.Invalid(authority.FieldSealed, o.seal, "the service does not read the requests of a sealed "+
 			"endpoint: leave out WithHTTP2, WithHostHeader and WithTrafficPolicy")
 	}
-	if e.Seal, err = authority.OpenIdentity(o.seal, o.callers, ""); err == nil {
+	if e.Seal, err = authority.OpenIdentity(o.seal, o.callers, o.clusters); err == nil {
 		err = authority.CheckURL(o.seal, e.Seal, e.URL)
 	}
 	return e, err

@@ -45,15 +45,16 @@ type clientOptions struct {
 type endpointOptions struct {
 	connectionOptions
 
-	agent          agent.Options  // agent is without the server, which resolve finds.
-	endpoint       agent.Endpoint // endpoint is without its URL.
-	upstreamTrust  trust.Options
-	upstreamName   string
-	proxyProtocol  string
-	seal, callers  string // seal is the folder of the pair, callers the file of their authorities.
-	connectTimeout time.Duration
-	backlog        int
-	onEvent        func(Event)
+	agent         agent.Options  // agent is without the server, which resolve finds.
+	endpoint      agent.Endpoint // endpoint is without its URL.
+	upstreamTrust trust.Options
+	upstreamName  string
+	proxyProtocol string
+	// seal is the folder of the pair, callers the file of their authorities, clusters that of their keys.
+	seal, callers, clusters string
+	connectTimeout          time.Duration
+	backlog                 int
+	onEvent                 func(Event)
 }
 
 type endpointOption func(*endpointOptions)
@@ -197,6 +198,12 @@ func WithSeal(folder string) Option {
 // of these authorities, a PEM file.
 func WithSealCallers(path string) Option {
 	return endpointOption(func(o *endpointOptions) { o.callers = path })
+}
+
+// WithSealClusters makes WithSealCallers accept tokens of the clusters in a file of fairlead seal
+// clusters, too, which one of the authorities has signed.
+func WithSealClusters(path string) Option {
+	return endpointOption(func(o *endpointOptions) { o.clusters = path })
 }
 
 // WithConnectTimeout bounds how long Listen and Forward wait for a service that does not answer. By

@@ -215,6 +215,26 @@ func TestForward_SealsTCP(t *testing.T) {
 	}
 }
 
+// TestListen_SealClusters holds that a caller with a token of a cluster in the file is served, and one
+// without is not.
+func TestListen_SealClusters(t *testing.T) {
+	t.Parallel()
+	s := newSealing(t)
+	cluster := s.owner.NewCluster("one")
+	files := s.owner.WriteCallers(t.TempDir(), s.owner.SignClusters(0, cluster))
+	ln := s.listen("tcp://db.demo:5432", sdk.WithSealCallers(files.File), sdk.WithSealClusters(files.Clusters))
+	if _, err := s.f.OpenSealed(bound(ln), s.trust); err == nil {
+		t.Error("a caller that proves nothing is served")
+	}
+	s.trust = s.owner.TokenTrust(cluster.Token(nil))
+	caller, own := s.connected(ln)
+	_, _ = io.WriteString(caller, "ping")
+	if _, err := io.ReadFull(own, make([]byte, 4)); err != nil {
+		t.Error(err)
+	}
+	_, _ = caller.Abort(), own.Close()
+}
+
 func TestSeal_RefusesMistakes(t *testing.T) {
 	t.Parallel()
 	s := newSealing(t)
@@ -226,6 +246,8 @@ func TestSeal_RefusesMistakes(t *testing.T) {
 		"no pair":       {"tcp://db.demo:5432", "tls.crt", []sdk.Option{sdk.WithSeal(t.TempDir())}},
 		"other URL":     {"tcp://db.demo:5433", "does not name tcp://db.demo:5433", []sdk.Option{sdk.WithSeal(db)}},
 		"callers alone": {"tcp://db.demo:5432", "give WithSeal", []sdk.Option{sdk.WithSealCallers("x")}},
+		"clusters alone": {"tcp://db.demo:5432", "is for WithSealCallers",
+			[]sdk.Option{sdk.WithSeal(db), sdk.WithSealClusters("x")}},
 		"no authorities": {"tcp://db.demo:5432", "no such file",
 			[]sdk.Option{sdk.WithSeal(db), sdk.WithSealCallers("/x")}},
 		"HTTP/2": {"http://web.demo", "leave out WithHTTP2", []sdk.Option{sdk.WithSeal(web), sdk.WithHTTP2()}},

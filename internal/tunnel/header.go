@@ -74,7 +74,7 @@ const (
 	shortValueLimit = 128
 	hostLimit       = 255
 	schemeLimit     = 16
-	triedLimit      = 512
+	triedLimit      = 2048 // 64 ids
 )
 
 // The fields' tags. Unknown ones are skipped.

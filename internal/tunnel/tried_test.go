@@ -16,7 +16,7 @@ import (
 // stream from being opened.
 func TestHeader_LeavesOutTried(t *testing.T) {
 	t.Parallel()
-	long, annotations := strings.Repeat("x", maxAnnotationBytes), map[string]string{}
+	long, annotations := strings.Repeat("x", max(maxAnnotationBytes, triedLimit+1)), map[string]string{}
 	for i := range maxAnnotations {
 		annotations[fmt.Sprintf("%03d", i)] = long[:maxAnnotationBytes/maxAnnotations-3]
 	}

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -272,6 +273,38 @@ func testSealedPassesOverImpostors(t *testing.T) {
 	}
 	if met.Load() == 0 {
 		t.Error("no call met the impostor")
+	}
+}
+
+// TestSealed_PassesOverManyImpostors holds that a good member serves whatever the number of those that fail
+// the seal.
+func TestSealed_PassesOverManyImpostors(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	id := r.serve("in-a", r.endpoint(upstream(t, digest("a ")), r.owner.Identity(databaseURL)))
+	trust := r.owner.Trust()
+	answered := func() {
+		c := r.call(id, trust)
+		_ = c.CloseWrite()
+		if got, err := io.ReadAll(c); err != nil || string(got) != "a " {
+			t.Errorf("%q, %v, %+v", got, err, <-c.failure)
+		}
+	}
+	answered() // the others are chosen first from now on
+	key := sealtest.NewOwner(t, r.owner.Account).Identity(databaseURL).Key()
+	var met atomic.Int32
+	for i := range 20 {
+		impostor := r.StartAgentWith(r.Authtoken, tunnel.Bind{URL: databaseURL.String(), Name: strconv.Itoa(i), PoolingEnabled: true,
+			Binding: account.BindingKubernetes, UpstreamURL: "tcp://localhost:5432", SealKey: sealed.FormatKey(key)},
+			func(_ context.Context, st *tunnel.Stream) {
+				met.Add(1)
+				_ = st.Accept()
+				_, _ = io.WriteString(st, "what is no TLS record is refused at once")
+			})
+		servicetest.Receive(t, impostor.Bound, "bind")
+	}
+	if answered(); met.Load() != 20 {
+		t.Errorf("the call met %d impostors", met.Load())
 	}
 }
 

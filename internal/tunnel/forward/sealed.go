@@ -20,8 +20,9 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel/relay"
 )
 
-// maxSealedAttempts bounds the agents that are tried for one sealed connection.
-const maxSealedAttempts = 8
+// maxSealedAttempts bounds the agents that are tried for one sealed connection, which its time does before,
+// unless a hostile service answers at once and without end.
+const maxSealedAttempts = 64
 
 // JoinSealed relays the client's connection over one that OpenSealed returned, until it has ended.
 func (r *Relay) JoinSealed(c *Conn, conn *sealed.Conn) {
@@ -83,7 +84,9 @@ func (r *Relay) OpenSealed(c *Conn, by *sealed.Trust) (*sealed.Conn, *Failure) {
 		case st.isLost(err): // the replica, on the way to an agent that may be good
 			r.awaitRetry(c, st.Session())
 			continue
-		case st.hint == "" || slices.Contains(tried, st.hint):
+		case st.hint == "": // it was reset before it was named; the edge now prefers others
+			continue
+		case slices.Contains(tried, st.hint):
 			return nil, failed
 		}
 		anySlow = anySlow || time.Since(st.named) > h.Deadline*3/4

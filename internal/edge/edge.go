@@ -210,7 +210,8 @@ func (e *Edge) Serve(ctx context.Context, c Client, ep *account.Endpoint, info C
 	e.connStarted()
 	defer e.connEnded()
 	if ep.Scheme == "tcp" || info.Sealed {
-		e.serveTCP(ctx, c, ep, info)
+		of := info // only this copy is on the heap
+		e.serveTCP(ctx, c, ep, &of)
 		return
 	}
 	e.serveHTTP(ctx, c, ep, info)

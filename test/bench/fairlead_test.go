@@ -280,7 +280,7 @@ func boundEndpoint(raw, id, addr string) (*v1alpha1.BoundEndpoint, error) {
 
 // awaitAddr waits until a connection to addr is accepted.
 func awaitAddr(addr string, ended <-chan error) error {
-	for range 1000 {
+	for range 6000 {
 		c, err := net.Dial("tcp", addr)
 		if err == nil {
 			return c.Close()

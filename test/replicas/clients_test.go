@@ -24,8 +24,10 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/agent"
 	"github.com/fairlead-dev/fairlead/internal/operator/forwarder"
 	"github.com/fairlead-dev/fairlead/internal/operator/forwarder/fixedsource"
+	"github.com/fairlead-dev/fairlead/internal/sealed"
 	"github.com/fairlead-dev/fairlead/internal/trust"
 	"github.com/fairlead-dev/fairlead/test/support/logbuffer"
+	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
 )
 
@@ -50,8 +52,11 @@ type testAgent struct {
 	log    logbuffer.Buffer
 }
 
-// endpoint describes an endpoint that an agent binds; policy may be "".
-type endpoint struct{ url, binding, upstream, policy string }
+// endpoint describes an endpoint that an agent binds; policy may be "", seal nil.
+type endpoint struct {
+	url, binding, upstream, policy string
+	seal                           *sealed.Identity
+}
 
 // startAgent binds endpoints through the balancer and returns their ids by URL. replica is where
 // the agent is pinned to; -1 is nowhere.
@@ -89,7 +94,7 @@ func (r *rig) runAgent(replica int, token string, endpoints ...endpoint) *testAg
 	o := agent.Options{
 		ServerOptions: agent.ServerOptions{Server: "https://" + address, Address: address, TLS: config,
 			Token: func() string { return token }, DialServer: dialerFrom(a.client), MaxBackoff: time.Second},
-		Logger: slog.New(slog.NewTextHandler(&a.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Logger: slog.New(slog.NewTextHandler(&a.log, &slog.HandlerOptions{Level: r.clientLog})),
 		Observer: observerFunc(func(e agent.Event) {
 			select {
 			case a.events <- e:
@@ -106,7 +111,7 @@ func (r *rig) runAgent(replica int, token string, endpoints ...endpoint) *testAg
 			r.t.Fatal(err)
 		}
 		o.Endpoints = append(o.Endpoints,
-			agent.Endpoint{URL: url, Binding: e.binding, Upstream: upstream, TrafficPolicy: e.policy})
+			agent.Endpoint{URL: url, Binding: e.binding, Upstream: upstream, TrafficPolicy: e.policy, Seal: e.seal})
 	}
 	a.stop = r.background("an agent", &a.log, func(ctx context.Context) { a.ended <- agent.Run(ctx, o) })
 	return a
@@ -157,28 +162,12 @@ func (r *rig) operator() string {
 // its addresses by URL. replica is where the forwarder is pinned to; -1 is nowhere.
 func (r *rig) startForwarder(replica int, ids map[string]string) map[string]string {
 	r.t.Helper()
-	client := r.nextClient()
-	if replica >= 0 {
-		r.balancer.pin(client, replica)
-	}
-	config, err := trust.Options{CASHA256: r.fingerprint}.ClientConfig()
-	if err != nil {
-		r.t.Fatal(err)
-	}
 	objects, addrs := fixedsource.Source{OperatorID: r.operator()}, map[string]string{}
 	for url, id := range ids {
 		addrs[url] = freeAddr(r.t, "127.0.0.1")
 		objects.BoundEndpoints = append(objects.BoundEndpoints, boundEndpoint(r.t, url, id, addrs[url]))
 	}
-	var log logbuffer.Buffer
-	o := forwarder.Options{EdgeAddress: r.balancer.addrs[frontService], TLS: config, Dial: dialerFrom(client),
-		AuthtokenFile: filepath.Join(r.dir, "authtoken"), InstanceID: fmt.Sprintf("forwarder-%d", r.clients),
-		Source: objects, Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
-	r.background("a forwarder", &log, func(ctx context.Context) {
-		if err := forwarder.Run(ctx, o); err != nil {
-			r.t.Errorf("a forwarder has ended: %v", err)
-		}
-	})
+	r.runForwarder(replica, objects, nil)
 	for _, addr := range addrs {
 		wait.Until(r.t, "forwarder to serve", func() bool {
 			res, err := http.Get("http://" + addr + "/hello")
@@ -190,6 +179,27 @@ func (r *rig) startForwarder(replica int, ids map[string]string) map[string]stri
 		})
 	}
 	return addrs
+}
+
+// runForwarder starts a forwarder for the objects and does not wait for it. rules may be nil.
+func (r *rig) runForwarder(replica int, objects fixedsource.Source, rules forwarder.TrustRules) (stop func()) {
+	r.t.Helper()
+	client := r.nextClient()
+	if replica >= 0 {
+		r.balancer.pin(client, replica)
+	}
+	config, err := trust.Options{CASHA256: r.fingerprint}.ClientConfig()
+	must.Succeed(r.t, err)
+	var log logbuffer.Buffer
+	o := forwarder.Options{EdgeAddress: r.balancer.addrs[frontService], TLS: config, Dial: dialerFrom(client),
+		AuthtokenFile: filepath.Join(r.dir, "authtoken"), InstanceID: fmt.Sprintf("forwarder-%d", r.clients),
+		Source: objects, RuleOptions: forwarder.RuleOptions{Trust: rules},
+		Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: r.clientLog}))}
+	return r.background("a forwarder", &log, func(ctx context.Context) {
+		if err := forwarder.Run(ctx, o); err != nil {
+			r.t.Errorf("a forwarder has ended: %v", err)
+		}
+	})
 }
 
 func boundEndpoint(t testing.TB, raw, id, addr string) *v1alpha1.BoundEndpoint {

@@ -61,11 +61,17 @@ func (r *rig) startFleet(n int) *fleet {
 // createAuthtoken makes an authtoken that may bind all.
 func (r *rig) createAuthtoken() string {
 	r.t.Helper()
+	_, token := r.createCredential()
+	return token
+}
+
+func (r *rig) createCredential() (id, token string) {
+	r.t.Helper()
 	raw, err := r.replicas[0].api.CreateObject(r.t.Context(), "/credentials", map[string]any{"acl": []string{"bind:*"}})
 	must.Succeed(r.t, err)
-	var made struct{ Token string }
+	var made struct{ ID, Token string }
 	must.Succeed(r.t, json.Unmarshal(raw, &made))
-	return made.Token
+	return made.ID, made.Token
 }
 
 // waitLegs waits until each agent has connections with all servers, and returns how long after an

@@ -10,6 +10,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -50,6 +51,7 @@ type rig struct {
 
 	operatorID string // of operator; "" before
 	clients    int    // addresses given out
+	clientLog  slog.Level
 }
 
 // replica is one server of the rig. It keeps its addresses over restarts.
@@ -86,7 +88,7 @@ func newRig(t *testing.T, databaseURL string, servers int, flags ...string) *rig
 	t.Helper()
 	dir := t.TempDir()
 	r := &rig{t: t, dir: dir, databaseURL: databaseURL, balancer: startBalancer(t), flags: flags,
-		apiKey: "flk_" + randomText(), authtoken: "flt_" + randomText(),
+		clientLog: slog.LevelDebug, apiKey: "flk_" + randomText(), authtoken: "flt_" + randomText(),
 		roots: servicetest.IssueCertificate(t, dir, "*."+domain)}
 	key := make([]byte, 32)
 	_, _ = rand.Read(key)

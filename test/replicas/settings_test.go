@@ -19,6 +19,7 @@ const (
 	eventsVariable      = "FAIRLEAD_REPLICAS_EVENTS"      // changes that are watched
 	agentsVariable      = "FAIRLEAD_REPLICAS_AGENTS"      // agents of which a server dies
 	rateVariable        = "FAIRLEAD_REPLICAS_RATE"        // requests a second
+	sealedVariable      = "FAIRLEAD_REPLICAS_SEALED"      // how long sealed connections come and go
 	targetsVariable     = "FAIRLEAD_REPLICAS_TARGETS"     // hold durations to their targets
 )
 

@@ -37,6 +37,8 @@ const protocolHTTP2 = "http2"
 // never serves an agent that has lost the endpoint.
 type agentPool struct {
 	transport *http.Transport
+	direct    directPool
+	isShared  bool // isShared allows the use of direct: the pool serves all clients.
 	http2     bool
 	isLocal   bool // isLocal reports that the agent is a LocalAgent: there are no streams.
 }
@@ -63,7 +65,8 @@ func (u *upstreams) newAgentPool(agent Agent) *agentPool {
 		}
 		return pooledStream{s, newIdleCheck()}, nil
 	})
-	p := &agentPool{transport: t, http2: ep.UpstreamProtocol == protocolHTTP2, isLocal: isLocal}
+	p := &agentPool{transport: t, http2: ep.UpstreamProtocol == protocolHTTP2, isLocal: isLocal,
+		direct: directPool{upstreams: u, agent: agent}}
 	if p.http2 {
 		t.Protocols.SetUnencryptedHTTP2(true)
 	} else {
@@ -78,6 +81,9 @@ func (u *upstreams) newAgentPool(agent Agent) *agentPool {
 func (p *agentPool) roundTrip(r *http.Request, body *replayReader) (*http.Response, *flusher, error) {
 	if p.isLocal {
 		return p.sendLocal(r, body)
+	}
+	if p.isShared && !p.http2 && canSendDirectly(r) {
+		return p.direct.roundTrip(r)
 	}
 	patience, reason := time.Duration(0), tunnel.ErrUnresponsive
 	if !isRetryable(r) {

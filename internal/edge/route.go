@@ -43,14 +43,9 @@ func newRouter(o *Options) *router {
 func (rt *router) chooseAgent(
 	ctx context.Context, ep *account.Endpoint, info *ClientInfo, tried []Agent,
 ) (Agent, error) {
-	if info.MaxWait > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, info.MaxWait)
-		defer cancel()
-	}
 	var unfit error
 	for {
-		agent, err := rt.agents.ChooseAgent(ctx, ep, tried)
+		agent, err := rt.agents.ChooseAgent(ctx, ep, info.MaxWait, tried)
 		if err != nil {
 			return nil, cmp.Or(unfit, err)
 		}

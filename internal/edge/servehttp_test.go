@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/test/support/must"
@@ -31,7 +32,7 @@ func (noMeter) CountBytes(int, int)   {}
 // noAgents are the Agents of an account in which no agent is online.
 type noAgents struct{}
 
-func (noAgents) ChooseAgent(context.Context, *account.Endpoint, []Agent) (Agent, error) {
+func (noAgents) ChooseAgent(context.Context, *account.Endpoint, time.Duration, []Agent) (Agent, error) {
 	return nil, &account.Error{Code: account.CodeEndpointOffline}
 }
 

@@ -88,11 +88,13 @@ func (p *pools) agent(u *upstreams, agent Agent) *agentPool {
 	}
 	pool := u.newAgentPool(agent)
 	if p.restrict(pool.transport); p.use == byAll {
+		pool.isShared = true
 		context.AfterFunc(agent.Context(), func() {
 			p.mu.Lock()
 			delete(p.agents, agent)
 			p.mu.Unlock()
 			pool.transport.CloseIdleConnections()
+			pool.direct.expire(0)
 		})
 	}
 	if p.agents == nil {
@@ -136,6 +138,7 @@ func (p *pools) closeIdle() {
 	defer p.mu.Unlock()
 	for _, pool := range p.agents {
 		pool.transport.CloseIdleConnections()
+		pool.direct.expire(0)
 	}
 	for _, t := range p.static {
 		t.CloseIdleConnections()

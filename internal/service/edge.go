@@ -108,20 +108,29 @@ type targets struct {
 
 // ChooseAgent returns an agent that serves the endpoint, none of those in tried: one with a session
 // here, or else with another replica.
-func (t *targets) ChooseAgent(ctx context.Context, ep *account.Endpoint, tried []edge.Agent) (edge.Agent, error) {
-	return t.choose(ctx, tunnelserver.URLOf(ep), tried)
+func (t *targets) ChooseAgent(
+	ctx context.Context, ep *account.Endpoint, maxWait time.Duration, tried []edge.Agent,
+) (edge.Agent, error) {
+	return t.choose(ctx, tunnelserver.URLOf(ep), maxWait, tried)
 }
 
 // choose chooses one of the members here without waiting, then one with another replica, then one
 // here for which it may wait. It waits for an agent with another replica that has just become
 // unresponsive, unless an agent was tried.
-func (t *targets) choose(ctx context.Context, to tunnelserver.Target, tried []edge.Agent) (edge.Agent, error) {
+func (t *targets) choose(
+	ctx context.Context, to tunnelserver.Target, maxWait time.Duration, tried []edge.Agent,
+) (edge.Agent, error) {
 	members := agentsOf[*tunnelserver.Member](tried)
+	if h, err := t.sessions.ChooseNow(to, members...); err == nil {
+		return h, nil
+	}
+	if maxWait > 0 { // a timer is set only where it may be needed
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, maxWait)
+		defer cancel()
+	}
 	var remote error
 	if !t.replicas.alone() {
-		if h, err := t.sessions.ChooseNow(to, members...); err == nil {
-			return h, nil
-		}
 		m, err := t.replicas.peers.Choose(ctx, to.Query, agentsOf[*peers.Member](tried))
 		if err == nil {
 			return m, nil
@@ -158,7 +167,7 @@ func agentsOf[T edge.Agent](agents []edge.Agent) (all []T) {
 func (t *targets) ChooseTunnel(
 	ctx context.Context, accountID string, labels map[string]string, tried []edge.Agent,
 ) (edge.Agent, error) {
-	return t.choose(ctx, tunnelserver.TunnelGroup(accountID, labels), tried)
+	return t.choose(ctx, tunnelserver.TunnelGroup(accountID, labels), 0, tried)
 }
 
 // Endpoint implements edge.Endpoints.

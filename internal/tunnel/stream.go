@@ -225,6 +225,9 @@ func (s *Stream) Buffered() int {
 	return s.st.Buffered()
 }
 
+// IsIdle reports whether the peer has sent nothing since the last Read, nor ended the stream.
+func (s *Stream) IsIdle() bool { return s.pair == nil && s.st.IsIdle() }
+
 // readError records an end of input and translates the error.
 func (s *Stream) readError(err error) error {
 	if connread.IsEOF(err) {

@@ -268,23 +268,42 @@ func idle(addr string, n, size int) ([]net.Conn, error) {
 func requests(addr string, n, concurrent int, keep bool) error {
 	transport := &http.Transport{DisableKeepAlives: !keep, MaxIdleConnsPerHost: concurrent}
 	defer transport.CloseIdleConnections()
-	return inParallel(n, concurrent, func() error {
-		req, err := http.NewRequest(http.MethodGet, "http://"+addr+"/", nil)
-		if err != nil {
-			return err
+	return inParallel(n, concurrent, func() error { return request(transport, addr) })
+}
+
+// request sends one.
+func request(transport *http.Transport, addr string) error {
+	req, err := http.NewRequest(http.MethodGet, "http://"+addr+"/", nil)
+	if err != nil {
+		return err
+	}
+	req.Host = "web.bench"
+	res, err := transport.RoundTrip(req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = res.Body.Close() }()
+	got, err := io.Copy(io.Discard, res.Body)
+	if err != nil || res.StatusCode != http.StatusOK || got != 1<<10 {
+		return fmt.Errorf("status %d, %d bytes, %w", res.StatusCode, got, err)
+	}
+	return nil
+}
+
+// pingHTTP sends n requests one after the other over one connection, and returns how long each took,
+// in ms.
+func pingHTTP(addr string, n int) ([]float64, error) {
+	transport := &http.Transport{}
+	defer transport.CloseIdleConnections()
+	took := make([]float64, 0, n)
+	for range n {
+		began := time.Now()
+		if err := request(transport, addr); err != nil {
+			return nil, err
 		}
-		req.Host = "web.bench"
-		res, err := transport.RoundTrip(req)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = res.Body.Close() }()
-		got, err := io.Copy(io.Discard, res.Body)
-		if err != nil || res.StatusCode != http.StatusOK || got != 1<<10 {
-			return fmt.Errorf("status %d, %d bytes, %w", res.StatusCode, got, err)
-		}
-		return nil
-	})
+		took = append(took, ms(time.Since(began)))
+	}
+	return took, nil
 }
 
 func ms(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e6 }

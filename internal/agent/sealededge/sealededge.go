@@ -15,6 +15,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agent"
@@ -144,7 +145,9 @@ func (u upstream) Open(context.Context, tunnel.OpenHeader) (*tunnel.Stream, erro
 type agents struct{}
 
 // ChooseAgent implements edge.Agents.
-func (agents) ChooseAgent(ctx context.Context, ep *account.Endpoint, tried []edge.Agent) (edge.Agent, error) {
+func (agents) ChooseAgent(
+	ctx context.Context, ep *account.Endpoint, _ time.Duration, tried []edge.Agent,
+) (edge.Agent, error) {
 	to, ok := ctx.Value(upstreamKey{}).(upstream)
 	if !ok || slices.Contains(tried, edge.Agent(to)) {
 		return nil, account.Errorf(account.CodeEndpointOffline, "%s has no other upstream", ep.URL)

@@ -140,6 +140,13 @@ func (st *Stream) Buffered() int {
 	return st.recv.unread - st.recv.lent
 }
 
+// IsIdle reports whether nothing is to be read: neither bytes nor an end or an error.
+func (st *Stream) IsIdle() bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return st.readErr == nil && st.recv.unread == st.recv.lent
+}
+
 // awaitData waits until there are bytes to read, and returns with mu locked, or an error. It
 // discards the bytes that Next has returned before.
 func (st *Stream) awaitData() error {

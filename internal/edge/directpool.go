@@ -132,8 +132,7 @@ func (s *directStream) abort() { _ = s.Stream.Reset(tunnel.Aborted) }
 // roundTrip sends a request and reads the header of its answer.
 func (s *directStream) roundTrip(r *http.Request) (*http.Response, error) {
 	var silent atomic.Bool
-	stop := watchSilence(s, 0, func(error) { silent.Store(true); s.abort() }, nil)
-	defer stop()
+	defer watchSilence(s, 0, func(error) { silent.Store(true); s.abort() }, nil).stop()
 	s.limit.N = maxResponseHeader
 	err := errors.Join(r.Write(s.out), s.out.Flush())
 	for err == nil {

@@ -232,7 +232,7 @@ func (r *chainBench) idlePairs(keys string, up upstreams) {
 		kb = (kb - before[p.part].kb) / pairs
 		switch p.part {
 		case "edge":
-			r.report.add("idle pair: edge", "kB", goal{most: 8}, ours, kb)
+			r.report.add("idle pair: edge", "kB", goal{most: 45}, ours, kb)
 			r.report.add("idle pair: descriptors of the edge", "", goal{most: 2.05}, ours,
 				float64(u.descriptors-before[p.part].use.descriptors)/pairs)
 		default:

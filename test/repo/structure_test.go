@@ -36,7 +36,7 @@ var ceilings = map[string]int{
 	"struct fields that are functions": 78,
 	"comments that begin with \"of\"":  12,
 	"files that name UpstreamProtocol": 11,
-	"lines of product":                 136_739,
+	"lines of product":                 136_711,
 	"pages of docs over 25 kB":         0,
 }
 

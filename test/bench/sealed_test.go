@@ -175,7 +175,10 @@ func (r *sealedRig) setUps() {
 	for _, path := range []struct {
 		name, chain string
 		goal        goal
-	}{{"in pairs", sealedInPairs, goal{over: native}}, {"in the multiplexer", sealedInMux, goal{over: native, most: 2.5}}} {
+	}{
+		{"in pairs", sealedInPairs, goal{over: native}},
+		{"in the multiplexer", sealedInMux, goal{over: native, most: 2.5}},
+	} {
 		name := "sealed, " + path.name + ", set-up, sequential: p50"
 		r.reportProgress(name)
 		for chain, c := range map[string]*chain{native: r.chains[native], ours: r.chains[path.chain]} {

@@ -126,8 +126,8 @@ soak-load: ## The data plane for a quarter of an hour: 10 GiB compared, short co
 	FAIRLEAD_LOAD_MIB=10240 FAIRLEAD_LOAD_SHORT_SECONDS=60 FAIRLEAD_LOAD_CHURN_SECONDS=600 \
 		go test -count=1 -timeout 1h -v -run '$(LOAD_TESTS)' ./test/bench
 
-soak-replicas: ## Servers on one PostgreSQL for ten minutes: restarts, kills, an outage of 2 minutes; holds the targets (a quiet machine)
-	FAIRLEAD_REPLICAS_TARGETS=1 FAIRLEAD_REPLICAS_RESTARTS=20 FAIRLEAD_REPLICAS_KILLS=20 FAIRLEAD_REPLICAS_OUTAGE=2m \
+soak-replicas: ## Servers on one PostgreSQL for 25 minutes: restarts, kills, an outage, sealed connections; holds the targets (a quiet machine)
+	FAIRLEAD_REPLICAS_SEALED=10m FAIRLEAD_REPLICAS_TARGETS=1 FAIRLEAD_REPLICAS_RESTARTS=20 FAIRLEAD_REPLICAS_KILLS=20 FAIRLEAD_REPLICAS_OUTAGE=2m \
 		FAIRLEAD_REPLICAS_REVOCATIONS=100 FAIRLEAD_REPLICAS_EVENTS=1000 FAIRLEAD_REPLICAS_AGENTS=1000 FAIRLEAD_REPLICAS_RATE=200 \
 		go test -count=1 -parallel 1 -timeout 1h -v -run TestReplicas ./test/replicas
 	FAIRLEAD_HISTORY_SEED=2 go test -count=1 -timeout 30m -v -run TestHistory ./internal/service

@@ -210,8 +210,7 @@ func (e *Edge) Serve(ctx context.Context, c Client, ep *account.Endpoint, info C
 	e.connStarted()
 	defer e.connEnded()
 	if ep.Scheme == "tcp" || info.Sealed {
-		of := info // only this copy is on the heap
-		e.serveTCP(ctx, c, ep, &of)
+		e.serveTCP(ctx, c, ep, info)
 		return
 	}
 	e.serveHTTP(ctx, c, ep, info)

@@ -280,15 +280,34 @@ func (p *pendingConn) SetWriteDeadline(time.Time) error { return errors.ErrUnsup
 // serveTCP relays between the client and a target of the endpoint. The client's bytes follow the
 // header of a stream at once. The client is accepted when a target has answered, and refused with
 // the final error of the route when none has.
-func (e *Edge) serveTCP(ctx context.Context, c Client, ep *account.Endpoint, info *ClientInfo) {
+func (e *Edge) serveTCP(ctx context.Context, c Client, ep *account.Endpoint, info ClientInfo) {
 	stack.Grow8KiB()
-	record := e.startConnRecord(ep, info)
-	pending := e.resolvePending(ctx, c, ep, info, record)
-	if pending == nil {
+	record := e.startConnRecord(ep, &info)
+	resolve := e.router.resolveTCP
+	if info.Sealed {
+		resolve = e.router.resolveSealed
+	}
+	route, err := resolve(ctx, ep, &info)
+	switch {
+	case account.CodeOf(err) == account.CodeDenied: // not a failure that the forwarder is to report
+		e.log.Debug("connection denied", "endpoint", ep.ID, "client", info.ClientAddr, "err", err)
+		e.finishConnRecord(record, "", err)
+		_ = c.Accept()
+		_ = c.Reset(tunnel.Aborted)
+		return
+	case err != nil:
+		e.finishConnRecord(record, "", err)
+		e.refuse(c, trafficerror.Of(err).Refusal)
 		return
 	}
+	h := tunnel.OpenHeader{Scheme: ep.Scheme, Sealed: info.Sealed, ClientAddr: info.ClientAddr, TraceID: info.TraceID,
+		Pod: withoutAnnotations(info.StatedPod)}
+	if h.Sealed { // the agent believes what is inside the seal; the trace id names the stream in a LineDraining
+		h.ClientAddr, h.Pod, h.TraceID = "", nil, rand.Text()
+	}
+	pending := e.newPendingConn(ctx, c, &route, h, record)
 	defer pending.release()
-	if info.Sealed && ep.Scheme == "http" {
+	if h.Sealed && ep.Scheme == "http" {
 		var cut context.CancelCauseFunc
 		ctx, cut = context.WithCancelCause(ctx)
 		defer cut(nil)
@@ -304,36 +323,6 @@ func (e *Edge) serveTCP(ctx context.Context, c Client, ep *account.Endpoint, inf
 		e.log.Debug("connection broke", "endpoint", ep.ID, "client", info.ClientAddr, "err", err, "to_agent",
 			moved.AToB, "from_agent", moved.BToA)
 	}
-}
-
-// resolvePending returns the connection to a target that is still to be found, or ends the client and
-// returns nil. The stack that it needs is free again while bytes are relayed.
-func (e *Edge) resolvePending(
-	ctx context.Context, c Client, ep *account.Endpoint, info *ClientInfo, record *RequestRecord,
-) *pendingConn {
-	resolve := e.router.resolveTCP
-	if info.Sealed {
-		resolve = e.router.resolveSealed
-	}
-	route, err := resolve(ctx, ep, info)
-	switch {
-	case account.CodeOf(err) == account.CodeDenied: // not a failure that the forwarder is to report
-		e.log.Debug("connection denied", "endpoint", ep.ID, "client", info.ClientAddr, "err", err)
-		e.finishConnRecord(record, "", err)
-		_ = c.Accept()
-		_ = c.Reset(tunnel.Aborted)
-		return nil
-	case err != nil:
-		e.finishConnRecord(record, "", err)
-		e.refuse(c, trafficerror.Of(err).Refusal)
-		return nil
-	}
-	h := tunnel.OpenHeader{Scheme: ep.Scheme, Sealed: info.Sealed, ClientAddr: info.ClientAddr, TraceID: info.TraceID,
-		Pod: withoutAnnotations(info.StatedPod)}
-	if h.Sealed { // the agent believes what is inside the seal; the trace id names the stream in a LineDraining
-		h.ClientAddr, h.Pod, h.TraceID = "", nil, rand.Text()
-	}
-	return e.newPendingConn(ctx, c, &route, h, record)
 }
 
 // refuse refuses the client.

@@ -211,9 +211,22 @@ func (l *link) endReason(err error) error {
 // the handler has neither accepted nor refused is refused; one that it has not ended is aborted.
 func (l *link) serveStream(s *Stream) {
 	defer func() { _ = s.Close() }()
-	if !l.readStreamHeader(s) {
+	waits := false
+	header, err := readHeader(s, func(n int) {
+		if !waits && s.st.Buffered() < n { // usually it arrives in one piece
+			waits = true
+			_ = s.SetReadDeadline(time.Now().Add(controlTimeout))
+		}
+	})
+	if err != nil {
+		l.log.Debug("refusing a stream", "error", err)
+		_ = s.Refuse(RefusedHeader)
 		return
 	}
+	if waits {
+		_ = s.SetReadDeadline(time.Time{})
+	}
+	s.header = header
 	if !l.session.acceptsStreams() {
 		_ = s.Refuse(RefusedDraining)
 		return
@@ -227,27 +240,6 @@ func (l *link) serveStream(s *Stream) {
 	if !s.answered.Load() {
 		_ = s.Refuse(RefusedInternal)
 	}
-}
-
-// readStreamHeader sets the header of a stream of the peer's, or refuses the stream.
-func (l *link) readStreamHeader(s *Stream) bool {
-	waits := false
-	header, err := readHeader(s, func(n int) {
-		if !waits && s.st.Buffered() < n { // usually it arrives in one piece
-			waits = true
-			_ = s.SetReadDeadline(time.Now().Add(controlTimeout))
-		}
-	})
-	if err != nil {
-		l.log.Debug("refusing a stream", "error", err)
-		_ = s.Refuse(RefusedHeader)
-		return false
-	}
-	if waits {
-		_ = s.SetReadDeadline(time.Time{})
-	}
-	s.header = header
-	return true
 }
 
 // adoptPair gives a stream of the peer's the parked connection that its header names. It returns false

@@ -59,7 +59,8 @@ func startHAProxy(b *testing.B, mode, keys, upstream string) *chain {
 			bind = addr
 		}
 		config := filepath.Join(dir, part+".cfg")
-		must.Succeed(b, os.WriteFile(config, fmt.Appendf(nil, haproxyConfig, 2, mode, haproxyModes[mode], bind, server), 0o600))
+		text := fmt.Appendf(nil, haproxyConfig, 2, mode, haproxyModes[mode], bind, server)
+		must.Succeed(b, os.WriteFile(config, text, 0o600))
 		cmd := exec.Command(program, "-db", "-f", config)
 		cmd.Stderr = os.Stderr
 		must.Succeed(b, cmd.Start())

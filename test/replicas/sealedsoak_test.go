@@ -287,7 +287,8 @@ func (u soakUses) descriptors() (n int) {
 }
 
 // requireSettled waits until no process holds more than before, but for what a few connections of
-// sessions and parked ones hold, nor any more pipes than when nothing had been spliced. Servers collect their garbage every two minutes when nothing goes on.
+// sessions and parked ones hold, nor any more pipes than when nothing had been spliced. Servers
+// collect their garbage every two minutes when nothing goes on.
 func (s *sealedSoak) requireSettled(before, unused soakUses) {
 	s.t.Helper()
 	exceeding := ""

@@ -32,22 +32,14 @@ type streams struct {
 // never reaches another upstream. The serving member is chosen by the URL. A forwarder without an
 // operator names one of the URLs of its hello only.
 func (s *streams) Stream(ctx context.Context, ts *tunnel.Session, st *tunnel.Stream) {
-	if in := s.check(ctx, ts, st); in != nil {
-		s.meter.CountIncomingStream("accepted")
-		s.edge.ServeStream(ctx, *in)
-	}
-}
-
-// check returns the stream for the edge, or refuses it and returns nil.
-func (s *streams) check(ctx context.Context, ts *tunnel.Session, st *tunnel.Stream) *Incoming {
 	t := s.registry.session(ts.ID())
 	if t == nil || t.hello.Role != tunnel.RoleForwarder {
 		s.refuse(st, tunnel.RefusedForbidden)
-		return nil
+		return
 	}
 	if s.registry.isDraining() {
 		s.refuse(st, tunnel.RefusedDraining)
-		return nil
+		return
 	}
 	h := st.Header()
 	url := account.EndpointURL{Scheme: h.Scheme, Host: h.Host, Port: h.Port}
@@ -55,7 +47,7 @@ func (s *streams) check(ctx context.Context, ts *tunnel.Session, st *tunnel.Stre
 	if t.operatorID == "" {
 		if !slices.Contains(t.urls, url.String()) {
 			s.refuse(st, tunnel.RefusedForbidden)
-			return nil
+			return
 		}
 		find = s.endpointByURL
 	}
@@ -71,10 +63,10 @@ func (s *streams) check(ctx context.Context, ts *tunnel.Session, st *tunnel.Stre
 	case ep.Host != h.Host || ep.Port != h.Port || h.Scheme != "" && ep.Scheme != h.Scheme:
 		s.refuse(st, tunnel.RefusedMismatch)
 	default:
-		return &Incoming{Stream: st, Endpoint: ep, Origin: t.originOf(h), Draining: ts.PeerDraining(),
-			Forwarder: Forwarder{ts, h.EndpointID}}
+		s.meter.CountIncomingStream("accepted")
+		s.edge.ServeStream(ctx, Incoming{Stream: st, Endpoint: ep, Origin: t.originOf(h), Draining: ts.PeerDraining(),
+			Forwarder: Forwarder{ts, h.EndpointID}})
 	}
-	return nil
 }
 
 // originOf returns whence a stream with the header came.

@@ -122,8 +122,8 @@ type Agents interface {
 	// ChooseAgent chooses the agent that serves a connection or request to the endpoint's URL. It
 	// returns CodeEndpointOffline when no agent holds the URL, CodeAgentSilent when none that does
 	// responds. It may wait for an agent that reconnects or has just become unresponsive, but not
-	// for one other than those in tried.
-	ChooseAgent(ctx context.Context, ep *account.Endpoint, tried []Agent) (Agent, error)
+	// for one other than those in tried, unless seals is set: those did not seal, or were refused.
+	ChooseAgent(ctx context.Context, ep *account.Endpoint, tried []Agent, seals bool) (Agent, error)
 	// ChooseTunnel chooses a labelled tunnel of a tunnel group in the same way.
 	ChooseTunnel(ctx context.Context, accountID string, labels map[string]string, tried []Agent) (Agent, error)
 }

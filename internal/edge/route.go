@@ -49,8 +49,9 @@ func (rt *router) chooseAgent(
 		defer cancel()
 	}
 	var unfit error
+	waits := info.Sealed && len(tried) == 0
 	for {
-		agent, err := rt.agents.ChooseAgent(ctx, ep, tried)
+		agent, err := rt.agents.ChooseAgent(ctx, ep, tried, waits)
 		if err != nil {
 			return nil, cmp.Or(unfit, err)
 		}

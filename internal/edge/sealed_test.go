@@ -27,7 +27,7 @@ func (m *sealedMember) Release()                    { m.uses-- }
 // sealedPool are Agents of one URL.
 type sealedPool []*sealedMember
 
-func (p sealedPool) ChooseAgent(_ context.Context, _ *account.Endpoint, tried []Agent) (Agent, error) {
+func (p sealedPool) ChooseAgent(_ context.Context, _ *account.Endpoint, tried []Agent, _ bool) (Agent, error) {
 	for _, m := range p {
 		if !slices.Contains(tried, Agent(m)) {
 			m.uses++

@@ -31,7 +31,7 @@ func (noMeter) CountBytes(int, int)   {}
 // noAgents are the Agents of an account in which no agent is online.
 type noAgents struct{}
 
-func (noAgents) ChooseAgent(context.Context, *account.Endpoint, []Agent) (Agent, error) {
+func (noAgents) ChooseAgent(context.Context, *account.Endpoint, []Agent, bool) (Agent, error) {
 	return nil, &account.Error{Code: account.CodeEndpointOffline}
 }
 

@@ -108,8 +108,12 @@ type targets struct {
 
 // ChooseAgent returns an agent that serves the endpoint, none of those in tried: one with a session
 // here, or else with another replica.
-func (t *targets) ChooseAgent(ctx context.Context, ep *account.Endpoint, tried []edge.Agent) (edge.Agent, error) {
-	return t.choose(ctx, tunnelserver.URLOf(ep), tried)
+func (t *targets) ChooseAgent(
+	ctx context.Context, ep *account.Endpoint, tried []edge.Agent, seals bool,
+) (edge.Agent, error) {
+	to := tunnelserver.URLOf(ep)
+	to.Seals = seals
+	return t.choose(ctx, to, tried)
 }
 
 // choose chooses one of the members here without waiting, then one with another replica, then one

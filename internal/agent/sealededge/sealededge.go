@@ -144,7 +144,9 @@ func (u upstream) Open(context.Context, tunnel.OpenHeader) (*tunnel.Stream, erro
 type agents struct{}
 
 // ChooseAgent implements edge.Agents.
-func (agents) ChooseAgent(ctx context.Context, ep *account.Endpoint, tried []edge.Agent) (edge.Agent, error) {
+func (agents) ChooseAgent(
+	ctx context.Context, ep *account.Endpoint, tried []edge.Agent, _ bool,
+) (edge.Agent, error) {
 	to, ok := ctx.Value(upstreamKey{}).(upstream)
 	if !ok || slices.Contains(tried, edge.Agent(to)) {
 		return nil, account.Errorf(account.CodeEndpointOffline, "%s has no other upstream", ep.URL)

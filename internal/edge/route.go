@@ -44,8 +44,9 @@ func (rt *router) chooseAgent(
 	ctx context.Context, ep *account.Endpoint, info *ClientInfo, tried []Agent,
 ) (Agent, error) {
 	var unfit error
+	waits := info.Sealed && len(tried) == 0
 	for {
-		agent, err := rt.agents.ChooseAgent(ctx, ep, info.MaxWait, tried)
+		agent, err := rt.agents.ChooseAgent(ctx, ep, info.MaxWait, waits, tried)
 		if err != nil {
 			return nil, cmp.Or(unfit, err)
 		}

@@ -28,7 +28,9 @@ func (m *sealedMember) Release()                    { m.uses-- }
 // sealedPool are Agents of one URL.
 type sealedPool []*sealedMember
 
-func (p sealedPool) ChooseAgent(_ context.Context, _ *account.Endpoint, _ time.Duration, tried []Agent) (Agent, error) {
+func (p sealedPool) ChooseAgent(
+	_ context.Context, _ *account.Endpoint, _ time.Duration, _ bool, tried []Agent,
+) (Agent, error) {
 	for _, m := range p {
 		if !slices.Contains(tried, Agent(m)) {
 			m.uses++

@@ -32,7 +32,7 @@ func (noMeter) CountBytes(int, int)   {}
 // noAgents are the Agents of an account in which no agent is online.
 type noAgents struct{}
 
-func (noAgents) ChooseAgent(context.Context, *account.Endpoint, time.Duration, []Agent) (Agent, error) {
+func (noAgents) ChooseAgent(context.Context, *account.Endpoint, time.Duration, bool, []Agent) (Agent, error) {
 	return nil, &account.Error{Code: account.CodeEndpointOffline}
 }
 

@@ -109,9 +109,11 @@ type targets struct {
 // ChooseAgent returns an agent that serves the endpoint, none of those in tried: one with a session
 // here, or else with another replica.
 func (t *targets) ChooseAgent(
-	ctx context.Context, ep *account.Endpoint, maxWait time.Duration, tried []edge.Agent,
+	ctx context.Context, ep *account.Endpoint, maxWait time.Duration, seals bool, tried []edge.Agent,
 ) (edge.Agent, error) {
-	return t.choose(ctx, tunnelserver.URLOf(ep), maxWait, tried)
+	to := tunnelserver.URLOf(ep)
+	to.Seals = seals
+	return t.choose(ctx, to, maxWait, tried)
 }
 
 // choose chooses one of the members here without waiting, then one with another replica, then one

@@ -294,8 +294,9 @@ func TestSealed_PassesOverManyImpostors(t *testing.T) {
 	key := sealtest.NewOwner(t, r.owner.Account).Identity(databaseURL).Key()
 	var met atomic.Int32
 	for i := range 20 {
-		impostor := r.StartAgentWith(r.Authtoken, tunnel.Bind{URL: databaseURL.String(), Name: strconv.Itoa(i), PoolingEnabled: true,
-			Binding: account.BindingKubernetes, UpstreamURL: "tcp://localhost:5432", SealKey: sealed.FormatKey(key)},
+		impostor := r.StartAgentWith(r.Authtoken, tunnel.Bind{URL: databaseURL.String(), Name: strconv.Itoa(i),
+			PoolingEnabled: true, Binding: account.BindingKubernetes, UpstreamURL: "tcp://localhost:5432",
+			SealKey: sealed.FormatKey(key)},
 			func(_ context.Context, st *tunnel.Stream) {
 				met.Add(1)
 				_ = st.Accept()

@@ -146,7 +146,7 @@ type agents struct{}
 
 // ChooseAgent implements edge.Agents.
 func (agents) ChooseAgent(
-	ctx context.Context, ep *account.Endpoint, _ time.Duration, tried []edge.Agent,
+	ctx context.Context, ep *account.Endpoint, _ time.Duration, _ bool, tried []edge.Agent,
 ) (edge.Agent, error) {
 	to, ok := ctx.Value(upstreamKey{}).(upstream)
 	if !ok || slices.Contains(tried, edge.Agent(to)) {

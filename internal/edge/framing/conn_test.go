@@ -179,7 +179,8 @@ func TestConn_GoAway(t *testing.T) {
 				client, server := net.Pipe()
 				defer client.Close()
 				defer server.Close()
-				conn := New(server, Options{Protocol: HTTP1OrHTTP2, StartTimeout: startTimeout, HeadTimeout: HeadTimeout})
+				conn := New(server, Options{Protocol: HTTP1OrHTTP2, StartTimeout: startTimeout,
+					HeadTimeout: HeadTimeout})
 				if conn.GoAway() {
 					t.Error("the client has not begun")
 				}

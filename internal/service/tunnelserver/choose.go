@@ -27,10 +27,15 @@ type chooser struct {
 type Target struct {
 	Query    peers.Query
 	endpoint *account.Endpoint // nil for a tunnel group
+	// Seals makes Choose wait although members were tried, which do not seal or were refused, while one that
+	// seals may be reconnecting.
+	Seals bool
 }
 
 // URLOf returns the target of connections to the endpoint's URL.
-func URLOf(ep *account.Endpoint) Target { return Target{peers.Query{Pool: peers.PoolOf(ep)}, ep} }
+func URLOf(ep *account.Endpoint) Target {
+	return Target{Query: peers.Query{Pool: peers.PoolOf(ep)}, endpoint: ep}
+}
 
 // TunnelGroup returns the target of connections to the account's tunnels that have all the labels.
 func TunnelGroup(accountID string, labels map[string]string) Target {
@@ -48,13 +53,13 @@ func TunnelGroup(accountID string, labels map[string]string) Target {
 // reconnecting: for a tunnel group, whenever this server has just started.
 func (ch *chooser) Choose(ctx context.Context, to Target, tried ...*Member) (*Member, error) {
 	c, err := ch.members.choose(to.Query, tried), error(nil)
-	if c.member == nil && len(tried) == 0 {
+	if c.member == nil && (len(tried) == 0 || to.Seals) {
 		wait := time.Duration(0)
 		if to.endpoint == nil || c.unresponsive.IsZero() {
-			wait, err = ch.reconnectWait(ctx, to.endpoint)
+			wait, err = ch.reconnectWait(ctx, to.endpoint, tried...)
 		}
 		if err == nil {
-			c, err = ch.awaitMember(ctx, c, to, wait)
+			c, err = ch.awaitMember(ctx, c, to, wait, tried)
 		}
 	}
 	return c.member, to.err(c, err)
@@ -75,8 +80,10 @@ type selection struct {
 
 // awaitMember chooses again whenever something changes, until it has a member, for at most wait or
 // as long as an unresponsive agent is worth waiting for.
-func (ch *chooser) awaitMember(ctx context.Context, c selection, to Target, wait time.Duration) (selection, error) {
-	for began := time.Now(); c.member == nil; c = ch.members.choose(to.Query, nil) {
+func (ch *chooser) awaitMember(
+	ctx context.Context, c selection, to Target, wait time.Duration, tried []*Member,
+) (selection, error) {
+	for began := time.Now(); c.member == nil; c = ch.members.choose(to.Query, tried) {
 		left := time.Until(began.Add(wait))
 		if !c.unresponsive.IsZero() {
 			left = max(left, time.Until(c.unresponsive.Add(maxReconnectWait)))
@@ -127,10 +134,17 @@ const (
 
 // reconnectWait returns how long to wait for an agent of the endpoint's URL: 0 unless the restart
 // of this server disconnected one. That may be another member of the pool than the endpoint itself,
-// whose agent may be gone for long. For a tunnel group, ep is nil, and any agent may be waited for.
-func (ch *chooser) reconnectWait(ctx context.Context, ep *account.Endpoint) (time.Duration, error) {
+// whose agent may be gone for long. For a tunnel group, ep is nil, and any agent may be waited for. After
+// tried, it is one that seals.
+func (ch *chooser) reconnectWait(
+	ctx context.Context, ep *account.Endpoint, tried ...*Member,
+) (time.Duration, error) {
 	wait := min(maxReconnectWait, time.Until(ch.started.Add(reconnectWindow)))
-	if wait <= 0 || ep == nil || ch.lostByRestart(ep) {
+	lost := func(ep *account.Endpoint) bool {
+		return ch.lostByRestart(ep) && (len(tried) == 0 || ep.Sealed() &&
+			!slices.ContainsFunc(tried, func(h *Member) bool { return h.Endpoint().ID == ep.ID }))
+	}
+	if wait <= 0 || ep == nil || lost(ep) {
 		return wait, nil
 	}
 	if !ep.SharesURL() {
@@ -144,7 +158,7 @@ func (ch *chooser) reconnectWait(ctx context.Context, ep *account.Endpoint) (tim
 		return 0, err
 	}
 	for i := range page.Endpoints {
-		if ch.lostByRestart(&page.Endpoints[i]) {
+		if lost(&page.Endpoints[i]) {
 			return wait, nil
 		}
 	}

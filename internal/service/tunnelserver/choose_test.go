@@ -87,6 +87,47 @@ func (p *poolLister) ListEndpoints(
 	return &account.EndpointPage{Endpoints: p.all}, p.err
 }
 
+// TestChoose_WaitsForMemberThatSeals holds that a sealed connection that members are of no use for waits for
+// one that seals and was lost by the restart, and no other does.
+func TestChoose_WaitsForMemberThatSeals(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		seals bool // the connection
+		key   string
+		tried string
+		want  time.Duration
+	}{
+		"it seals":           {seals: true, key: "k", tried: "ep-1", want: maxReconnectWait},
+		"it does not":        {seals: true, tried: "ep-1"},
+		"it was tried":       {seals: true, key: "k", tried: "ep-2"},
+		"a plain connection": {key: "k", tried: "ep-1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				pool := &poolLister{}
+				s := New(Options{Edge: noEdge{}, Meter: noMeter{}, Store: pool, Logger: slog.New(slog.DiscardHandler)})
+				lost := s.started.Add(-time.Second)
+				named := account.Endpoint{ID: "ep-1", URL: "http://a.b", Bindings: []string{account.BindingKubernetes},
+					EndpointSettings: account.EndpointSettings{PoolingEnabled: true}, Status: account.StatusOnline}
+				other := account.Endpoint{ID: "ep-2", OfflineSince: &lost}
+				other.SealKey = c.key
+				pool.all = []account.Endpoint{named, other}
+				tried := &Member{endpoint: account.Endpoint{ID: c.tried}}
+				to := URLOf(&named)
+				to.Seals = c.seals
+				asked := time.Now()
+				if _, err := s.Choose(t.Context(), to, tried); account.CodeOf(err) != account.CodeEndpointOffline {
+					t.Errorf("error %v", err)
+				}
+				if waited := time.Since(asked); waited != c.want {
+					t.Errorf("waited %v, want %v", waited, c.want)
+				}
+			})
+		})
+	}
+}
+
 // TestChoose_WaitsForAnyPoolMember names an endpoint that was lost before the restart: Choose
 // waits while other members of its pool reconnect.
 func TestChoose_WaitsForAnyPoolMember(t *testing.T) {

@@ -154,7 +154,8 @@ var _ = Describe("the manager that imports Services", func() {
 		Eventually(func() error { // the manager may write the status meanwhile
 			edited, err := imported(ctx, r.target)()
 			Expect(err).NotTo(HaveOccurred())
-			edited.Spec.Ports, edited.Spec.IPs, edited.Labels = edited.Spec.Ports[:0], nil, map[string]string{"theirs": "x"}
+			edited.Spec.Ports, edited.Spec.IPs = edited.Spec.Ports[:0], nil
+			edited.Labels = map[string]string{"theirs": "x"}
 			return kube.Update(ctx, edited)
 		}).Should(Succeed())
 		Eventually(imported(ctx, r.target)).Should(And(HaveField("Spec", s.Spec), HaveField("Labels", s.Labels)))

@@ -162,12 +162,13 @@ var _ = Describe("the manager that imports headless Services", func() {
 			c := meta.FindStatusCondition(s.Status.Conditions, "Ready")
 			g.Expect(c).NotTo(BeNil())
 			g.Expect(c.Reason + c.Message).To(And(HavePrefix("PodsLeftOut"), ContainSubstring("2 more are left out")))
-		}).WithTimeout(30 * time.Second).Should(Succeed())
+		}).WithTimeout(2 * time.Minute).Should(Succeed())
 		Expect(services(ctx)()).To(HaveLen(64))
 
 		r.account.Put(record(r.target, "a", tcp("tcp", 42)), port(r.target, "a", 42))
+		// one after another, before the ServiceImport is ready
+		Eventually(services(ctx)).WithTimeout(2 * time.Minute).Should(BeEmpty())
 		addressed(ctx, r.target)
-		Eventually(services(ctx)).WithTimeout(30 * time.Second).Should(BeEmpty())
 		Eventually(r.carried(ctx, r.target)).Should(Equal(map[string]string{"a": "tcp=a:42 10.9.0.1 "}))
 	})
 })

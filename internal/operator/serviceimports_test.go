@@ -6,6 +6,7 @@ package operator_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -279,7 +280,8 @@ var _ = Describe("the manager that imports Services", func() {
 				updated = append(updated, of)
 			}
 		}
-		Expect(updated).To(Equal([]string{"serviceimports", "endpointslices", "services"}))
+		// what is refused, as the cache was older, is written again
+		Expect(slices.Compact(updated)).To(Equal([]string{"serviceimports", "endpointslices", "services"}))
 	})
 
 	It("imports a headless Service without pods, and changes its type in place", func(ctx SpecContext) {

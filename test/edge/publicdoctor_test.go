@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net"
+	"net/http"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -70,8 +71,12 @@ func startWithBrokenHops(t *testing.T) *servicetest.PublicServer {
 	w.Bind("public", revoked, servicetest.DescribeRequest)
 	must.Succeed(t, st.RevokeDomain(t.Context(), w.Account, "revoked.test"))
 	servicetest.Eventually(t, "end of the grant", func() bool {
-		status, _ := w.GetPage(revoked)
-		return status == 404
+		res, err := w.NewBrowser().Get(revoked)
+		if err != nil {
+			return false // a request that is being answered is ended with the grant
+		}
+		_ = res.Body.Close()
+		return res.StatusCode == http.StatusNotFound
 	})
 	return w
 }

@@ -181,8 +181,8 @@ var _ = Describe("Reconciler: projection by EndpointSlices", func() {
 			// in the form that is read: only of those writes the cache is told to wait for
 			ns := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
 			ns.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
-			Expect(h.Client.Patch(ctx, ns, client.RawPatch(types.MergePatchType,
-				fmt.Appendf(nil, `{"metadata":{"labels":{%q:%q}}}`, v1alpha1.LabelProjection, projection)))).To(Succeed())
+			patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:%q}}}`, v1alpha1.LabelProjection, projection)
+			Expect(h.Client.Patch(ctx, ns, client.RawPatch(types.MergePatchType, patch))).To(Succeed())
 		}
 		label(h.Target, "endpointSlice")
 		b := h.object(ctx, "api", h.Target)

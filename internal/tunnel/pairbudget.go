@@ -24,7 +24,8 @@ type PairBudget struct {
 
 // NewPairBudget returns a budget for this process.
 func NewPairBudget() *PairBudget {
-	return &PairBudget{limit: int(min(maxDescriptors()/2, 1<<30)), byAccount: make(map[string]int), //nolint:gosec // bounded
+	limit := int(min(maxDescriptors()/2, 1<<30)) //nolint:gosec // bounded
+	return &PairBudget{limit: limit, byAccount: make(map[string]int),
 		streams: map[Role]*SealedStreams{RoleAgent: {}, RoleForwarder: {}}}
 }
 

@@ -152,7 +152,8 @@ func TestParking_StopsWhereIdleConnectionsAreCut(t *testing.T) {
 	if n := usable(s); n > 0 {
 		t.Errorf("%d connections are parked", n)
 	}
-	if p := client.cfg.PairBudget.SealedPaths(s); p.Raw != 0 || p.Mux != 2 || p.InUse+p.Parked != 0 || p.Paused[PairsCut] != 1 {
+	if p := client.cfg.PairBudget.SealedPaths(s); p.Raw != 0 || p.Mux != 2 || p.InUse+p.Parked != 0 ||
+		p.Paused[PairsCut] != 1 {
 		t.Errorf("%+v", p)
 	}
 }
@@ -188,7 +189,8 @@ func TestParking_OnlyWherePossible(t *testing.T) {
 			c.change(client, l)
 			k := s.legs.parkingLocked(l)
 			l.parking, s.links.active = k, []*link{l}
-			if got := client.cfg.PairBudget.SealedPaths(s).Paused; (k == nil) != (c.want != "") || (got[c.want] == 1) != (k == nil) {
+			if got := client.cfg.PairBudget.SealedPaths(s).Paused; (k == nil) != (c.want != "") ||
+				(got[c.want] == 1) != (k == nil) {
 				t.Errorf("parking: %v, paused: %v", k, got)
 			}
 		})

@@ -17,7 +17,8 @@ func TestMetrics_ShowEachPathAndReason(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(Metrics("fairlead_test", func() tunnel.SealedPaths {
-		return tunnel.SealedPaths{Raw: 1, Mux: 2, InUse: 3, Parked: 4, Paused: map[tunnel.PairPause]int{tunnel.PairsCut: 5}}
+		return tunnel.SealedPaths{Raw: 1, Mux: 2, InUse: 3, Parked: 4,
+			Paused: map[tunnel.PairPause]int{tunnel.PairsCut: 5}}
 	})...)
 	families, err := registry.Gather()
 	must.Succeed(t, err)

@@ -25,6 +25,7 @@ type Agent struct {
 	upstreams *upstreamWatch
 	streams   *streamServer
 	binder    *binder
+	pairs     *tunnel.PairBudget
 	presented atomic.Pointer[string] // presented is the authtoken of the last hello.
 	// background has the goroutines of sessions that run does not wait for: binds, drains of
 	// removed endpoints, measurements, reports.
@@ -35,7 +36,7 @@ type Agent struct {
 func New(o Options) *Agent {
 	o.setDefaults()
 	set := newEndpointSet(&o)
-	a := &Agent{opt: &o, endpoints: set, outages: NewOutages(&o, "serve"),
+	a := &Agent{opt: &o, endpoints: set, pairs: tunnel.NewPairBudget(), outages: NewOutages(&o, "serve"),
 		upstreams: &upstreamWatch{opt: &o, endpoints: set}}
 	a.streams = &streamServer{opt: &o, endpoints: set, upstreams: a.upstreams, inspection: inspection{&o},
 		unsealed: newUnsealed()}
@@ -86,6 +87,14 @@ func (a *Agent) Run(ctx context.Context) error {
 	return nil
 }
 
+// SealedPaths returns what carries the sealed streams.
+func (a *Agent) SealedPaths() tunnel.SealedPaths {
+	if latest := a.endpoints.latestSession(); latest != nil {
+		return a.pairs.SealedPaths(latest.session)
+	}
+	return a.pairs.SealedPaths(nil)
+}
+
 // connect keeps a session until run is done or retrying is useless. The service ends a session when
 // the authtoken no longer admits one of its endpoints; the next session binds the others and
 // reports the refusal.
@@ -96,7 +105,7 @@ func (a *Agent) connect(run context.Context) error {
 			Address: a.opt.Address, TLS: a.opt.TLS, DialContext: a.opt.DialServer, Hello: a.hello,
 			MaxBackoff: a.opt.MaxBackoff, OnUp: a.onSessionUp, OnDown: a.onSessionDown, OnStream: a.streams.serve,
 			OnRequestLine: a.requestLine, MaxLegs: maxLegs, OnLegs: a.onLegs, Logger: a.opt.Logger,
-			RenewToken: a.opt.RenewToken, Authorities: a.opt.Authorities,
+			RenewToken: a.opt.RenewToken, Authorities: a.opt.Authorities, PairBudget: a.pairs,
 		})
 		err := client.Run(run)
 		a.background.Wait()

@@ -81,8 +81,10 @@ func (c *controlServer) wireSessions(
 		o.ServerID, o.ReplicaID, o.Replicas, o.Legs = r.id, r.id, r, d.store
 	}
 	c.sessions = tunnelserver.New(o)
+	pairs := tunnel.NewPairBudget()
+	meter.addSealedMetrics(pairs)
 	c.tunnels = tunnel.NewServer(tunnel.ServerConfig{
-		Handler: c.sessions, WindowBudget: windows,
+		Handler: c.sessions, WindowBudget: windows, PairBudget: pairs,
 		OnWelcome: func(conn *tls.Conn) { c.listener.unauthenticated.remove(conn) }, Logger: c.log,
 	})
 	c.listener.tunnels, c.listener.tls = c.tunnels, serverTLS(d.certs.GetCertificate)

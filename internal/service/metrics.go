@@ -100,6 +100,25 @@ func (m *metrics) addGauges(sessions func() tunnelserver.Stats, connections func
 	gauge(m.registry, "connections", "Clients' connections being served by the edge.", nil, connections)
 }
 
+// addSealedMetrics adds the metrics of what carries sealed streams.
+func (m *metrics) addSealedMetrics(pairs *tunnel.PairBudget) {
+	for _, role := range []tunnel.Role{tunnel.RoleAgent, tunnel.RoleForwarder} {
+		count := func(path string, value func() int64) {
+			m.registry.counter("sealed_streams_total", "Sealed streams, by role of the session and path: raw (over a "+
+				"connection of their own), mux (inside those of the session, which costs more); raw on both sides is spliced.",
+				prometheus.Labels{"role": string(role), "path": path}, value)
+		}
+		count("raw", func() int64 { raw, _ := pairs.Streams(role).Counts(); return raw })
+		count("mux", func() int64 { _, mux := pairs.Streams(role).Counts(); return mux })
+	}
+	const held = "Raw connections of sealed streams, by state: in_use, or parked for one; together at most half of the " +
+		"process's descriptors."
+	gauge(m.registry, "raw_connections", held, prometheus.Labels{"state": "in_use"},
+		func() int { inUse, _ := pairs.Connections(); return inUse })
+	gauge(m.registry, "raw_connections", held, prometheus.Labels{"state": "parked"},
+		func() int { _, parked := pairs.Connections(); return parked })
+}
+
 // addPublicMetrics adds the metrics of the public listeners.
 func (m *metrics) addPublicMetrics(stats func() public.Stats) {
 	gauge(m.registry, "public_connections", "Live connections of the public listeners.", nil,

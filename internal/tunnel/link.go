@@ -41,6 +41,7 @@ type link struct {
 
 	pairs   *pairPool // pairs has the parked connections at the same replica; nil = none; set with session.
 	parking *parking  // parking fills pairs, on the client's side; nil = nothing is parked there.
+	noPairs PairPause // noPairs is why parking is nil, on the client's side; set with session.
 
 	server serverSupport // the server's features, on the client's side; set before the link is added
 

@@ -201,7 +201,8 @@ func TestPair_CloseResetsNothing(t *testing.T) {
 	t.Parallel()
 	near, _ := tcpEnds(t)
 	synctest.Test(t, func(t *testing.T) {
-		p := newPair(&link{ctx: t.Context(), pairs: newTestPool(clientParked)}, &mux.Stream{}, TuneConn(near).(*tunedConn))
+		p := newPair(&link{ctx: t.Context(), pairs: newTestPool(clientParked)}, &mux.Stream{},
+			TuneConn(near).(*tunedConn))
 		p.unlink()
 		if synctest.Wait(); isClosed(near) {
 			t.Error("it was closed with a reset")

@@ -14,7 +14,7 @@ import (
 // for a client. It also counts the sealed streams. It is safe for concurrent use.
 type PairBudget struct {
 	limit   int
-	streams map[Role]*SealedStreams // streams by the role of the session's client; the map does not change
+	streams map[Role]*SealedStreams // streams by the role of sessions' clients; the map does not change.
 	inUse   atomic.Int64
 
 	mu        sync.Mutex
@@ -24,12 +24,15 @@ type PairBudget struct {
 
 // NewPairBudget returns a budget for this process.
 func NewPairBudget() *PairBudget {
-	return &PairBudget{limit: int(min(maxDescriptors()/2, 1<<30)), byAccount: make(map[string]int), //nolint:gosec // bounded
+	limit := int(min(maxDescriptors()/2, 1<<30)) //nolint:gosec // bounded
+	return &PairBudget{limit: limit, byAccount: make(map[string]int),
 		streams: map[Role]*SealedStreams{RoleAgent: {}, RoleForwarder: {}}}
 }
 
 // Streams returns the counts of the sealed streams of sessions whose client has the role.
-func (b *PairBudget) Streams(role Role) *SealedStreams { return cmp.Or(b.streams[role], &SealedStreams{}) }
+func (b *PairBudget) Streams(role Role) *SealedStreams {
+	return cmp.Or(b.streams[role], &SealedStreams{})
+}
 
 // Connections returns how many raw connections carry a stream, and how many wait for one or are being
 // made.

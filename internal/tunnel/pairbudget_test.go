@@ -82,11 +82,15 @@ func TestPairBudget_KeepsStreamsInMux(t *testing.T) {
 			if inUse, parked := b.Connections(); inUse != 1 || parked != 0 {
 				t.Errorf("%d in use, %d parked", inUse, parked)
 			}
+			wait.Until(t, "the reason", func() bool { return own.SealedPaths(s).Paused[PairsLimit] == 1 })
 			if _, err := askForTicket(t, s); name == "server" && !errors.As(err, new(*Error)) {
 				t.Errorf("a ticket above the limit: %v", err)
 			}
 			_ = first.Close()
 			wait.Until(t, "another parked connection", func() bool { return usable(s) > 0 })
+			if p := own.SealedPaths(s); p.Raw != 1 || p.Mux != 2 || p.Parked != 1 {
+				t.Errorf("%+v", p)
+			}
 			if inPairs, inMux := h.server.cfg.PairBudget.Streams(RoleForwarder).Counts(); inPairs != 1 || inMux != 2 {
 				t.Errorf("the server counts %d in pairs, %d in the multiplexer", inPairs, inMux)
 			}

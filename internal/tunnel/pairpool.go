@@ -29,7 +29,7 @@ type pairPool struct {
 	lifetime time.Duration
 	budget   *PairBudget
 	account  string // account is the id of the session's account.
-	tickets  int // tickets counts those for further ones; guarded by the mutex of the server's tickets.
+	tickets  int    // tickets counts those for further ones; guarded by the mutex of the server's tickets.
 
 	mu     sync.Mutex
 	closed bool

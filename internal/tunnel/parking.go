@@ -5,6 +5,7 @@ package tunnel
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -26,7 +27,10 @@ const (
 	parkCheck       = 5 * time.Second // between two looks at the parked connections
 )
 
-var errNoRoom = &Error{Code: CodeLimit, Msg: "this process has no room for further connections of sealed streams"}
+var (
+	errNoRoom    = &Error{Code: CodeLimit, Msg: "this process has no room for further connections of sealed streams"}
+	errNoAddress = errors.New("the server has announced no address of its own")
+)
 
 // parking parks connections of a client's session with one replica, for sealed streams that either
 // side opens there. It begins with the first one.
@@ -43,13 +47,21 @@ type parking struct {
 	wanted    int
 	missed    bool      // missed is set when a stream found no connection in this round.
 	lastUse   time.Time // lastUse is when the last sealed stream was opened.
+	paused    PairPause // paused is why the last attempt failed; "" = it did not.
 }
 
 // parkingLocked returns the parking at the replica behind a new connection: that of another connection
 // with it, or a new one. It is nil where nothing may be parked.
 func (g *clientLegs) parkingLocked(l *link) *parking {
-	if !slices.Contains(l.server.features, FeaturePairs) || !connread.CanPoll || l.conn.ws != nil ||
-		hasClientCertificate(g.client.tls) {
+	switch {
+	case !slices.Contains(l.server.features, FeaturePairs) || !connread.CanPoll:
+		l.noPairs = PairsUnsupported
+	case l.conn.ws != nil:
+		l.noPairs = PairsWebSocket
+	case hasClientCertificate(g.client.tls):
+		l.noPairs = PairsClientCertificate
+	}
+	if l.noPairs != "" {
 		return nil
 	}
 	for _, o := range g.session.links.all() {
@@ -115,6 +127,7 @@ func (k *parking) run() {
 		case k.pool.dropCut() && k.isConnected():
 			log.Info("sealed connections share those of the session for a while: something on the way cuts idle ones",
 				"pause", cutPause)
+			k.setPaused(PairsCut)
 			timer.Sleep(k.ctx, cutPause)
 		case k.pool.count(time.Now().Add(-parkAgain)) >= wanted:
 			look := time.NewTimer(parkCheck)
@@ -125,8 +138,12 @@ func (k *parking) run() {
 			}
 			look.Stop()
 		default:
-			if err := k.park(); err != nil {
-				log.Debug("parking a connection", "error", err, "retry_in", pause)
+			err := k.park()
+			changed := k.setPaused(pauseAfter(err))
+			if err != nil {
+				if changed {
+					log.Info("sealed connections share those of the session: no other can be parked", "error", err)
+				}
 				timer.Sleep(k.ctx, pause)
 				pause = min(2*pause, maxParkPause)
 			} else {
@@ -190,7 +207,7 @@ func (k *parking) isConnected() bool {
 func (k *parking) park() error {
 	l, address := k.link()
 	if l == nil || address == "" {
-		return fmt.Errorf("the server has no address of its own: %w", net.ErrClosed)
+		return errNoAddress
 	}
 	ctx, cancel := context.WithTimeout(k.ctx, controlTimeout)
 	defer cancel()

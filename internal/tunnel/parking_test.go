@@ -124,7 +124,8 @@ func TestParking_StopsWhereIdleConnectionsAreCut(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, overTCP, newHandler())
 	log := &logbuffer.Buffer{}
-	s := h.startClient(ClientConfig{Connections: 1, Logger: slog.New(slog.NewTextHandler(log, nil))}).awaitSession(t)
+	client := h.startClient(ClientConfig{Connections: 1, Logger: slog.New(slog.NewTextHandler(log, nil))})
+	s := client.awaitSession(t)
 	st, err := s.Open(timeoutContext(t), OpenHeader{EndpointID: "e", Sealed: true})
 	if err != nil {
 		t.Fatal(err)
@@ -151,8 +152,9 @@ func TestParking_StopsWhereIdleConnectionsAreCut(t *testing.T) {
 	if n := usable(s); n > 0 {
 		t.Errorf("%d connections are parked", n)
 	}
-	if pairs, inMux := s.SealedStreams.Counts(); pairs != 0 || inMux != 2 {
-		t.Errorf("%d sealed streams had pairs, %d had none", pairs, inMux)
+	if p := client.cfg.PairBudget.SealedPaths(s); p.Raw != 0 || p.Mux != 2 || p.InUse+p.Parked != 0 ||
+		p.Paused[PairsCut] != 1 {
+		t.Errorf("%+v", p)
 	}
 }
 
@@ -170,13 +172,14 @@ func TestParking_OnlyWherePossible(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		change func(*Client, *link)
-		want   bool
+		want   PairPause
 	}{
-		"everywhere else": {func(*Client, *link) {}, true},
-		"an older server": {func(_ *Client, l *link) { l.server.features = []Feature{FeatureSealed} }, false},
-		"a WebSocket":     {func(_ *Client, l *link) { l.conn.ws = &webSocket{} }, false},
+		"everywhere else": {func(*Client, *link) {}, ""},
+		"an older server": {func(_ *Client, l *link) { l.server.features = []Feature{FeatureSealed} },
+			PairsUnsupported},
+		"a WebSocket": {func(_ *Client, l *link) { l.conn.ws = &webSocket{} }, PairsWebSocket},
 		"a client with a certificate": {func(c *Client, _ *link) { c.tls.Certificates = make([]tls.Certificate, 1) },
-			false},
+			PairsClientCertificate},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -184,8 +187,11 @@ func TestParking_OnlyWherePossible(t *testing.T) {
 			s := client.newSession(agentHello(), Welcome{SessionID: "ts_1"}, nil)
 			l := &link{conn: &muxConn{}, server: serverSupport{features: serverFeatures()}}
 			c.change(client, l)
-			if k := s.legs.parkingLocked(l); (k != nil) != c.want {
-				t.Errorf("parking: %v", k)
+			k := s.legs.parkingLocked(l)
+			l.parking, s.links.active = k, []*link{l}
+			if got := client.cfg.PairBudget.SealedPaths(s).Paused; (k == nil) != (c.want != "") ||
+				(got[c.want] == 1) != (k == nil) {
+				t.Errorf("parking: %v, paused: %v", k, got)
 			}
 		})
 	}
@@ -216,6 +222,11 @@ func TestParking_DialsTheReplicaItself(t *testing.T) {
 			s.links.active = []*link{l}
 			if _, got := l.parking.link(); got != c.want {
 				t.Errorf("dials %q, want %q", got, c.want)
+			}
+			if c.want == "" {
+				if err := l.parking.park(); pauseAfter(err) != PairsNoAddress {
+					t.Errorf("parking: %v", err)
+				}
 			}
 		})
 	}

@@ -7,7 +7,10 @@ package sealed_test
 
 import (
 	"context"
+	"errors"
+	"io"
 	"net"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -89,4 +92,25 @@ func (r *rig) awaitParked(agents *dials, h tunnel.OpenHeader) {
 		pairs, _ := session.SealedStreams.Counts()
 		return pairs > 0 && agents.hasParked()
 	})
+}
+
+// TestMetrics_CountSealedStreamsByPath holds that the server's metrics show what carries sealed streams on
+// both sides, and the raw connections.
+func TestMetrics_CountSealedStreamsByPath(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.inPairs = true
+	id := r.serve("in-a", r.endpoint(upstream(t, digest("")), r.owner.Identity(databaseURL)))
+	c := r.call(id, r.owner.Trust())
+	_, err := c.Write([]byte("hello"))
+	must.Succeed(t, errors.Join(err, c.CloseWrite()))
+	_, err = io.ReadAll(c)
+	must.Succeed(t, err)
+	for _, pattern := range []string{`sealed_streams_total\{path="mux",role="agent"\} [1-9]`,
+		`sealed_streams_total\{path="raw",role="agent"\} [1-9]`, `sealed_streams_total\{path="mux",role="forwarder"\} [1-9]`,
+		`sealed_streams_total\{path="raw",role="forwarder"\} [1-9]`, `raw_connections\{state="parked"\} [1-9]`,
+		`raw_connections\{state="in_use"\} 0`} {
+		want := regexp.MustCompile("\nfairlead_server_" + pattern)
+		servicetest.Eventually(t, pattern, func() bool { return want.MatchString(r.ScrapeMetrics()) })
+	}
 }

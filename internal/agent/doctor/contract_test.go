@@ -23,6 +23,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/installation"
 	"github.com/fairlead-dev/fairlead/internal/operator/controller/serviceimport"
 	real "github.com/fairlead-dev/fairlead/internal/operator/forwarder"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/test/support/must"
 )
 
@@ -85,7 +86,15 @@ func TestObjects_DecodeAPITypes(t *testing.T) {
 		Listeners: []real.ListenerStatus{{
 			Port: 20000, Listening: true, Error: "x", Connections: 3, LastSuccess: &now,
 			LastFailure: &real.Failure{At: now, Reason: "upstream", Message: "m"},
-		}}}, &status)
+		}}, SealedPaths: tunnel.SealedPaths{Raw: 2, Mux: 1, Paused: map[tunnel.PairPause]int{tunnel.PairsCut: 1}}}, &status)
+	if p := status.SealedPaths; p == nil || p.Raw != 2 || p.Mux != 1 || p.Paused["cut"] != 1 {
+		t.Errorf("sealed paths: %+v", p)
+	}
+	for _, why := range tunnel.PairPauses() {
+		if whyInMux[string(why)] == "" {
+			t.Errorf("reason %s is not explained", why)
+		}
+	}
 	var enforced forwarderStatus
 	through(t, real.Status{Access: &real.AccessStatus{PodIdentity: true, NetworkPolicies: true, Default: "deny",
 		Policies: map[string]string{"demo": "a1"}}}, &enforced)

@@ -177,7 +177,7 @@ func (w *diagnosis) runSteps(ctx context.Context) {
 	last := checks{path.HopUpstream: func(context.Context) path.Hop {
 		return p.forwarders.checkUpstream(p.account.upstreamName())
 	}}
-	c := &sealCheck{cluster: w.cluster, account: p.account}
+	c := &sealCheck{cluster: w.cluster, account: p.account, forwarders: p.forwarders}
 	if c.required() != "" || len(c.announced()) > 0 {
 		last[path.HopSeal] = c.check
 	}

@@ -39,6 +39,8 @@ type forwarderStatus struct {
 	} `json:"session"`
 	Listeners []listenerStatus `json:"listeners"`
 	Access    *accessStatus    `json:"access"`
+	// SealedPaths is nil if the forwarder is of an earlier version.
+	SealedPaths *sealedPaths `json:"sealed_paths"`
 }
 
 type listenerStatus struct {

@@ -30,9 +30,10 @@ type endpointTrust struct {
 // service announces.
 type sealCheck struct {
 	*cluster
-	account *accountCheck
-	trusts  []endpointTrust // trusts select the URL.
-	all     bool            // all announced keys have to be pinned; else one, as calls go to its agent.
+	account    *accountCheck
+	forwarders *forwarders     // forwarders tell what carries sealed connections; nil = they were not asked.
+	trusts     []endpointTrust // trusts select the URL.
+	all        bool            // all announced keys have to be pinned; else one, as calls go to its agent.
 }
 
 // CheckSeal returns the endpoints that the account has at o.URL, and the hop seal: OK if the cluster pins
@@ -107,12 +108,13 @@ func (c *sealCheck) check(ctx context.Context) path.Hop {
 			"its agent serves sealed connections only, and this cluster does not seal them; %s", said)
 	}
 	pinned, unread := c.pinned(ctx)
-	evidence := append([]string{"sealed by: " + required + ", in the service's streams (in the mux)", said}, unread...)
+	carriers, each := c.carriers()
+	evidence := slices.Concat([]string{"sealed by: " + required, said}, unread, each)
 	for _, key := range pinned {
 		evidence = append(evidence, "the cluster pins the key "+key)
 	}
 	condition := c.condition()
-	h := path.OKf("%s, in the mux; %s", condition.Message, said)
+	h := path.OKf("%s", joinNonEmpty("; ", condition.Message, carriers, said))
 	others := slices.DeleteFunc(slices.Clone(announced), func(key string) bool { return slices.Contains(pinned, key) })
 	switch {
 	case condition.Status == "False":

@@ -42,7 +42,21 @@ func sealScenarios() []scenario {
 				"http://api.demo is not trusted by this cluster: "+why)
 		}
 	}
+	carried := func(one, two string) func(*fake) {
+		return func(f *fake) {
+			seal(f, goodKey, "pinned", "True", "Pinned", sealedBy)
+			for ask, paths := range map[string]string{askOne: one, askTwo: two} {
+				f.replace(ask, `"ready": true,`, `"ready": true, "sealed_paths": `+paths+`,`)
+			}
+		}
+	}
 	return []scenario{
+		{"sealed and spliced", "", carried(`{"raw": 12, "mux": 1}`, `{"raw": 0, "mux": 0}`)},
+		{"sealed for the first time", "", carried(`{"raw": 0, "mux": 1}`, `{"raw": 0, "mux": 0}`)},
+		{"sealed inside the multiplexer", "", carried(`{"raw": 0, "mux": 7, "paused": {"no_address": 1}}`,
+			`{"raw": 3, "mux": 7, "paused": {"cut": 1}}`)},
+		{"sealed, some inside the multiplexer", "", carried(`{"raw": 5, "mux": 7, "paused": {"another": 1}}`,
+			`{"raw": 3, "mux": 7}`)},
 		{"sealed", "", func(f *fake) { seal(f, goodKey, "pinned", "True", "Pinned", sealedBy) }},
 		{"sealed, without an API key", "", func(f *fake) {
 			seal(f, "", "authority", "True", "Authority", sealedBy)

@@ -61,6 +61,7 @@ type exporter struct {
 	deployment *deployment
 	seal       *seal
 	exports    *serviceexport.Reconciler // nil without Options.Services
+	agent      atomic.Pointer[agent.Agent]
 	orphans    *orphans.Collector
 
 	synced   chan struct{} // closed when the caches are filled
@@ -176,6 +177,7 @@ func (e *exporter) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	e.agent.Store(a)
 	if _, err := e.deployment.get(ctx); err != nil {
 		e.Logger.Warn("the exporters' Deployment cannot be read: endpoints stay bound when it is deleted",
 			"deployment", e.deployment.key, "cause", err)

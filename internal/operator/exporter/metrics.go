@@ -8,6 +8,9 @@ import (
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fairlead-dev/fairlead/internal/operator/sealedpaths"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
 // registerMetrics registers what the exporter knows of its session, its endpoints and its exports.
@@ -46,12 +49,21 @@ func (e *exporter) registerMetrics(registry prometheus.Registerer) error {
 				"1 while the cluster has the kind ServiceExport, and lets it be read.",
 				func() float64 { _, _, read := e.exports.Counts(); return number(read) }))
 	}
+	all = append(all, sealedpaths.Metrics("fairlead_exporter", e.sealedPaths)...)
 	for _, c := range all {
 		if err := registry.Register(c); err != nil {
 			return fmt.Errorf("registering metrics: %w", err)
 		}
 	}
 	return nil
+}
+
+// sealedPaths returns what carries sealed connections from the service.
+func (e *exporter) sealedPaths() tunnel.SealedPaths {
+	if a := e.agent.Load(); a != nil {
+		return a.SealedPaths()
+	}
+	return tunnel.SealedPaths{}
 }
 
 // trafficMetrics count the connections of each object. Its series go with it.

@@ -57,7 +57,7 @@ func newEdgeClient(
 		Address: o.EdgeAddress, TLS: o.TLS, DialContext: o.Dial, Hello: e.hello, MaxBackoff: 2 * time.Second,
 		OnUp: e.onUp, OnDown: func(err error, _ time.Duration) { e.recordError(err) }, OnRequestLine: onRequestLine,
 		OnResponsiveness: e.updateResponsiveness, MaxLegs: maxLegs, OnLegs: e.updateLegs, Logger: o.Logger,
-		RenewToken: o.ServiceAccountTokenFile != "", Authorities: o.Authorities,
+		RenewToken: o.ServiceAccountTokenFile != "", Authorities: o.Authorities, PairBudget: tunnel.NewPairBudget(),
 	}
 	e.client = tunnel.NewClient(e.config)
 	return e
@@ -118,6 +118,11 @@ func (e *edgeClient) connectedSession(ctx context.Context) (*tunnel.Session, err
 func (e *edgeClient) Live() *tunnel.Session {
 	client, _ := e.currentClient()
 	return client.Session()
+}
+
+// sealedPaths returns what carries the sealed streams.
+func (e *edgeClient) sealedPaths() tunnel.SealedPaths {
+	return e.config.PairBudget.SealedPaths(e.Live())
 }
 
 // currentClient returns the client and a channel that is closed when it is replaced.

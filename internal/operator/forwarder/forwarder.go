@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/fairlead-dev/fairlead/internal/operator/sealedpaths"
 	"github.com/fairlead-dev/fairlead/internal/tunnel/forward"
 )
 
@@ -102,6 +103,7 @@ func (f *forwarder) registerGauges() {
 	})
 	const ends = "When the certificate by which it proves itself to agents ends, in seconds since 1970; 0 without one."
 	f.metrics.gauge("fairlead_forwarder_caller_certificate_expiry_timestamp_seconds", ends, f.sealing.callerEnd)
+	f.metrics.registry.MustRegister(sealedpaths.Metrics("fairlead_forwarder", f.edge.sealedPaths)...)
 }
 
 func (f *forwarder) run(ctx context.Context) error {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
 	"github.com/fairlead-dev/fairlead/internal/statustoken"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
 // Status is the body of /status: the forwarder's state at one moment.
@@ -24,6 +25,8 @@ type Status struct {
 	Access    *AccessStatus    `json:"access,omitempty"`
 	Trust     *TrustStatus     `json:"trust,omitempty"`
 	Denied    []Denial         `json:"denied,omitempty"` // latest denials, the last one first
+	// SealedPaths is what carries sealed connections towards the edge.
+	SealedPaths tunnel.SealedPaths `json:"sealed_paths"`
 }
 
 // Delta is a later line of /status?watch=true: the changes since the line before. It is empty if
@@ -78,7 +81,7 @@ func (f *forwarder) status() Status {
 	return Status{
 		Pod: f.options.InstanceID, Ready: f.ready.Load(), Draining: f.draining.Load(), Session: f.edge.status(),
 		Listeners: all, Access: f.access.status(), Trust: f.sealing.status(),
-		Denied: f.access.latest(),
+		Denied: f.access.latest(), SealedPaths: f.edge.sealedPaths(),
 	}
 }
 

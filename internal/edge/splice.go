@@ -26,7 +26,7 @@ func (p *pendingConn) Socket() *net.TCPConn {
 
 // CountSpliced counts bytes that the kernel has moved between sockets.
 func (p *pendingConn) CountSpliced(read, written int) {
-	p.record.addBytes(written, read)
+	p.record.Load().addBytes(written, read)
 	if counter, ok := p.loadConn().(interface{ CountSpliced(read, written int) }); ok {
 		counter.CountSpliced(read, written)
 	}

@@ -39,9 +39,9 @@ type pendingConn struct {
 	cancel context.CancelFunc
 	client Client
 	route  *route
-	header tunnel.OpenHeader // description of the client
-	record *RequestRecord    // counter of the relayed bytes
-	target target            // the target that answered
+	header tunnel.OpenHeader             // description of the client
+	record atomic.Pointer[RequestRecord] // counter of the relayed bytes; nil while a spare has no client
+	target target                        // the target that answered
 
 	once sync.Once
 	err  error
@@ -62,7 +62,8 @@ var _ targetConn = (*pendingConn)(nil)
 func (e *Edge) newPendingConn(
 	ctx context.Context, c Client, r *route, h tunnel.OpenHeader, record *RequestRecord,
 ) *pendingConn {
-	p := &pendingConn{edge: e, client: c, route: r, header: h, record: record}
+	p := &pendingConn{edge: e, client: c, route: r, header: h}
+	p.record.Store(record)
 	p.ctx, p.cancel = context.WithCancel(ctx)
 	p.cond = sync.NewCond(&p.mu)
 	return p
@@ -173,7 +174,7 @@ func (p *pendingConn) Read(b []byte) (int, error) {
 		return 0, err
 	}
 	n, err := p.loadConn().Read(b)
-	p.record.addBytes(0, n)
+	p.record.Load().addBytes(0, n)
 	return n, err
 }
 
@@ -183,7 +184,7 @@ func (p *pendingConn) Next() ([]byte, error) {
 		return nil, err
 	}
 	b, err := p.loadConn().Next()
-	p.record.addBytes(0, len(b))
+	p.record.Load().addBytes(0, len(b))
 	return b, err
 }
 
@@ -194,7 +195,7 @@ func (p *pendingConn) Write(b []byte) (n int, err error) {
 	} else {
 		n, err = p.writeBuffered(b)
 	}
-	p.record.addBytes(n, 0)
+	p.record.Load().addBytes(n, 0)
 	return n, err
 }
 

@@ -131,7 +131,7 @@ func (r *chainBench) sealed(keys string, up upstreams) func() {
 		for chain, c := range both {
 			var took []float64
 			for range r.size.setUps {
-				time.Sleep(50 * time.Millisecond) // a spare for the next one is made meanwhile
+				time.Sleep(100 * time.Millisecond) // a spare for the next one is made meanwhile
 				each, err := setUps(c.tcp, 1, 1)
 				must.Succeed(r.b, err)
 				took = append(took, each...)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
 	"github.com/fairlead-dev/fairlead/internal/sealed"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
@@ -20,9 +21,10 @@ const (
 	maxSpares         = 64 // for all endpoints together
 	maxEndpointSpares = 4
 	spareLifetime     = 45 * time.Second
-	spareTimeout      = time.Second     // for the handshake
-	sparesEnd         = 5 * time.Minute // without a connection to the endpoint
-	spareCheck        = 5 * time.Second // between two looks at them
+	spareTimeout      = time.Second           // for the handshake
+	sparesEnd         = 5 * time.Minute       // without a connection to the endpoint
+	spareCheck        = 5 * time.Second       // between two looks at them
+	spareDelay        = 20 * time.Millisecond // after a call, which goes first
 	maxSparePause     = 10 * time.Minute
 )
 
@@ -93,6 +95,7 @@ func (r *Relay) KeepSpares(ctx context.Context) {
 		}
 		select {
 		case <-changed:
+			timer.Sleep(ctx, spareDelay)
 		case <-look.C:
 		case <-ctx.Done():
 		}

@@ -32,8 +32,19 @@ func (v *streamServer) serveSealed(ctx context.Context, e *endpoint, s *spec, st
 	}
 	h := st.Header()
 	limit, cancel := context.WithTimeout(ctx, min(sealTimeout, cmp.Or(h.Deadline, sealTimeout)))
-	in, err := v.unsealed.accept(limit, s.Seal, st)
+	seal := s.Seal.Accept
+	if h.IsSpare() {
+		seal = s.Seal.Handshake
+	}
+	in, err := v.unsealed.accept(limit, seal, st)
 	cancel()
+	if err == nil && h.IsSpare() {
+		err = v.awaitClient(ctx, e, st, in)
+		if start = time.Now(); err != nil && in.Header.URL.Host == "" || v.endpoints.served(e) != s {
+			_ = st.Abort()
+			return
+		}
+	}
 	if err != nil {
 		v.unsealed.warn(v.opt.Logger, s.info.DisplayName(), err)
 		v.opt.Observer.Observe(Connection{EndpointInfo: s.info, Ended: true, Refused: true, Duration: time.Since(start),
@@ -148,20 +159,42 @@ const maxUnsealed = 512
 // unsealed are connections that are not sealed yet, and warnings about those that never were. It is
 // safe for concurrent use.
 type unsealed struct {
-	accepting, failures atomic.Int64
-	warnings            rate.Sometimes
+	accepting, spares, failures atomic.Int64
+	warnings                    rate.Sometimes
 }
 
 func newUnsealed() *unsealed { return &unsealed{warnings: rate.Sometimes{Interval: time.Second}} }
 
-// accept is Identity.Accept for at most maxUnsealed callers at a time.
-func (u *unsealed) accept(ctx context.Context, by *sealed.Identity, st sealed.Below) (*sealed.Incoming, error) {
+// accept calls seal for at most maxUnsealed callers at a time.
+func (u *unsealed) accept(
+	ctx context.Context, seal func(context.Context, sealed.Below) (*sealed.Incoming, error), st sealed.Below,
+) (*sealed.Incoming, error) {
 	defer u.accepting.Add(-1)
 	if u.accepting.Add(1) > maxUnsealed {
 		_ = st.Abort()
 		return nil, errors.New("too many callers seal their connections at the same time")
 	}
-	return by.Accept(ctx, st)
+	return seal(ctx, st)
+}
+
+// maxSpareAge is how long a sealed connection may have no client; those before end it earlier.
+const maxSpareAge = 90 * time.Second
+
+// awaitClient waits for the header of a spare. Meanwhile the stream is none of those for which a drain
+// waits.
+func (v *streamServer) awaitClient(ctx context.Context, e *endpoint, st *tunnel.Stream, in *sealed.Incoming) error {
+	defer v.unsealed.spares.Add(-1)
+	if v.unsealed.spares.Add(1) > maxUnsealed {
+		return st.Abort()
+	}
+	v.open.end(st)
+	e.streams.end(st)
+	ctx, cancel := context.WithTimeout(ctx, maxSpareAge)
+	defer cancel()
+	err := in.Receive(ctx)
+	v.open.begin(st)
+	e.streams.begin(st)
+	return err
 }
 
 // warn logs a failure, at most once a second.

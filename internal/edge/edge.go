@@ -62,6 +62,7 @@ type ClientInfo struct {
 	MaxWait  time.Duration
 	Sealed   bool            // Sealed reports that the connection is to be relayed unread to an agent that seals.
 	Tried    string          // Tried are ids of endpoints whose agents were tried, with commas between.
+	Spare    SpareKey        // Spare is what a sealed connection is itself, or what the client is to use.
 	Draining <-chan struct{} // Draining is closed when the forwarder is about to stop; nil = never.
 	// DrainsIdle reports that a connection without a request is to end a second after Draining is closed.
 	DrainsIdle bool
@@ -178,6 +179,7 @@ type Edge struct {
 	router     *router
 	upstreams  *upstreams
 	background tasks.Group
+	spares     sync.Map // spares has a *spare without a client for each SpareKey.
 
 	mu       sync.Mutex
 	active   int           // connections and requests being served
@@ -208,6 +210,14 @@ func New(o Options) *Edge {
 // Serve serves one connection to the endpoint and returns when it has ended. It owns c. The end of
 // ctx aborts the connection and all that it caused.
 func (e *Edge) Serve(ctx context.Context, c Client, ep *account.Endpoint, info ClientInfo) {
+	if info.Spare.ID != 0 {
+		if info.Sealed {
+			e.serveSpare(ctx, c, ep, &info)
+		} else {
+			e.useSpare(c, ep, &info)
+		}
+		return
+	}
 	e.connStarted()
 	defer e.connEnded()
 	if ep.Scheme == "tcp" || info.Sealed {

@@ -114,7 +114,9 @@ func (w *answerWatch) check() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	before := w.sent
-	w.sent, _ = w.conn.record.Traffic.Totals()
+	if record := w.conn.record.Load(); record != nil { // else it is a spare without a client
+		w.sent, _ = record.Traffic.Totals()
+	}
 	switch st, ok := w.conn.loadConn().(watchable); {
 	case w.ended || !w.waits.Load() || w.watch != nil:
 	case w.sent != before || !ok || !w.conn.established.Load():

@@ -96,7 +96,8 @@ func TestAnswerWatch(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				began, cutAt := time.Now(), time.Duration(0)
 				tt.began = began
-				p := &pendingConn{edge: &Edge{stopping: t.Context()}, record: &RequestRecord{}}
+				p := &pendingConn{edge: &Edge{stopping: t.Context()}}
+				p.record.Store(&RequestRecord{})
 				var conn targetConn = struct {
 					targetConn
 					*silentStream

@@ -39,10 +39,10 @@ type pendingConn struct {
 	cancel  context.CancelFunc
 	client  Client
 	route   *route
-	header  tunnel.OpenHeader // description of the client
-	record  *RequestRecord    // counter of the relayed bytes
-	target  target            // the target that answered
-	answers *answerWatch      // answers is set for sealed http connections.
+	header  tunnel.OpenHeader             // description of the client
+	record  atomic.Pointer[RequestRecord] // counter of the relayed bytes; nil while a spare has no client
+	target  target                        // the target that answered
+	answers *answerWatch                  // answers is set for sealed http connections.
 
 	once sync.Once
 	err  error
@@ -63,7 +63,8 @@ var _ targetConn = (*pendingConn)(nil)
 func (e *Edge) newPendingConn(
 	ctx context.Context, c Client, r *route, h tunnel.OpenHeader, record *RequestRecord,
 ) *pendingConn {
-	p := &pendingConn{edge: e, client: c, route: r, header: h, record: record}
+	p := &pendingConn{edge: e, client: c, route: r, header: h}
+	p.record.Store(record)
 	p.ctx, p.cancel = context.WithCancel(ctx)
 	p.cond = sync.NewCond(&p.mu)
 	return p
@@ -170,7 +171,7 @@ func (p *pendingConn) loadConn() targetConn {
 
 // count counts bytes to and from the target.
 func (p *pendingConn) count(to, from int) {
-	p.record.addBytes(to, from)
+	p.record.Load().addBytes(to, from)
 	if p.answers != nil {
 		p.answers.count(to, from)
 	}
@@ -307,22 +308,27 @@ func (e *Edge) serveTCP(ctx context.Context, c Client, ep *account.Endpoint, inf
 	}
 	pending := e.newPendingConn(ctx, c, &route, h, record)
 	defer pending.release()
-	if h.Sealed && ep.Scheme == "http" {
-		var cut context.CancelCauseFunc
-		ctx, cut = context.WithCancelCause(ctx)
-		defer cut(nil)
-		defer pending.watchSealedHTTP(cut)()
-	}
-	moved, err := relay.Join(ctx, c, pending, relay.Options{})
-	failed := pending.err
-	if errors.Is(context.Cause(ctx), tunnel.ErrUnresponsive) {
-		failed = tunnel.ErrUnresponsive
-	}
+	moved, failed, err := pending.join(ctx)
 	e.finishConnRecord(record, pending.target.leaf.BackendID, failed)
 	if err != nil {
 		e.log.Debug("connection broke", "endpoint", ep.ID, "client", info.ClientAddr, "err", err, "to_agent",
 			moved.AToB, "from_agent", moved.BToA)
 	}
+}
+
+// join relays until both directions have ended. It also returns why the target has failed, or nil.
+func (p *pendingConn) join(ctx context.Context) (moved relay.Result, failed, err error) {
+	if p.header.Sealed && p.header.Scheme == "http" {
+		var cut context.CancelCauseFunc
+		ctx, cut = context.WithCancelCause(ctx)
+		defer cut(nil)
+		defer p.watchSealedHTTP(cut)()
+	}
+	moved, err = relay.Join(ctx, p.client, p, relay.Options{})
+	if errors.Is(context.Cause(ctx), tunnel.ErrUnresponsive) {
+		return moved, tunnel.ErrUnresponsive, err
+	}
+	return moved, p.err, err
 }
 
 // refuse refuses the client.

@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"strings"
 	"unicode"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
 // Codes with which Accept refuses a caller. An agent has more for Incoming.Refuse.
@@ -45,25 +47,55 @@ func shorten(text string) string {
 // *UntrustedError, a *RefusedError, ctx's cause, or one of the network; the stream is aborted then,
 // by its method Distrust, if it has one, when the agent is not trusted.
 func (t *Trust) Connect(ctx context.Context, below Below, h Header) (*Conn, error) {
-	c := newConn(below, tls.Client, t.config(h.URL))
+	s, err := t.Handshake(ctx, below, h.URL)
+	if err != nil {
+		return nil, err
+	}
+	return s.Open(ctx, h)
+}
+
+// Spare is a connection whose handshake is over, and on which nothing about a caller was sent. Its owner
+// must call Open, or abort the stream below.
+type Spare struct {
+	trust  *Trust
+	config *tls.Config
+	conn   *Conn
+}
+
+// Handshake is the first half of Connect, for the endpoint at a URL.
+func (t *Trust) Handshake(ctx context.Context, below Below, u account.EndpointURL) (*Spare, error) {
+	cfg := t.config(u)
+	s := &Spare{t, cfg, newConn(below, tls.Client, cfg)}
 	err := run(ctx, below, func() error {
-		if err := c.handshake(); err != nil {
-			stream, ok := below.(interface{ Distrust() error })
-			if ok && errors.As(err, new(*UntrustedError)) {
-				_ = stream.Distrust()
-			}
-			return err
+		err := s.conn.handshake()
+		stream, ok := below.(interface{ Distrust() error })
+		if ok && errors.As(err, new(*UntrustedError)) {
+			_ = stream.Distrust()
 		}
-		frame := h.frame()
-		if t.options.Token != nil {
-			frame.Token, _ = t.options.Token()
-		}
-		return c.open(frame)
+		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	return c, nil
+	return s, nil
+}
+
+// Proves reports whether the spare, for the URL, was made with the certificate that proves the caller now.
+func (s *Spare) Proves(u account.EndpointURL) bool { return s.trust.config(u) == s.config }
+
+// Open is the second half of Connect. The header's URL is the spare's.
+func (s *Spare) Open(ctx context.Context, h Header) (*Conn, error) {
+	err := run(ctx, s.conn.records.Below, func() error {
+		frame := h.frame()
+		if s.trust.options.Token != nil {
+			frame.Token, _ = s.trust.options.Token()
+		}
+		return s.conn.open(frame)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s.conn, nil
 }
 
 // handshake is the caller's. Unless verify or the stream below fails it, the peer does not speak the

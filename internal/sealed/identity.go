@@ -149,29 +149,46 @@ type Incoming struct {
 	Header Header
 	Caller string // name that the caller has proven by its certificate or token; "" = none
 	conn   *Conn
+
+	by  *Identity
+	own *credential
 }
 
 // Accept runs the handshake and reads the header on a stream that the agent has accepted. It refuses
 // a URL that the certificate does not name, and a caller that has to prove itself. After an error the
 // stream is aborted.
 func (i *Identity) Accept(ctx context.Context, below Below) (*Incoming, error) {
-	own := i.credential()
-	in := &Incoming{conn: newConn(below, tls.Server, own.config)}
-	err := run(ctx, below, func() error {
-		if err := in.conn.shake(); err != nil {
-			return err
-		}
-		return in.receive(own, i.options)
-	})
+	in, err := i.Handshake(ctx, below)
+	if err == nil {
+		err = in.Receive(ctx)
+	}
 	if err != nil {
+		return nil, err
+	}
+	return in, nil
+}
+
+// Handshake is the first half of Accept: Receive is the other one.
+func (i *Identity) Handshake(ctx context.Context, below Below) (*Incoming, error) {
+	in := &Incoming{by: i, own: i.credential()}
+	in.conn = newConn(below, tls.Server, in.own.config)
+	if err := run(ctx, below, in.conn.shake); err != nil {
 		return nil, fmt.Errorf("accepting a sealed connection: %w", err)
 	}
 	return in, nil
 }
 
-// receive reads the header, and refuses what the agent must not serve.
-func (in *Incoming) receive(own *credential, o IdentityOptions) error {
-	state := in.conn.tls.ConnectionState()
+// Receive reads the header, and refuses what the agent must not serve. Header has no URL if none was
+// read.
+func (in *Incoming) Receive(ctx context.Context) error {
+	if err := run(ctx, in.conn.records.Below, in.receive); err != nil {
+		return fmt.Errorf("accepting a sealed connection: %w", err)
+	}
+	return nil
+}
+
+func (in *Incoming) receive() error {
+	own, o, state := in.own, in.by.options, in.conn.tls.ConnectionState()
 	if state.NegotiatedProtocol != alpn {
 		return errors.New("the caller does not speak " + alpn)
 	}

@@ -76,6 +76,7 @@ func (e *edgeServer) ServeStream(ctx context.Context, in tunnelserver.Incoming) 
 		ClientIP: client.Addr().Unmap(), StatedPod: in.Pod, TraceID: h.TraceID, MaxWait: h.Deadline,
 		Draining: in.Draining, Forwarder: in.Forwarder, Locator: (*locator)(e.geo),
 		AppendForwarded: in.TrustsForwarding, Sealed: h.Sealed, Tried: h.Tried,
+		Spare: edge.SpareKey{Session: in.Stream.Session(), ID: h.SpareID},
 	})
 	if h.Sealed {
 		e.refusals.report(ctx, in)

@@ -48,6 +48,7 @@ func TestHeader_RoundTrip(t *testing.T) {
 		"of a relayed stream":     {EndpointID: "e", RelayID: 1<<63 + 1},
 		"sealed":                  {EndpointID: "e", Sealed: true, Tried: "ep_1,ep_2"},
 		"with a pair":             {EndpointID: "e", Sealed: true, PairID: 1<<63 + 2},
+		"of a spare":              {EndpointID: "e", Sealed: true, SpareID: 1<<63 + 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -290,7 +291,7 @@ func FuzzHeader(f *testing.F) {
 	}
 	f.Add(full)
 	noted := fullHeader()
-	noted.Pod.Annotations, noted.Sealed, noted.PairID = map[string]string{"team": "a"}, true, 7
+	noted.Pod.Annotations, noted.Sealed, noted.PairID, noted.SpareID = map[string]string{"team": "a"}, true, 7, 8
 	if b, err := noted.encode(); err == nil {
 		f.Add(b)
 	}

@@ -123,7 +123,7 @@ func (c *Client) newSession(hello Hello, welcome Welcome, remote net.Addr) *Sess
 // hello returns the first message of a session.
 func (c *Client) hello() Hello {
 	hello := c.cfg.Hello()
-	hello.Features = []Feature{FeatureReplicas, FeatureReplicaAddresses}
+	hello.Features = []Feature{FeatureReplicas, FeatureReplicaAddresses, FeatureSpares}
 	if c.learns() {
 		hello.Features = append(hello.Features, FeatureAuthorities)
 	}

@@ -40,6 +40,9 @@ type OpenHeader struct {
 	// PairID is the number of the parked connection that carries the bytes of a sealed stream; 0 = the
 	// multiplexer does. Open sets it.
 	PairID uint64
+	// SpareID is the number of a spare: of a sealed stream that has no client yet, or, in the header of one
+	// that is not sealed, of the spare whose client it describes; 0 = none. See FeatureSpares.
+	SpareID uint64
 
 	// BytesFollow is not sent. It makes Open expect that the caller writes at once: the header is
 	// sent together with those bytes, or within 5 ms.
@@ -93,6 +96,7 @@ const (
 	tagRelayID
 	tagTried
 	tagPairID
+	tagSpareID
 	tagEnd // one past the last that this version knows
 )
 
@@ -185,11 +189,10 @@ func (h OpenHeader) encode() ([]byte, error) {
 		b = append(b, tagDeadline, 0, 4)
 		b = binary.BigEndian.AppendUint32(b, uint32(ms))
 	}
-	if h.RelayID != 0 {
-		b = binary.BigEndian.AppendUint64(append(b, tagRelayID, 0, 8), h.RelayID)
-	}
-	if h.PairID != 0 {
-		b = binary.BigEndian.AppendUint64(append(b, tagPairID, 0, 8), h.PairID)
+	for i, id := range [...]uint64{h.RelayID, h.PairID, h.SpareID} {
+		if tag := [...]byte{tagRelayID, tagPairID, tagSpareID}[i]; id != 0 {
+			b = binary.BigEndian.AppendUint64(append(b, tag, 0, 8), id)
+		}
 	}
 	if len(b) > headerLimit && h.Tried != "" {
 		h.Tried = ""
@@ -314,6 +317,9 @@ func (h *OpenHeader) setField(tag byte, value []byte) error {
 		return nil
 	case tag == tagPairID && len(value) == 8:
 		h.PairID = binary.BigEndian.Uint64(value)
+		return nil
+	case tag == tagSpareID && len(value) == 8:
+		h.SpareID = binary.BigEndian.Uint64(value)
 		return nil
 	case tag == tagPodAnnotations:
 		all, err := parseAnnotations(value)

@@ -43,7 +43,7 @@ func TestLegs_FoundBehindBalancer(t *testing.T) {
 					t.Errorf("%d dials, %d legs wanted, %d changes told", n, s.WantedLegs(), changes.Load())
 				}
 				want := Hello{Role: RoleForwarder, Token: "flt_x", OperatorID: "op_1", InstanceID: "i",
-					Features:  []Feature{FeatureReplicas, FeatureReplicaAddresses},
+					Features:  []Feature{FeatureReplicas, FeatureReplicaAddresses, FeatureSpares},
 					SessionID: s.ID(), JoinSecret: s.welcome.JoinSecret}
 				for _, p := range r.live {
 					if p.session(s.ID()) == nil || len(p.server.Sessions()) != 1 {

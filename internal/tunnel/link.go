@@ -273,6 +273,10 @@ func (l *link) sealedStreamOpened(hasPair bool) {
 
 // openSealed is open for a sealed stream, whose bytes a parked connection carries if there is one.
 func (l *link) openSealed(ctx context.Context, h OpenHeader, header []byte) (*Stream, error) {
+	if h.SpareID != 0 && !l.takesSpares() {
+		l.streamEnded()
+		return nil, &RefusedError{Code: RefusedNotSealed}
+	}
 	var parked *parkedConn
 	if l.pairs != nil {
 		parked = l.pairs.takeUsable()

@@ -94,12 +94,13 @@ const (
 	FeatureAuthorities      Feature = "authorities" // clients that learn the server's certificate authorities
 	FeatureSealed           Feature = "sealed"      // binds and streams of sealed endpoints
 	FeaturePairs            Feature = "pairs"       // sealed streams over connections of their own
+	FeatureSpares           Feature = "spares"      // sealed streams without a client, of both sides
 )
 
 // serverFeatures returns what the welcome names.
 func serverFeatures() []Feature {
 	all := []Feature{FeatureLabels, FeatureTrafficPolicy, FeatureConnections, FeatureReplicas, FeatureBindID,
-		FeatureOwner, FeatureClusterset, FeatureRenew, FeatureSealed}
+		FeatureOwner, FeatureClusterset, FeatureRenew, FeatureSealed, FeatureSpares}
 	if canSplice {
 		all = append(all, FeaturePairs)
 	}

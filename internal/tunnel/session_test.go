@@ -48,7 +48,7 @@ func TestSession_HelloAndWelcome(t *testing.T) {
 			t.Errorf("the handler saw tokens %q", got)
 		}
 		want := hello
-		want.Token, want.Features = "", []Feature{FeatureReplicas, FeatureReplicaAddresses}
+		want.Token, want.Features = "", []Feature{FeatureReplicas, FeatureReplicaAddresses, FeatureSpares}
 		if d := cmp.Diff(want, far.Hello()); d != "" {
 			t.Error(d)
 		}

@@ -8,6 +8,7 @@ package sealed_test
 import (
 	"context"
 	"net"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -37,6 +38,8 @@ type rig struct {
 	recorder *inspect.Recorder  // recorder of agents' upstreams; nil = none
 	cluster  string             // cluster is the UID of the cluster whose objects the endpoints are for.
 
+	opened atomic.Int32 // opened counts the calls that did not find a spare.
+
 	dial    agent.DialFunc // dial makes the connections of agents; nil = a net.Dialer does.
 	inPairs bool           // inPairs makes sealed calls run over parked connections.
 }
@@ -47,15 +50,27 @@ func newRig(t *testing.T) *rig {
 	f := s.StartForwarder()
 	session, err := f.Wait(servicetest.Context(t))
 	must.Succeed(t, err)
-	return &rig{Server: s, t: t, inPairs: runsInPairs(t), owner: sealtest.NewOwner(t, session.Welcome().AccountID),
-		requests: make(chan agent.Request, 100), down: make(chan agent.UpstreamDown, 10),
-		relay: &forward.Relay{Sessions: sessions{f.Client}, Timing: forward.DefaultTiming(), Context: t.Context()}}
+	r := &rig{Server: s, t: t, inPairs: runs(t, inPairs), owner: sealtest.NewOwner(t, session.Welcome().AccountID),
+		requests: make(chan agent.Request, 100), down: make(chan agent.UpstreamDown, 10)}
+	r.relay = &forward.Relay{Sessions: sessions{f.Client, &r.opened}, Timing: forward.DefaultTiming(),
+		Context: t.Context()}
+	if runs(t, withSpares) {
+		r.keepSpares()
+	}
+	return r
 }
 
-type sessions struct{ *tunnel.Client }
+type sessions struct {
+	*tunnel.Client
+	opened *atomic.Int32
+}
 
-func (s sessions) Session(ctx context.Context) (*tunnel.Session, error) { return s.Wait(ctx) }
-func (s sessions) Live() *tunnel.Session                                { return s.Client.Session() }
+func (s sessions) Session(ctx context.Context) (*tunnel.Session, error) {
+	s.opened.Add(1)
+	return s.Wait(ctx)
+}
+
+func (s sessions) Live() *tunnel.Session { return s.Client.Session() }
 
 // endpoint returns tcp://db.demo:5432 with this upstream.
 func (r *rig) endpoint(upstream string, seal *sealed.Identity) agent.Endpoint {

@@ -23,14 +23,17 @@ import (
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
 
-const inPairs = "in pairs"
+const (
+	inPairs    = "in pairs"
+	withSpares = "with spares"
+)
 
-// overBothPaths runs a test with sealed connections in the multiplexer, and with connections of their
-// own from the first one on.
+// overBothPaths runs a test with sealed connections in the multiplexer, with connections of their own from
+// the first one on, and over both with spares.
 func overBothPaths(t *testing.T, test func(*testing.T)) {
 	t.Helper()
 	t.Parallel()
-	for _, path := range []string{"in the multiplexer", inPairs} {
+	for _, path := range []string{"in the multiplexer", inPairs, withSpares} {
 		t.Run(path, func(t *testing.T) {
 			t.Parallel()
 			test(t)
@@ -38,8 +41,9 @@ func overBothPaths(t *testing.T, test func(*testing.T)) {
 	}
 }
 
-func runsInPairs(t *testing.T) bool {
-	return strings.Contains(t.Name()+"/", "/"+strings.ReplaceAll(inPairs, " ", "_")+"/")
+// runs reports whether the test is one of overBothPaths for the path.
+func runs(t *testing.T, path string) bool {
+	return strings.Contains(t.Name()+"/", "/"+strings.ReplaceAll(path, " ", "_")+"/")
 }
 
 // dials are the connections that an agent has made with its server.

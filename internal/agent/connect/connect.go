@@ -103,6 +103,7 @@ func (c *connector) run(ctx context.Context) error {
 	go func() { ended <- c.client.Run(session) }()
 	accepting, stop := context.WithCancel(session)
 	defer stop()
+	c.conns.Go(func() { c.relay.KeepSpares(accepting) })
 	for _, l := range c.listeners {
 		c.conns.Go(func() { c.accept(accepting, l) })
 	}

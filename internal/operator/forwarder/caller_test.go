@@ -20,6 +20,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/sealed"
 	"github.com/fairlead-dev/fairlead/internal/sealed/authority"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/internal/tunnel/forward"
 	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/sealtest"
 	"github.com/fairlead-dev/fairlead/test/support/wait"
@@ -180,7 +181,7 @@ func TestSealing_LogsCallerProblems(t *testing.T) {
 			&broadcaster{})
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
-		go func() { ended <- s.run(ctx) }()
+		go func() { ended <- s.run(ctx, new(forward.Relay)) }()
 		const refused = "agents that require proof of who calls refuse this one, or soon will"
 		for _, step := range []struct {
 			cert *tls.Certificate // cert is nil where nothing is written.

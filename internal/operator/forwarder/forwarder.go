@@ -115,13 +115,19 @@ func (f *forwarder) run(ctx context.Context) error {
 	parts, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	group, parts := errgroup.WithContext(parts)
+	keeping, dropSpares := context.WithCancel(parts)
+	defer context.AfterFunc(ctx, dropSpares)()
+	group.Go(func() error {
+		f.relay.KeepSpares(keeping)
+		return nil
+	})
 	group.Go(func() error { return health.run(parts) })
 	group.Go(func() error { return metrics.run(parts) })
 	group.Go(func() error { return f.options.Source.Watch(parts, f.update) })
 	group.Go(func() error { return f.runEdge(parts) })
 	group.Go(func() error { return f.edge.trackSessions(parts) })
 	group.Go(func() error { return f.access.enforce(parts) })
-	group.Go(func() error { return f.sealing.run(parts) })
+	group.Go(func() error { return f.sealing.run(parts, f.relay) })
 	group.Go(func() error { return f.becomeReady(parts) })
 	group.Go(func() error { return f.uninstall.watch(parts, f.stopping) })
 	group.Go(func() error {

@@ -54,7 +54,8 @@ type fakeEdge struct {
 	// of the welcome: the id of this replica and how many there are
 	replica  string
 	replicas int
-	wrap     func(net.Conn) net.Conn // of what is accepted; nil = none
+	wrap     func(net.Conn) net.Conn   // of what is accepted; nil = none
+	spares   chan func(*tunnel.Stream) // spares serve one spare each; further ones are refused.
 }
 
 func startEdge(t testing.TB, handle func(ctx context.Context, st *tunnel.Stream)) *fakeEdge {
@@ -66,7 +67,7 @@ func startEdgeAt(t testing.TB, addr string, handle func(ctx context.Context, st 
 	t.Helper()
 	certificate := httptest.NewTLSServer(nil)
 	defer certificate.Close()
-	e := &fakeEdge{
+	e := &fakeEdge{spares: make(chan func(*tunnel.Stream), 10),
 		t: t, handle: handle, roots: x509.NewCertPool(),
 		hellos: make(chan tunnel.Hello, 100), up: make(chan *tunnel.Session, 100),
 		streams: make(chan tunnel.OpenHeader, 5000), renewals: make(chan string, 100),
@@ -174,6 +175,15 @@ func (e *fakeEdge) Renew(_ context.Context, _ *tunnel.Session, token string) (ti
 }
 
 func (e *fakeEdge) Stream(ctx context.Context, _ *tunnel.Session, st *tunnel.Stream) {
+	if h := st.Header(); h.IsSpare() {
+		select {
+		case serve := <-e.spares:
+			serve(st)
+		default:
+			_ = st.Refuse(tunnel.RefusedNotSealed)
+		}
+		return
+	}
 	e.streams <- st.Header()
 	e.mu.Lock()
 	handle := e.handle

@@ -65,9 +65,9 @@ func newSealing(o RuleOptions, log *slog.Logger, changed *broadcaster) *sealing 
 // callerInterval is how often the caller's certificate and token are looked at.
 const callerInterval = 10 * time.Second
 
-// run wakes what waits for changes of the rules or of the status, ends connections that a change
-// forbids, and logs problems of the caller's proof, until ctx is done.
-func (s *sealing) run(ctx context.Context) error {
+// run wakes what waits for changes of the rules or of the status, ends spares and the connections that a
+// change forbids, and logs problems of the caller's proof, until ctx is done.
+func (s *sealing) run(ctx context.Context, relay *forward.Relay) error {
 	if s == nil {
 		return nil
 	}
@@ -85,6 +85,7 @@ func (s *sealing) run(ctx context.Context) error {
 		case <-s.rules.Changed():
 			s.updated.broadcast()
 			s.changed.broadcast()
+			relay.DropSpares()
 			s.mu.Lock()
 			live := maps.Clone(s.live)
 			s.mu.Unlock()

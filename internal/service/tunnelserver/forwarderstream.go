@@ -63,7 +63,9 @@ func (s *streams) Stream(ctx context.Context, ts *tunnel.Session, st *tunnel.Str
 	case ep.Host != h.Host || ep.Port != h.Port || h.Scheme != "" && ep.Scheme != h.Scheme:
 		s.refuse(st, tunnel.RefusedMismatch)
 	default:
-		s.meter.CountIncomingStream("accepted")
+		if !h.IsSpare() {
+			s.meter.CountIncomingStream("accepted")
+		}
 		s.edge.ServeStream(ctx, Incoming{Stream: st, Endpoint: ep, Origin: t.originOf(h), Draining: ts.PeerDraining(),
 			Forwarder: Forwarder{ts, h.EndpointID}})
 	}

@@ -78,6 +78,8 @@ type Relay struct {
 	Sessions Sessions
 	Timing   Timing
 	Context  context.Context // Context ends all connections when it is done.
+
+	spares spares
 }
 
 // Init sets the connection that has just been accepted, and the URL that it calls. Header and Stats

@@ -47,6 +47,9 @@ func (r *Relay) OpenSealed(c *Conn, by *sealed.Trust) (*sealed.Conn, *Failure) {
 		h.Pod = &pod
 	}
 	c.Header.Sealed = true
+	if conn := r.openSpare(ctx, c, by, h); conn != nil {
+		return conn, nil
+	}
 	var failed *Failure
 	var tried []string
 	anySlow, last := false, false

@@ -307,7 +307,7 @@ func (q *sendQueue) awaitTurn(st *Stream, n int) error {
 				return nil
 			}
 			q.mu.Unlock()
-			if err = st.writeError(); err == nil {
+			if err = st.WriteError(); err == nil {
 				<-st.writable
 			}
 			q.mu.Lock()

@@ -251,8 +251,8 @@ func (st *Stream) writeErrorLocked() error {
 	return st.writeErr
 }
 
-// writeError returns why nothing can be written, or nil.
-func (st *Stream) writeError() error {
+// WriteError returns why nothing can be written, or nil.
+func (st *Stream) WriteError() error {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	return st.writeErrorLocked()

@@ -264,6 +264,15 @@ func (l *link) adoptPair(s *Stream) bool {
 	return true
 }
 
+// takesSpares reports whether the peer knows sealed streams without a client.
+func (l *link) takesSpares() bool {
+	features := l.server.features
+	if l.session.legs == nil {
+		features = l.session.hello.Features
+	}
+	return slices.Contains(features, FeatureSpares)
+}
+
 func (l *link) sealedStreamOpened(hasPair bool) {
 	l.session.SealedStreams.add(hasPair)
 	if l.parking != nil {

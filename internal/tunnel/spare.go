@@ -34,12 +34,3 @@ func (s *Stream) OpenBeside(ctx context.Context, h OpenHeader) (*Stream, error) 
 func (s *Stream) HasEnded() bool {
 	return s.st.WriteError() != nil || s.pair != nil && (s.pair.endError() != nil || hasEnded(s.pair.conn))
 }
-
-// takesSpares reports whether the peer knows sealed streams without a client.
-func (l *link) takesSpares() bool {
-	features := l.server.features
-	if l.session.legs == nil {
-		features = l.session.hello.Features
-	}
-	return slices.Contains(features, FeatureSpares)
-}

@@ -39,13 +39,7 @@ func (r *Relay) OpenSealed(c *Conn, by *sealed.Trust) (*sealed.Conn, *Failure) {
 	until := c.acceptedAt.Add(r.Timing.OpenTimeout)
 	ctx, cancel := context.WithDeadlineCause(r.Context, until, trafficerror.ErrAgentTimeout)
 	defer cancel()
-	h := sealed.Header{URL: c.URL, ClientAddr: c.Header.ClientAddr, TraceID: c.Header.TraceID,
-		TrustsForwarding: c.Header.TrustsForwarding}
-	if c.Header.Pod != nil {
-		pod := *c.Header.Pod
-		pod.Annotations, pod.AnnotationsCut = nil, false // for policies of the edge; they could exceed a frame
-		h.Pod = &pod
-	}
+	h := c.sealedHeader()
 	c.Header.Sealed = true
 	if conn := r.openSpare(ctx, c, by, h); conn != nil {
 		return conn, nil
@@ -96,6 +90,18 @@ func (r *Relay) OpenSealed(c *Conn, by *sealed.Trust) (*sealed.Conn, *Failure) {
 		tried = append(tried, st.hint)
 	}
 	return nil, failed
+}
+
+// sealedHeader returns what the agent is told of the client, inside the seal.
+func (c *Conn) sealedHeader() sealed.Header {
+	h := sealed.Header{URL: c.URL, ClientAddr: c.Header.ClientAddr, TraceID: c.Header.TraceID,
+		TrustsForwarding: c.Header.TrustsForwarding}
+	if c.Header.Pod != nil {
+		pod := *c.Header.Pod
+		pod.Annotations, pod.AnnotationsCut = nil, false // for policies of the edge; they could exceed a frame
+		h.Pod = &pod
+	}
+	return h
 }
 
 // openSealedStream opens a stream, on which the seal may begin at once.

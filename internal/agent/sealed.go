@@ -185,7 +185,7 @@ const maxSpareAge = 90 * time.Second
 func (v *streamServer) awaitClient(ctx context.Context, e *endpoint, st *tunnel.Stream, in *sealed.Incoming) error {
 	defer v.unsealed.spares.Add(-1)
 	if v.unsealed.spares.Add(1) > maxUnsealed {
-		return st.Abort()
+		return errors.New("too many sealed connections wait for a client")
 	}
 	v.open.end(st)
 	e.streams.end(st)

@@ -32,6 +32,11 @@ func TestUnsealed_Bounded(t *testing.T) {
 	if _, err := u.accept(t.Context(), nil, st); err == nil || !st.aborted || u.accepting.Load() != maxUnsealed {
 		t.Errorf("one too many: %v, %d are accepted", err, u.accepting.Load())
 	}
+	u.spares.Store(maxUnsealed)
+	v := &streamServer{unsealed: u}
+	if err := v.awaitClient(t.Context(), nil, nil, nil); err == nil || u.spares.Load() != maxUnsealed {
+		t.Errorf("one more spare: %v", err)
+	}
 	var text bytes.Buffer
 	for range 100 {
 		u.warn(slog.New(slog.NewTextHandler(&text, nil)), "db", errors.New("no"))

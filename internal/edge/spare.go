@@ -6,6 +6,7 @@ package edge
 import (
 	"context"
 	"crypto/rand"
+	"io"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -93,7 +94,8 @@ func (s *spare) awaitClient(info *ClientInfo, ended <-chan struct{}) {
 }
 
 // useSpare makes a spare the connection of the client. The stream that describes the client carries
-// nothing else.
+// nothing else. Until the forwarder ends it, as it does with the agent's answer or its patience, an agent
+// that does not respond ends the spare, so that another one may serve.
 func (e *Edge) useSpare(c Client, ep *account.Endpoint, info *ClientInfo) {
 	found, ok := e.spares.LoadAndDelete(info.Spare)
 	if !ok {
@@ -101,16 +103,19 @@ func (e *Edge) useSpare(c Client, ep *account.Endpoint, info *ClientInfo) {
 		return
 	}
 	s := found.(*spare)
-	defer close(s.decided)
 	agent := s.target.agent
 	if now := agent.Endpoint(); now.URL != ep.URL || now.TrafficPolicy != "" || agent.Context().Err() != nil {
+		close(s.decided)
 		_ = s.Abort()
 		e.refuse(c, tunnel.RefusedOffline)
 		return
 	}
 	e.connStarted()
 	s.record.Store(e.startConnRecord(ep, info))
+	close(s.decided)
+	defer s.loadConn().(*agentStream).OnUnresponsive(func() { go func() { _ = s.Abort() }() })()
 	if c.Accept() == nil {
 		_ = c.CloseWrite() // sends the answer at once
+		_, _ = io.Copy(io.Discard, c)
 	}
 }

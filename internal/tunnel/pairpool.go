@@ -120,8 +120,8 @@ func (c *parkedConn) expire() {
 	if p.parked[c.id] != c {
 		return
 	}
-	isSpare := p.lifetime == clientParked && p.canary != nil && p.canary != c
-	if !isSpare && time.Since(c.since) < canaryParked+2*p.lifetime {
+	isSurplus := p.lifetime == clientParked && p.canary != nil && p.canary != c
+	if !isSurplus && time.Since(c.since) < canaryParked+2*p.lifetime {
 		if !hasEnded(c.conn) {
 			p.canary = c
 			c.expiry.Reset(p.lifetime)

@@ -7,12 +7,14 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/sealed"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/test/support/frozen"
 	"github.com/fairlead-dev/fairlead/test/support/must"
 	"github.com/fairlead-dev/fairlead/test/support/servicetest"
 )
@@ -139,6 +141,47 @@ func TestSpares_EndWithWhatTheyPass(t *testing.T) {
 				t.Errorf("it took %s", took)
 			}
 		})
+	}
+}
+
+// TestSpares_FrozenAgent holds that a call whose spare leads to an agent that does not respond soon gets
+// another one.
+func TestSpares_FrozenAgent(t *testing.T) {
+	t.Parallel()
+	t.Run(withSpares, testSparesFrozenAgent)
+	t.Run(inPairs+"/"+withSpares, testSparesFrozenAgent)
+}
+
+func testSparesFrozenAgent(t *testing.T) {
+	t.Parallel()
+	var process frozen.Process
+	r := newRig(t)
+	r.relay.Timing.OpenTimeout = time.Minute
+	endpoint := r.endpoint(upstream(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) }), r.owner.Identity(databaseURL))
+	r.dial = freezing(t, &process)
+	id := r.serve("in-a", endpoint)
+	t.Cleanup(process.Continue)
+	trust := r.owner.Trust()
+	ask := func() (spare bool) {
+		before := r.opened.Load()
+		c := r.call(id, trust)
+		defer func() { _ = c.Close() }()
+		_, _ = io.WriteString(c, "hello")
+		if _, err := io.ReadFull(c, make([]byte, 5)); err != nil {
+			t.Error(err)
+		}
+		return r.opened.Load() == before
+	}
+	for range 2 {
+		servicetest.Eventually(t, "a call with a spare", ask)
+	}
+	r.dial = nil
+	r.serve("in-b", endpoint)
+	process.Stop()
+	began := time.Now()
+	ask()
+	if took := time.Since(began); took > 20*time.Second {
+		t.Errorf("answered after %v", took)
 	}
 }
 

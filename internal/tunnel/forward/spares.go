@@ -119,10 +119,16 @@ func (r *Relay) DropSpares() {
 
 // drop ends the spares of an endpoint. mu must be held.
 func (s *spares) drop(to spareTarget) {
-	for _, p := range s.sets[to].ready {
+	s.end(s.sets[to])
+	delete(s.sets, to)
+}
+
+// end ends the spares of a set. mu must be held.
+func (s *spares) end(set *spareSet) {
+	for _, p := range set.ready {
 		s.ending.Go(func() { _ = p.Abort() })
 	}
-	delete(s.sets, to)
+	set.ready = nil
 }
 
 // nextDue ends the spares that are of no use any more, and returns a set that needs one, or nil.
@@ -231,7 +237,11 @@ func (r *Relay) openSpare(ctx context.Context, c *Conn, by *sealed.Trust, h seal
 	until, _ := ctx.Deadline()
 	h.Deadline = time.Until(until) / 2
 	conn, err := p.use(ctx, c.Header, h)
-	r.spares.record(p.set, err)
+	if r.spares.record(p.set, err); err != nil { // the next call must not wait for what may fail in the same way
+		r.spares.mu.Lock()
+		defer r.spares.mu.Unlock()
+		r.spares.end(p.set)
+	}
 	return conn
 }
 

@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"io"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -114,7 +115,7 @@ func (r *spareRig) state(trust *sealed.Trust) (ready int, pause time.Duration) {
 }
 
 // TestSpares_Failing holds that a call is answered whatever becomes of the spare that it got, and that
-// another one is not made at once.
+// another one is not made at once, nor used.
 func TestSpares_Failing(t *testing.T) {
 	t.Parallel()
 	for name, onUse := range map[string]func(in *sealed.Incoming, st *tunnel.Stream){
@@ -137,10 +138,26 @@ func TestSpares_Failing(t *testing.T) {
 			})
 			trust := r.owner.Trust()
 			r.call(trust)
-			servicetest.Eventually(t, "a spare", func() bool { ready, _ := r.state(trust); return ready > 0 })
+			s := &r.relay.spares
+			s.mu.Lock()
+			set := s.sets[spareTarget{databaseURL, r.bound.EndpointID, trust}]
+			set.wanted = 2
+			s.mu.Unlock()
+			servicetest.Eventually(t, "two spares", func() bool {
+				ready, _ := r.state(trust)
+				return ready == 2
+			})
+			s.mu.Lock()
+			before := slices.Clone(set.ready)
+			s.mu.Unlock()
 			r.call(trust)
 			if _, pause := r.state(trust); pause == 0 {
 				t.Error("another one is made at once")
+			}
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if slices.ContainsFunc(set.ready, func(p *spare) bool { return slices.Contains(before, p) }) {
+				t.Error("the next call gets one that was made before the failure")
 			}
 		})
 	}

@@ -125,7 +125,9 @@ type Agents interface {
 	// responds. It may wait for an agent that reconnects or has just become unresponsive, at most for
 	// maxWait unless that is 0, but not for one other than those in tried, unless seals is set: those
 	// did not seal, or were refused.
-	ChooseAgent(ctx context.Context, ep *account.Endpoint, maxWait time.Duration, seals bool, tried []Agent) (Agent, error)
+	ChooseAgent(
+		ctx context.Context, ep *account.Endpoint, maxWait time.Duration, seals bool, tried []Agent,
+	) (Agent, error)
 	// ChooseTunnel chooses a labelled tunnel of a tunnel group in the same way.
 	ChooseTunnel(ctx context.Context, accountID string, labels map[string]string, tried []Agent) (Agent, error)
 }

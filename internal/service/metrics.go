@@ -105,14 +105,15 @@ func (m *metrics) addSealedMetrics(pairs *tunnel.PairBudget) {
 	for _, role := range []tunnel.Role{tunnel.RoleAgent, tunnel.RoleForwarder} {
 		count := func(path string, value func() int64) {
 			m.registry.counter("sealed_streams_total", "Sealed streams, by role of the session and path: raw (over a "+
-				"connection of their own), mux (inside those of the session, which costs more); raw on both sides is spliced.",
+				"connection of their own), mux (inside those of the session, which costs more); raw on both sides is "+
+				"spliced.",
 				prometheus.Labels{"role": string(role), "path": path}, value)
 		}
 		count("raw", func() int64 { raw, _ := pairs.Streams(role).Counts(); return raw })
 		count("mux", func() int64 { _, mux := pairs.Streams(role).Counts(); return mux })
 	}
-	const held = "Raw connections of sealed streams, by state: in_use, or parked for one; together at most half of the " +
-		"process's descriptors."
+	const held = "Raw connections of sealed streams, by state: in_use, or parked for one; together at most half of " +
+		"the process's descriptors."
 	gauge(m.registry, "raw_connections", held, prometheus.Labels{"state": "in_use"},
 		func() int { inUse, _ := pairs.Connections(); return inUse })
 	gauge(m.registry, "raw_connections", held, prometheus.Labels{"state": "parked"},

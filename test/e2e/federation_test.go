@@ -63,8 +63,8 @@ spec: {url: "http://exported.%[1]s", upstream: {url: "http://api:8080"}}
 // README does it.
 func (s *Service) trustCluster(t testing.TB, namespace string) (made account.Cluster) {
 	t.Helper()
-	out := s.fairlead(t, s.c.issuerKeys(t), "api", "clusters", "create", "--name", "prod", "--jwks-file", "-", "--namespace",
-		namespace, "-o", "json")
+	out := s.fairlead(t, s.c.issuerKeys(t), "api", "clusters", "create", "--name", "prod", "--jwks-file", "-",
+		"--namespace", namespace, "-o", "json")
 	if err := json.Unmarshal([]byte(out), &made); err != nil || made.Audience == "" {
 		t.Fatalf("the cluster: %v: %s", err, out)
 	}

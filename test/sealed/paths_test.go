@@ -111,7 +111,8 @@ func TestMetrics_CountSealedStreamsByPath(t *testing.T) {
 	_, err = io.ReadAll(c)
 	must.Succeed(t, err)
 	for _, pattern := range []string{`sealed_streams_total\{path="mux",role="agent"\} [1-9]`,
-		`sealed_streams_total\{path="raw",role="agent"\} [1-9]`, `sealed_streams_total\{path="mux",role="forwarder"\} [1-9]`,
+		`sealed_streams_total\{path="raw",role="agent"\} [1-9]`,
+		`sealed_streams_total\{path="mux",role="forwarder"\} [1-9]`,
 		`sealed_streams_total\{path="raw",role="forwarder"\} [1-9]`, `raw_connections\{state="parked"\} [1-9]`,
 		`raw_connections\{state="in_use"\} 0`} {
 		want := regexp.MustCompile("\nfairlead_server_" + pattern)

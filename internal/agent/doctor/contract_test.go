@@ -86,7 +86,8 @@ func TestObjects_DecodeAPITypes(t *testing.T) {
 		Listeners: []real.ListenerStatus{{
 			Port: 20000, Listening: true, Error: "x", Connections: 3, LastSuccess: &now,
 			LastFailure: &real.Failure{At: now, Reason: "upstream", Message: "m"},
-		}}, SealedPaths: tunnel.SealedPaths{Raw: 2, Mux: 1, Paused: map[tunnel.PairPause]int{tunnel.PairsCut: 1}}}, &status)
+		}}, SealedPaths: tunnel.SealedPaths{Raw: 2, Mux: 1, Paused: map[tunnel.PairPause]int{tunnel.PairsCut: 1}},
+	}, &status)
 	if p := status.SealedPaths; p == nil || p.Raw != 2 || p.Mux != 1 || p.Paused["cut"] != 1 {
 		t.Errorf("sealed paths: %+v", p)
 	}

@@ -34,8 +34,8 @@ func Metrics(prefix string, read func() tunnel.SealedPaths) (all []prometheus.Co
 	}
 	for _, why := range tunnel.PairPauses() {
 		gauge("_raw_connections_paused", "Replicas of the service at which no raw connection can be parked, by "+
-			"reason: unsupported (by the service's version or system), websocket, client_certificate, no_address (one of "+
-			"several replicas without --replica-address), cut (something on the way cuts them), limit (of "+
+			"reason: unsupported (by the service's version or system), websocket, client_certificate, no_address (one "+
+			"of several replicas without --replica-address), cut (something on the way cuts them), limit (of "+
 			"descriptors), failed.",
 			"reason", string(why), func(p tunnel.SealedPaths) int { return p.Paused[why] })
 	}

@@ -8,11 +8,13 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
 
+	"github.com/fairlead-dev/fairlead/internal/goruntime/timer"
 	"github.com/fairlead-dev/fairlead/internal/sealed"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/internal/tunnel/relay"
@@ -254,4 +256,51 @@ func (s *sealedStream) Accept() error {
 // Refuse refuses the connection, so that the forwarder may try another agent.
 func (s *sealedStream) Refuse(code tunnel.RefuseCode) error {
 	return s.in.Refuse(codeUpstream, "the program that serves it takes no connection: "+code.String())
+}
+
+// sealInterval is how often the certificates of sealed endpoints are looked at.
+const sealInterval = 10 * time.Second
+
+// watchSeals checks the certificates of sealed endpoints until ctx is done.
+func (t *endpointSet) watchSeals(ctx context.Context) {
+	defer t.opt.reportPanic()
+	for next := true; next; next = timer.Sleep(ctx, sealInterval) {
+		t.mu.Lock()
+		endpoints := slices.Clone(t.order)
+		t.mu.Unlock()
+		for _, e := range endpoints {
+			t.checkSeal(e)
+		}
+	}
+}
+
+// checkSeal reports a change of the problem of a sealed endpoint's certificate, and binds the endpoint
+// again if the certificate has another key.
+func (t *endpointSet) checkSeal(e *endpoint) {
+	t.checkingSeal.Lock() // so that what was read last is reported last
+	defer t.checkingSeal.Unlock()
+	t.mu.Lock()
+	s := e.spec
+	t.mu.Unlock()
+	if s.Seal == nil {
+		return
+	}
+	var cause string
+	if err := s.Seal.Problem(s.URL); err != nil { // reads files
+		cause = err.Error()
+	}
+	read := newSpec(s.Endpoint)
+	t.mu.Lock()
+	current := e.spec == s && !e.removed // else Set was called meanwhile, and the next look is better
+	news := current && e.sealProblem != cause
+	if news {
+		e.sealProblem = cause
+	}
+	if current && read.info.SealKey != s.info.SealKey && e.update(read) {
+		t.enqueue(e)
+	}
+	t.mu.Unlock()
+	if news {
+		t.opt.Observer.Observe(SealProblem{EndpointInfo: read.info, Cause: cause})
+	}
 }

@@ -189,11 +189,6 @@ func generation(o *sealed.TrustOptions) string { return string(o.Mode) + "-" + d
 // Knows reports whether it is known what holds for endpoints of the namespace.
 func (r *Rules) Knows(namespace string) bool { return r.listed.Knows(namespace) }
 
-// Listed reports whether the objects of the URL's namespace were listed.
-func (r *Rules) Listed(u account.EndpointURL) bool {
-	return r.listed.Knows(endpointaccess.TargetOf(u.Host, u.Port).Namespace)
-}
-
 // Complete reports whether the objects of all watched namespaces were listed.
 func (r *Rules) Complete() bool { return r.listed.Complete() }
 

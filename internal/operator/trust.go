@@ -42,14 +42,11 @@ type trustObjects struct {
 
 // Decide implements boundendpoint.Trust.
 func (t *trustObjects) Decide(u account.EndpointURL) endpointtrust.Decision {
-	switch rules := t.snapshot(); {
-	case rules == nil:
+	rules := t.snapshot()
+	if rules == nil {
 		return endpointtrust.Decision{Trust: sealed.TrustOptions{Mode: sealed.Off}}
-	case !rules.Listed(u):
-		return endpointtrust.Decision{Refused: endpointtrust.ReasonUnknown}
-	default:
-		return rules.Decide(u)
 	}
+	return rules.Decide(u)
 }
 
 // RequestPins implements boundendpoint.Trust.

@@ -67,8 +67,6 @@ const (
 	missing
 )
 
-func (r *refusal) Error() string { return r.message }
-
 // cluster is a cluster, as the user's kubectl reaches it.
 type cluster struct {
 	run                 Runner

@@ -223,8 +223,8 @@ func (c *sealCheck) carriers() (sentence string, evidence []string) {
 			paused += n
 			reasons[cmp.Or(whyInMux[why], why)] = true
 		}
-		evidence = append(evidence, fmt.Sprintf("%s: of its sealed connections, %d over a raw connection, %d inside the "+
-			"multiplexer", f.pod.Metadata.Name, p.Raw, p.Mux))
+		evidence = append(evidence, fmt.Sprintf("%s: of its sealed connections, %d over a raw connection, %d "+
+			"inside the multiplexer", f.pod.Metadata.Name, p.Raw, p.Mux))
 	}
 	switch {
 	case evidence == nil:

@@ -207,8 +207,10 @@ type clientConn struct {
 	// closes the connection.
 	lastWrites atomic.Bool
 
+	reading sync.Mutex // reading is held by the one who reads from Client.
+
 	mu             sync.Mutex
-	readStopped    bool // readStopped ends all reads.
+	readStopped    bool // readStopped ends all reads but linger's.
 	active         bool // active is set while a request is being served; with DrainsIdle only.
 	endsIdle       bool // endsIdle ends the connection when it is not active.
 	hijacked       bool
@@ -237,6 +239,8 @@ func (c *clientConn) update(f func()) {
 
 // Read reads until stopReading.
 func (c *clientConn) Read(p []byte) (int, error) {
+	c.reading.Lock()
+	defer c.reading.Unlock()
 	c.mu.Lock()
 	stopped := c.readStopped
 	c.mu.Unlock()
@@ -368,7 +372,10 @@ func (c *clientConn) linger() {
 	c.mu.Unlock()
 	if !cut {
 		_ = c.SetReadDeadline(time.Now().Add(lingerTime))
+		c.stopReading()
+		c.reading.Lock() // an HTTP/2 server that closes the connection may still read, until the deadline
 		_, _ = io.CopyN(io.Discard, c.Client, lingerBytes)
+		c.reading.Unlock()
 	}
 	_ = c.Client.Close()
 	c.mu.Lock()

@@ -5,7 +5,6 @@ package tunnel
 
 import (
 	"cmp"
-	"errors"
 	"sync"
 	"sync/atomic"
 )
@@ -44,7 +43,7 @@ func (b *PairBudget) Connections() (inUse, parked int) {
 	return inUse, max(0, b.held-inUse)
 }
 
-// reserve takes a connection of an account into account, and reports whether there may be one more.
+// reserve counts one more connection of an account, and reports whether there may be one.
 func (b *PairBudget) reserve(accountID string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -78,59 +77,6 @@ func (s *SealedStreams) add(hasPair bool) {
 	} else {
 		s.inMux.Add(1)
 	}
-}
-
-// PairPause is why a client parks no connections for sealed streams at a replica of the server.
-type PairPause string
-
-// Reasons of a PairPause.
-const (
-	PairsUnsupported       PairPause = "unsupported" // the server's version or system, or this system
-	PairsWebSocket         PairPause = "websocket"   // WebSockets carry the session.
-	PairsClientCertificate PairPause = "client_certificate"
-	PairsNoAddress         PairPause = "no_address" // one of several replicas, without an address of its own
-	PairsCut               PairPause = "cut"        // something on the way has cut one.
-	PairsLimit             PairPause = "limit"      // Here or at the server, descriptors allow no more.
-	PairsFailed            PairPause = "failed"     // a connection could not be made.
-)
-
-// PairPauses returns all reasons of a PairPause.
-func PairPauses() []PairPause {
-	return []PairPause{PairsUnsupported, PairsWebSocket, PairsClientCertificate, PairsNoAddress, PairsCut, PairsLimit,
-		PairsFailed}
-}
-
-// pauseAfter returns why parking pauses after an attempt that returned err.
-func pauseAfter(err error) PairPause {
-	var refused *Error
-	switch {
-	case err == nil:
-		return ""
-	case errors.Is(err, errNoAddress):
-		return PairsNoAddress
-	case errors.As(err, &refused) && refused.Code == CodeLimit:
-		return PairsLimit
-	}
-	return PairsFailed
-}
-
-// setPaused records why the last attempt to park failed, and reports whether that has changed.
-func (k *parking) setPaused(p PairPause) (changed bool) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	changed, k.paused = k.paused != p, p
-	return changed
-}
-
-// pairPauseLocked returns why nothing is parked at the replica behind l; "" = nothing keeps the client
-// from it. The session's mutex must be held.
-func (l *link) pairPauseLocked() PairPause {
-	if l.parking == nil {
-		return l.noPairs
-	}
-	l.parking.mu.Lock()
-	defer l.parking.mu.Unlock()
-	return l.parking.paused
 }
 
 // SealedPaths are what carries the sealed streams of a process.

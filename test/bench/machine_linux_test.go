@@ -58,13 +58,13 @@ func needsLink(b *testing.B, congestion []string) {
 	}
 }
 
-const nobody = 65534 // the user and the group without rights
+const noRightsID = 65534 // the user and the group without rights
 
 // unprivilegedCommand returns this program, to be run by an ordinary user.
 func unprivilegedCommand() *exec.Cmd {
 	cmd := exec.Command("/proc/self/exe") // root alone may enter its folder
 	if os.Geteuid() == 0 {
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: noRightsID, Gid: noRightsID}}
 	}
 	return cmd
 }
@@ -76,7 +76,7 @@ func giveAway(b testing.TB, dir string) {
 		return
 	}
 	must.Succeed(b, filepath.WalkDir(filepath.Dir(dir), func(path string, _ fs.DirEntry, err error) error {
-		return errors.Join(err, os.Chown(path, nobody, nobody))
+		return errors.Join(err, os.Chown(path, noRightsID, noRightsID))
 	}))
 }
 

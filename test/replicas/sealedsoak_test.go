@@ -39,7 +39,7 @@ type sealedSoak struct {
 	*rig
 	owner    *sealtest.Owner
 	upstream string
-	addr     string // of the forwarder
+	addr     string // addr is the forwarder's.
 
 	credentialID, token string
 	agent               *testAgent

@@ -36,7 +36,7 @@ var ceilings = map[string]int{
 	"struct fields that are functions": 78,
 	"comments that begin with \"of\"":  12,
 	"files that name UpstreamProtocol": 11,
-	"lines of product":                 137_901,
+	"lines of product":                 137_900,
 	"pages of docs over 25 kB":         0,
 }
 

@@ -54,7 +54,7 @@ type fakeEdge struct {
 	// of the welcome: the id of this replica and how many there are
 	replica  string
 	replicas int
-	wrap     func(net.Conn) net.Conn   // of what is accepted; nil = none
+	wrap     func(net.Conn) net.Conn   // wrap changes accepted connections; nil = none does.
 	spares   chan func(*tunnel.Stream) // spares serve one spare each; further ones are refused.
 }
 

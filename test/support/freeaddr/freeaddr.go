@@ -14,8 +14,8 @@ import (
 	"strconv"
 )
 
-// Ports of Find are not among those that the system gives to connections, which are 32768 and more:
-// of those, any test of any package could get this one before the server listens.
+// Find returns no port that the system gives to connections by itself, 32768 and more: another test's
+// connection could be given it before the server listens.
 const (
 	firstPort = 2000
 	lastPort  = 9999
